@@ -1,0 +1,1 @@
+"""What to do: the tracking logic, numpy only."""

@@ -1,0 +1,64 @@
+"""What the tracker asks of a pipeline: the one interface behind which every back end hides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+
+
+class InputRefused(ValueError):
+    """The caller's input can't be used; the text is one line: what was wrong, the value, the remedy."""
+
+
+class Pipeline(Protocol):
+    """Runs the network for one target. Calls per frame, in this order::
+
+        encode(image, view)
+        attend(plan)            # tracked frames; left out on a prompted frame
+        decode(prompt)          # the frame's one wait; prompt=None on tracked frames
+        remember(choice, slot, present)   # only when the frame is to be kept
+        mask(choice)            # only when somebody wants it
+
+    Tensors (features, maps, pointers, logits) stay inside. Not thread-safe.
+    """
+
+    @property
+    def spec(self) -> PipelineSpec: ...
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        """Host seconds of each stage of the current frame: preprocess, image_encoder, memory_attention,
+        prompt_encoder, mask_decoder, memory_encoder; a stage that did not run is absent."""
+        ...
+
+    def encode(self, image: Image, view: View) -> None:
+        """Image bytes in, features stay inside. Raises InputRefused (unknown encoding, rows too short)."""
+        ...
+
+    def attend(self, plan: MemoryPlan) -> None:
+        """Condition the features on the remembered slots; an empty plan conditions on nothing."""
+        ...
+
+    def decode(self, prompt: Prompt | None) -> Candidates:
+        """Masks for this frame, as boxes and scores. A prompt (image px) makes it a prompted frame, decoded without
+        history. Raises InputRefused when the prompt misses the view."""
+        ...
+
+    def remember(self, choice: int, slot: int, present: bool) -> None:
+        """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer). With ``present`` False
+        the mask is stored as empty and the pointer as the network's "no object"."""
+        ...
+
+    def mask(self, choice: int) -> NDArray[np.uint8]:
+        """Candidate ``choice`` at image size: uint8 [H, W], 255 on the target, 0 elsewhere."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; further calls are errors. Safe to call twice."""
+        ...

@@ -1,0 +1,158 @@
+"""Boxes, the affine view between image and network, and overlap.
+
+Pixel convention everywhere: the top-left corner of the top-left pixel is (0, 0), pixel ``i`` covers ``[i, i+1)``
+and its centre is ``i + 0.5``. Boxes are half-open: an image of width W has edges 0 and W.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Box:
+    """An axis-aligned box in pixels: top-left corner and size, half-open edges."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @classmethod
+    def from_edges(cls, x0: float, y0: float, x1: float, y1: float) -> Box:
+        """Build from left, top, right, bottom edges."""
+        return cls(float(x0), float(y0), float(x1) - float(x0), float(y1) - float(y0))
+
+    @classmethod
+    def from_centre(cls, cx: float, cy: float, width: float, height: float) -> Box:
+        """Build from centre and size."""
+        return cls(float(cx) - width / 2, float(cy) - height / 2, float(width), float(height))
+
+    @property
+    def x1(self) -> float:
+        return self.x + self.width
+
+    @property
+    def y1(self) -> float:
+        return self.y + self.height
+
+    @property
+    def cx(self) -> float:
+        return self.x + self.width / 2
+
+    @property
+    def cy(self) -> float:
+        return self.y + self.height / 2
+
+    @property
+    def area(self) -> float:
+        return max(self.width, 0.0) * max(self.height, 0.0)
+
+    @property
+    def size(self) -> float:
+        """Side of the square of equal area, sqrt(w h)."""
+        return math.sqrt(self.area)
+
+    @property
+    def is_finite(self) -> bool:
+        return all(math.isfinite(v) for v in (self.x, self.y, self.width, self.height))
+
+    @property
+    def is_empty(self) -> bool:
+        """True for a box that encloses nothing (also when a number in it is not finite)."""
+        return not (self.is_finite and self.width > 0 and self.height > 0)
+
+    def edges(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom."""
+        return self.x, self.y, self.x1, self.y1
+
+    def xywh(self) -> tuple[float, float, float, float]:
+        return self.x, self.y, self.width, self.height
+
+    def clipped(self, width: float, height: float) -> Box:
+        """The part inside an image of this size; may be empty."""
+        x0, y0 = min(max(self.x, 0.0), width), min(max(self.y, 0.0), height)
+        x1, y1 = min(max(self.x1, 0.0), width), min(max(self.y1, 0.0), height)
+        return Box(x0, y0, x1 - x0, y1 - y0)
+
+    def moved(self, dx: float, dy: float) -> Box:
+        return Box(self.x + dx, self.y + dy, self.width, self.height)
+
+    def union(self, other: Box) -> Box:
+        """Smallest box that holds both."""
+        return Box.from_edges(
+            min(self.x, other.x), min(self.y, other.y), max(self.x1, other.x1), max(self.y1, other.y1)
+        )
+
+
+def iou(a: Box, b: Box) -> float:
+    """Intersection over union of two boxes, 0 when either is empty."""
+    if a.is_empty or b.is_empty:
+        return 0.0
+    w = min(a.x1, b.x1) - max(a.x, b.x)
+    h = min(a.y1, b.y1) - max(a.y, b.y)
+    if w <= 0 or h <= 0:
+        return 0.0
+    inter = w * h
+    return inter / (a.area + b.area - inter)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the network sees: an axis-aligned affine map from image pixels to network pixels.
+
+    ``network = (image - origin) * scale``, with both in edge coordinates (see the module's first lines).
+    Attributes: ``x``, ``y`` the image point shown at the network's top-left corner, in px; ``scale_x``, ``scale_y``
+    network px per image px; ``side`` the network's input side in network px.
+    """
+
+    x: float
+    y: float
+    scale_x: float
+    scale_y: float
+    side: int
+
+    @classmethod
+    def full(cls, width: int, height: int, side: int) -> View:
+        """The whole image squeezed to the square input, aspect ratio ignored (as the reference does)."""
+        return cls(0.0, 0.0, side / width, side / height, side)
+
+    @classmethod
+    def window(cls, cx: float, cy: float, extent: float, side: int) -> View:
+        """A square of ``extent`` image px around (cx, cy); parts outside the image are black."""
+        return cls(cx - extent / 2, cy - extent / 2, side / extent, side / extent, side)
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """Width and height of the seen part, in image px."""
+        return self.side / self.scale_x, self.side / self.scale_y
+
+    def to_network(self, box: Box) -> Box:
+        return Box(
+            (box.x - self.x) * self.scale_x,
+            (box.y - self.y) * self.scale_y,
+            box.width * self.scale_x,
+            box.height * self.scale_y,
+        )
+
+    def to_image(self, box: Box) -> Box:
+        return Box(
+            box.x / self.scale_x + self.x,
+            box.y / self.scale_y + self.y,
+            box.width / self.scale_x,
+            box.height / self.scale_y,
+        )
+
+    def points_to_network(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[n, 2] image px -> [n, 2] network px, float32."""
+        origin = np.array([self.x, self.y])
+        return ((points - origin) * np.array([self.scale_x, self.scale_y])).astype(np.float32)
+
+    def edges_to_image(self, edges: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[n, 4] left, top, right, bottom in network px -> the same in image px, float32."""
+        scale = np.array([self.scale_x, self.scale_y] * 2)
+        return (edges / scale + np.array([self.x, self.y] * 2)).astype(np.float32)

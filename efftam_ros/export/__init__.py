@@ -1,0 +1,1 @@
+"""From a checkpoint to an ONNX bundle that the runtime loads."""

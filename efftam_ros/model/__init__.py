@@ -1,0 +1,1 @@
+"""The network in PyTorch, for export and training only."""

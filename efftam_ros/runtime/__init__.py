@@ -1,0 +1,1 @@
+"""How to compute: pipelines that run the network on a device."""
