@@ -1,6 +1,7 @@
 """The tracker's settings: one dataclass whose fields carry unit, range and meaning.
 
-The ROS parameters and the command-line options are made from these fields, so that a setting is described once.
+The ROS parameters and the command-line options are made from these fields, so that a setting is described
+once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ VIEWS = ("bundle", "full", "window")
 
 
 def setting(
-    default: Any, text: str, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
 ) -> Any:
     """A dataclass field with its description, its inclusive range or its choices."""
     return field(default=default, metadata={"text": text, "low": low, "high": high, "choices": choices})
@@ -30,15 +36,23 @@ class TrackerConfig:
 
     policy: str = setting("default", "which candidate is the target and what is remembered", choices=POLICIES)
     view: str = setting(
-        "bundle", "what the network sees: full image, window that follows, or what the bundle asks for", choices=VIEWS
+        "bundle",
+        "what the network sees: full image, window that follows, or what the bundle asks for",
+        choices=VIEWS,
     )
     window_factor: float = setting(
         0.0, "side of the window in target sizes; 0: what the bundle asks for", low=0.0, high=20.0
     )
-    lost_after: float = setting(1.0, "time without a measured box until COASTING becomes LOST, s", low=0.0, high=60.0)
-    max_gap: float = setting(2.0, "gap between image stamps that makes the target LOST, s", low=0.01, high=3600.0)
+    lost_after: float = setting(
+        1.0, "time without a measured box until COASTING becomes LOST, s", low=0.0, high=60.0
+    )
+    max_gap: float = setting(
+        2.0, "gap between image stamps that makes the target LOST, s", low=0.01, high=3600.0
+    )
     acquire_frames: int = setting(3, "consistent frames after a selection until TRACKING", low=1, high=100)
-    reacquire_frames: int = setting(3, "consistent frames after COASTING or LOST until TRACKING", low=1, high=100)
+    reacquire_frames: int = setting(
+        3, "consistent frames after COASTING or LOST until TRACKING", low=1, high=100
+    )
     presence_threshold: float = setting(
         0.5, "probability of presence above which the target counts as seen", low=0.0, high=1.0
     )
@@ -46,9 +60,17 @@ class TrackerConfig:
         0.5, "predicted IoU above which a frame may be remembered (policy default)", low=0.0, high=1.0
     )
     gate_mahalanobis: float = setting(
-        9.21, "largest squared Mahalanobis distance of a measured centre (2 dof; 9.21 = 99 %)", low=0.1, high=1e6
+        9.21,
+        "largest squared Mahalanobis distance of a measured centre (2 dof; 9.21 = 99 %)",
+        low=0.1,
+        high=1e6,
     )
-    gate_iou: float = setting(0.1, "smallest IoU of the measured with the predicted box", low=0.0, high=1.0)
+    gate_iou: float = setting(
+        0.3,
+        "IoU with the predicted box that passes a measured box beyond the distance gate",
+        low=0.0,
+        high=1.0,
+    )
     motion_weight: float = setting(
         0.2, "weight of the overlap with the predicted box in the choice of candidate", low=0.0, high=1.0
     )

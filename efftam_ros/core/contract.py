@@ -46,13 +46,13 @@ class Pipeline(Protocol):
         ...
 
     def decode(self, prompt: Prompt | None) -> Candidates:
-        """Masks for this frame, as boxes and scores. A prompt (image px) makes it a prompted frame, decoded without
-        history. Raises InputRefused when the prompt misses the view."""
+        """Masks for this frame, as boxes and scores. A prompt (image px) makes it a prompted frame, decoded
+        without history. Raises InputRefused when the prompt misses the view."""
         ...
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer). With ``present`` False
-        the mask is stored as empty and the pointer as the network's "no object"."""
+        """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer). With
+        ``present`` False the mask is stored as empty and the pointer as the network's "no object"."""
         ...
 
     def mask(self, choice: int) -> NDArray[np.uint8]:

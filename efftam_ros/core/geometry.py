@@ -1,7 +1,7 @@
 """Boxes, the affine view between image and network, and overlap.
 
-Pixel convention everywhere: the top-left corner of the top-left pixel is (0, 0), pixel ``i`` covers ``[i, i+1)``
-and its centre is ``i + 0.5``. Boxes are half-open: an image of width W has edges 0 and W.
+Pixel convention everywhere: the top-left corner of the top-left pixel is (0, 0), pixel ``i`` covers ``[i,
+i+1)`` and its centre is ``i + 0.5``. Boxes are half-open: an image of width W has edges 0 and W.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class View:
     """What the network sees: an axis-aligned affine map from image pixels to network pixels.
 
     ``network = (image - origin) * scale``, with both in edge coordinates (see the module's first lines).
-    Attributes: ``x``, ``y`` the image point shown at the network's top-left corner, in px; ``scale_x``, ``scale_y``
-    network px per image px; ``side`` the network's input side in network px.
+    Attributes: ``x``, ``y`` the image point shown at the network's top-left corner, in px; ``scale_x``,
+    ``scale_y`` network px per image px; ``side`` the network's input side in network px.
     """
 
     x: float

@@ -1,39 +1,225 @@
-"""Tracker: one frame in, one Track out; the state machine."""
+"""Tracker: one frame in, one Track out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.types import Frame, Motion, Prompt, Track, TrackState
+from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.selection import Choice, Situation, make_policy
+from efftam_ros.core.states import TargetState
+from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, TrackState
+from efftam_ros.core.window import Viewer, make_viewer
+
+FIXED_SETTINGS = ("policy", "view", "window_factor", "anchors")
 
 
 class Tracker:
-    """Follows one target. Not thread-safe: one thread calls it."""
+    """Follows one target. Not thread-safe: one thread calls it. States: see `states.TargetState`."""
 
-    def __init__(self, pipeline: Pipeline, config: TrackerConfig | None = None) -> None: ...
+    def __init__(self, pipeline: Pipeline, config: TrackerConfig | None = None) -> None:
+        self._pipeline = pipeline
+        self._config = config or TrackerConfig()
+        self._policy = make_policy(pipeline.spec, self._config)
+        self._target = TargetState(self._config)
+        self.clear()
 
     @property
-    def state(self) -> TrackState: ...
+    def state(self) -> TrackState:
+        return self._target.state
 
-    def step(self, frame: Frame, prompt: Prompt | None = None) -> Track:
-        """Process one image. With a prompt the image becomes the prompted frame and everything before is forgotten;
-        raises InputRefused when the prompt can't be used (then nothing changed). Without a prompt it never raises on a
-        bad frame: the Track says why it was not used."""
-        ...
+    @property
+    def config(self) -> TrackerConfig:
+        return self._config
+
+    def reconfigure(self, config: TrackerConfig) -> None:
+        """Change thresholds from the next frame on. Raises InputRefused when a fixed setting differs."""
+        for f in fields(config):
+            old, new = getattr(self._config, f.name), getattr(config, f.name)
+            if f.name in FIXED_SETTINGS and old != new:
+                raise InputRefused(
+                    f"{f.name} cannot change from {old!r} to {new!r} while tracking; make a new tracker"
+                )
+        self._config = self._target.config = self._policy.config = config
 
     def clear(self) -> None:
         """Forget the target: IDLE."""
-        ...
+        self._target.clear()
+        self._policy.reset()
+        self._viewer = self._make_viewer()
+        self._stamp_ns: int | None = None
+        self._image_size: tuple[int, int] | None = None
+        self._motion: MotionFilter | None = None
+        self._box: Box | None = None  # last measured
+        self._shown: int | None = None  # candidate whose mask belongs to the last Track
+
+    def _make_viewer(self) -> Viewer:
+        spec, config = self._pipeline.spec, self._config
+        kind = spec.default_view if config.view == "bundle" else config.view
+        return make_viewer(kind, spec.image_side, config.window_factor or spec.window_factor)
+
+    def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
+        """Process one image. With a prompt the image becomes the prompted frame and everything before is
+        forgotten (with ``refine`` the memory stays: a second prompt on the same target); raises InputRefused
+        when the prompt can't be used, and the target is as before. Without a prompt it never raises on a bad
+        frame: the Track says why it was not used."""
+        if prompt is not None:
+            return self._step_prompted(frame, prompt, refine)
+        if self.state is TrackState.IDLE:
+            return Track(frame.stamp_ns, self.state, image_size=_size(frame))
+        if frame.stamp_ns == self._stamp_ns:
+            return self._unused(frame, f"stamp {frame.stamp_ns} ns was already processed")
+        return self._step_tracked(frame)
+
+    def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
+        box, point = _prompt_region(prompt)
+        viewer = self._make_viewer()
+        view = viewer.start(_size(frame), box, point)
+        self._shown = None
+        self._pipeline.encode(frame.image, view)
+        candidates = self._pipeline.decode(prompt)
+        if not candidates.is_finite:
+            raise InputRefused("the network's output for the selected image is not finite; check the bundle")
+        seen = [b for b in map(candidates.box, range(len(candidates))) if not b.is_empty]
+        if box is None and not seen:
+            raise InputRefused(f"the network finds nothing at the selected point {point}; draw a box instead")
+        if not refine:
+            self.clear()
+        situation = Situation(frame.stamp_ns, view, TrackState.ACQUIRING, None, None)
+        choice = self._policy.begin(candidates, situation)
+        measured = candidates.box(choice.index) if choice.accepted else None
+        start = measured or box or seen[0]
+        viewer.settle(start)
+        self._viewer, self._motion = viewer, MotionFilter(frame.stamp_ns, start)
+        self._target.select(frame.stamp_ns)
+        self._stamp_ns, self._image_size, self._box = frame.stamp_ns, _size(frame), start
+        self._remember(candidates, choice, situation)
+        return self._track(frame, view, candidates, choice, choice.reason)
+
+    def _step_tracked(self, frame: Frame) -> Track:
+        stamp, previous = frame.stamp_ns, self._stamp_ns
+        interruption = self._interruption(frame)
+        predicted = self._motion.at(stamp).box if self._motion is not None else None
+        age = self._target.age_s(self._stamp_ns or stamp)
+        view = self._viewer.view(_size(frame), predicted, 0.0 if math.isnan(age) else age)
+        self._shown = None
+        try:
+            self._pipeline.encode(frame.image, view)
+        except InputRefused as refusal:
+            return self._unused(frame, str(refusal))
+        if self._motion is not None:
+            self._motion.predict(stamp)
+        self._stamp_ns, self._image_size = stamp, _size(frame)
+        self._pipeline.attend(self._policy.plan())
+        candidates = self._pipeline.decode(None)
+        if not candidates.is_finite:
+            self._policy.skip()
+            self._miss(stamp)
+            return self._track(
+                frame, view, None, None, "the network's output is not finite; check the bundle"
+            )
+        situation = Situation(stamp, view, self.state, self._motion, self._box)
+        choice = self._policy.choose(candidates, situation)
+        if choice.accepted:
+            self._hit(stamp, previous, candidates, choice)
+        else:
+            self._miss(stamp)
+        self._remember(candidates, choice, situation)
+        return self._track(frame, view, candidates, choice, interruption or choice.reason)
+
+    def _interruption(self, frame: Frame) -> str:
+        """Drop the motion when it no longer holds; says why, empty when it holds."""
+        assert self._stamp_ns is not None
+        dt = (frame.stamp_ns - self._stamp_ns) * 1e-9
+        reason = ""
+        if dt < 0:
+            reason = f"the image's stamp went back by {-dt:.3f} s"
+        elif dt > self._config.max_gap:
+            reason = f"no image for {dt:.2f} s (max_gap is {self._config.max_gap:g} s)"
+        elif _size(frame) != self._image_size:
+            reason = f"the image's size changed from {self._image_size} to {_size(frame)}"
+        if reason:
+            self._motion = None
+            self._target.lose(times_valid=dt >= 0)
+        return reason
+
+    def _hit(self, stamp: int, previous: int | None, candidates: Candidates, choice: Choice) -> None:
+        box, quality = candidates.box(choice.index), float(candidates.ious[choice.index])
+        if self._motion is None:
+            self._motion = MotionFilter(stamp, box)
+        else:
+            self._motion.update(box, quality)
+        self._box = box
+        self._target.hit(stamp)
+        if self._target.confirmed and previous is not None:
+            self._viewer.update(box, max(0.0, (stamp - previous) * 1e-9))
+
+    def _miss(self, stamp: int) -> None:
+        self._target.miss(stamp)
+        if self.state is TrackState.LOST:
+            self._motion = None
+
+    def _remember(self, candidates: Candidates, choice: Choice, situation: Situation) -> None:
+        slot = self._policy.finish(candidates, choice, situation, self._target.confirmed)
+        if slot is not None:
+            self._pipeline.remember(choice.index, slot, choice.present)
+
+    def _track(
+        self, frame: Frame, view: View, candidates: Candidates | None, choice: Choice | None, reason: str
+    ) -> Track:
+        motion = self._motion.motion if self._motion is not None else None
+        box = motion.box if motion is not None else None
+        presence = quality = 0.0
+        measured = False
+        if candidates is not None and choice is not None:
+            presence, quality = candidates.presence, float(candidates.ious[choice.index])
+            if choice.accepted:
+                box, measured, self._shown = candidates.box(choice.index), True, choice.index
+        return Track(
+            stamp_ns=frame.stamp_ns,
+            state=self.state,
+            box=box,
+            measured=measured,
+            presence=presence,
+            quality=quality,
+            age_s=self._target.age_s(frame.stamp_ns),
+            motion=motion,
+            view=view,
+            image_size=_size(frame),
+            reason=reason,
+            stage_seconds=dict(self._pipeline.stage_seconds),
+        )
+
+    def _unused(self, frame: Frame, reason: str) -> Track:
+        return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:
-        """The last frame's target mask, uint8 [H, W] 0 or 255; None when the last Track had no measured box."""
-        ...
+        """The last frame's target mask, uint8 [H, W] 0 or 255; None when its box was not measured."""
+        return None if self._shown is None else self._pipeline.mask(self._shown)
 
     def predict(self, stamp_ns: int) -> Motion | None:
         """The motion filter's belief at a later stamp; None when there is none. Changes nothing."""
-        ...
+        if self._motion is None or stamp_ns < self._motion.stamp_ns:
+            return None
+        return self._motion.at(stamp_ns)
+
+
+def _size(frame: Frame) -> tuple[int, int]:
+    return frame.image.width, frame.image.height
+
+
+def _prompt_region(prompt: Prompt) -> tuple[Box | None, tuple[float, float] | None]:
+    """The box a prompt encloses, or the point it names."""
+    if prompt.box is not None:
+        return prompt.box, None
+    if prompt.mask is not None and prompt.mask.any():
+        ys, xs = np.flatnonzero(prompt.mask.any(axis=1)), np.flatnonzero(prompt.mask.any(axis=0))
+        return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
+    on = [p for p, label in zip(prompt.points, prompt.labels, strict=False) if label == 1]
+    return None, (on or [*prompt.points, (0.0, 0.0)])[0]

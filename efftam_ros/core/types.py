@@ -26,9 +26,9 @@ class TrackState(IntEnum):
 class Image:
     """Image bytes as the camera delivered them, never copied.
 
-    ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride when the
-    source pads). R equals ``height`` except for planar YUV (nv12: 3/2 ``height``); B is the number of bytes of a
-    row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``.
+    ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride when
+    the source pads). R equals ``height`` except for planar YUV (nv12: 3/2 ``height``); B is the number of
+    bytes of a row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``.
     """
 
     rows: NDArray[np.uint8]
@@ -45,7 +45,8 @@ class Image:
 
 @dataclass(frozen=True)
 class Frame:
-    """One camera image and the time it is true for. ``stamp_ns``: integer ns of the camera's clock, never wall time."""
+    """One camera image and the time it is true for. ``stamp_ns``: integer ns of the camera's clock, never
+    wall time."""
 
     image: Image
     stamp_ns: int
@@ -55,7 +56,8 @@ class Frame:
 class Prompt:
     """What to follow, in pixels of the image it was drawn on. Give a box, points, both, or a mask alone.
 
-    ``points``: (x, y) pairs; ``labels``: 1 on the target, 0 off it, one per point; ``mask``: bool [H, W] of the image.
+    ``points``: (x, y) pairs; ``labels``: 1 on the target, 0 off it, one per point; ``mask``: bool [H, W] of
+    the image.
     """
 
     box: Box | None = None
@@ -66,12 +68,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the mask decoder offers for one frame: K masks, best not yet chosen. K is 3 when tracking or after a
-    single point, else 1.
+    """What the mask decoder offers for one frame: K masks, best not yet chosen. K is 3 when tracking or after
+    a single point, else 1.
 
-    ``boxes``: float32 [K, 4] left, top, right, bottom edges in *image* px, sub-pixel, from the zero crossings of the
-    logits' row and column maxima; NaN where a mask is empty. ``areas``: float32 [K], image px^2. ``ious``: float32 [K]
-    predicted mask IoU 0..1. ``presence_logit``: > 0 means the network sees the target.
+    ``boxes``: float32 [K, 4] left, top, right, bottom edges in *image* px, sub-pixel, from the zero crossings
+    of the logits' row and column maxima; NaN where a mask is empty. ``areas``: float32 [K], image px^2.
+    ``ious``: float32 [K] predicted mask IoU 0..1. ``presence_logit``: > 0 means the network sees the target.
     The masks are as the decoder made them: not blanked when the target is absent; who chooses must look.
     """
 
@@ -91,7 +93,9 @@ class Candidates:
     def is_finite(self) -> bool:
         """False when the network produced NaN or infinity (an empty mask's NaN box is not a fault)."""
         return bool(
-            np.isfinite(self.ious).all() and np.isfinite(self.areas).all() and np.isfinite(self.presence_logit)
+            np.isfinite(self.ious).all()
+            and np.isfinite(self.areas).all()
+            and np.isfinite(self.presence_logit)
         )
 
     @property
@@ -102,8 +106,8 @@ class Candidates:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Which ring slots a frame attends to. ``rows[i]`` is the temporal row of the map in ``slots[i]``; pointers have
-    none. An empty plan means a frame without history."""
+    """Which ring slots a frame attends to. ``rows[i]`` is the temporal row of the map in ``slots[i]``;
+    pointers have none. An empty plan means a frame without history."""
 
     slots: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
@@ -114,10 +118,10 @@ class MemoryPlan:
 class PipelineSpec:
     """What the tracker must know of a network. Protocol constants of the bundle, no tensors.
 
-    ``image_side`` network px; ``temporal_rows`` T rows, the last is the prompted frame's; ``max_pointers`` attended at
-    most; ``max_maps`` attended at most (None: any number); ``slots`` in the ring; ``recent_maps`` the recent frames the
-    network was trained to attend to besides the prompt; ``default_view`` "full" or "window"; ``window_factor`` window
-    side in target sizes.
+    ``image_side`` network px; ``temporal_rows`` T rows, the last is the prompted frame's; ``max_pointers``
+    attended at most; ``max_maps`` attended at most (None: any number); ``slots`` in the ring; ``recent_maps``
+    the recent frames the network was trained to attend to besides the prompt; ``default_view`` "full" or
+    "window"; ``window_factor`` window side in target sizes.
     """
 
     name: str
@@ -133,8 +137,8 @@ class PipelineSpec:
 
 @dataclass(frozen=True)
 class Motion:
-    """The motion filter's belief at one stamp. ``box`` px; ``velocity`` (vx, vy) px/s; ``covariance`` float64 [4, 4] of
-    (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2."""
+    """The motion filter's belief at one stamp. ``box`` px; ``velocity`` (vx, vy) px/s; ``covariance`` float64
+    [4, 4] of (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2."""
 
     stamp_ns: int
     box: Box
@@ -146,12 +150,12 @@ class Motion:
 class Track:
     """The tracker's answer for one frame, true at ``stamp_ns``.
 
-    ``box``: image px, measured by the network (``measured``) or predicted; None when the state has no box (IDLE, LOST).
-    ``presence`` 0..1 probability that the target is in view; ``quality`` 0..1 predicted mask IoU; ``age_s`` seconds since
-    the last measured box (0 when measured, NaN before the first); ``motion`` the filter's belief or None;
-    ``reason`` one line saying why the state is not what one would hope, or why the frame was not used;
-    ``processed`` False when the frame was refused before the network saw it (equal stamp, bad image);
-    ``stage_seconds`` time of each stage.
+    ``box``: image px, measured by the network (``measured``) or predicted; None when the state has no box
+    (IDLE, LOST). ``presence`` 0..1 probability that the target is in view; ``quality`` 0..1 predicted mask
+    IoU; ``age_s`` seconds since the last measured box (0 when measured, NaN before the first); ``motion`` the
+    filter's belief or None; ``reason`` one line saying why the state is not what one would hope, or why the
+    frame was not used; ``processed`` False when the frame was refused before the network saw it (equal stamp,
+    bad image); ``stage_seconds`` time of each stage.
     """
 
     stamp_ns: int

@@ -1,0 +1,183 @@
+"""The memory bank: which frames are kept in the ring and which a frame attends to. Indices only, never
+tensors.
+
+Frames are counted from the prompt (0). A rule looks at the records and says two things: the plan for a frame,
+and the frames that a later plan may still name; the bank evicts only others. That bounds the ring: SAMURAI's
+rule needs at most 1 prompt + 15 pointers + 6 older valid frames = 22 slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from efftam_ros.core.samurai import SamuraiConfig
+from efftam_ros.core.types import MemoryPlan
+
+
+@dataclass(frozen=True)
+class Record:
+    """One remembered frame. ``quality`` predicted IoU; ``motion_iou`` overlap with the predicted box, None
+    where the policy has none; ``anchor``: kept on the prompt's temporal row."""
+
+    frame: int
+    prompted: bool
+    quality: float
+    presence_logit: float
+    motion_iou: float | None = None
+    anchor: bool = False
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Which frames a frame attends to: (frame, temporal row) of the maps in order, and frames of the
+    pointers."""
+
+    maps: tuple[tuple[int, int], ...]
+    pointers: tuple[int, ...]
+
+
+class Rule(Protocol):
+    """Which remembered frames frame ``frame`` attends to."""
+
+    def attention(self, records: Sequence[Record], frame: int) -> Attention: ...
+
+    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        """Frames that the attention of frame ``frame`` or of any later one may name."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecentFrames:
+    """The reference predictor's rule: prompts on the last row, then the six previous frames by age (missing
+    ones leave their row empty); pointers of the prompts and of the last fifteen frames, newest first.
+    ``temporal_rows`` and ``max_pointers`` are the network's."""
+
+    temporal_rows: int = 7
+    max_pointers: int = 16
+
+    def attention(self, records: Sequence[Record], frame: int) -> Attention:
+        prompted = [r.frame for r in records if r.prompted]
+        tracked = {r.frame for r in records if not r.prompted}
+        maps = [(f, self.temporal_rows - 1) for f in prompted]
+        maps += [(frame - d, d - 1) for d in range(self.temporal_rows - 1, 0, -1) if frame - d in tracked]
+        pointers = [f for f in prompted if f <= frame]
+        pointers += [frame - d for d in range(1, self.max_pointers) if frame - d in tracked]
+        return Attention(tuple(maps), tuple(pointers))
+
+    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        oldest = frame - max(self.max_pointers, self.temporal_rows) + 1
+        return {r.frame for r in records if r.prompted or r.frame >= oldest}
+
+
+@dataclass(frozen=True)
+class SamuraiFrames:
+    """SAMURAI's rule: prompts, then the last six frames that scored well, with frame t-1 always among them;
+    rows count the rank, not the age. Pointers ignore the scores. Frames 0 and 1 never count as valid (as in
+    the reference)."""
+
+    config: SamuraiConfig = field(default_factory=SamuraiConfig)
+
+    def _valid(self, records: Iterable[Record]) -> list[int]:
+        c = self.config
+        return [
+            r.frame
+            for r in records
+            if r.frame >= 2
+            and r.quality > c.memory_iou
+            and r.presence_logit > c.memory_presence_logit
+            and (r.motion_iou is None or r.motion_iou > c.memory_motion_iou)
+        ]
+
+    def attention(self, records: Sequence[Record], frame: int) -> Attention:
+        c = self.config
+        prompted = [r.frame for r in records if r.prompted]
+        valid = sorted(self._valid(r for r in records if r.frame < frame))[-(c.max_pointers - 1) :]
+        if frame - 1 not in valid:
+            valid.append(frame - 1)
+        rows = enumerate(reversed(valid[-(c.max_maps - 1) :]))
+        known = {r.frame for r in records}
+        maps = [(f, row) for row, f in rows if f in known and not (f == frame - 1 and f in prompted)]
+        pointers = [f for f in prompted if f <= frame]
+        pointers += [
+            frame - d for d in range(1, c.max_pointers) if frame - d in known and frame - d not in prompted
+        ]
+        return Attention((*((f, c.max_maps - 1) for f in prompted), *reversed(maps)), tuple(pointers))
+
+    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        keep = {r.frame for r in records if r.prompted or r.frame > frame - self.config.max_pointers}
+        return keep | set(sorted(self._valid(records))[-(self.config.max_maps - 1) :])
+
+
+@dataclass(frozen=True)
+class RankedFrames:
+    """Our rule: the prompt and the anchors on the last row, then the last good frames by rank (newest on row
+    0).
+
+    Only frames worth remembering are in the bank at all, so there is nothing to filter. Anchors as in DAM4SAM
+    (CVPR 2025, arXiv 2411.17576): frames on which a look-alike was told apart. ``recent`` is how many recent
+    maps the network was trained with; ``max_maps`` bounds prompt + anchors + recent.
+    """
+
+    temporal_rows: int
+    recent: int
+    max_maps: int
+    max_pointers: int
+    anchors: int = 0
+
+    def _split(self, records: Sequence[Record]) -> tuple[list[int], list[int], list[int]]:
+        prompted = [r.frame for r in records if r.prompted]
+        anchors = [r.frame for r in records if r.anchor][-self.anchors :] if self.anchors else []
+        others = [r.frame for r in records if not r.prompted and r.frame not in anchors]
+        return prompted, anchors, others
+
+    def attention(self, records: Sequence[Record], frame: int) -> Attention:
+        prompted, anchors, others = self._split(records)
+        room = min(self.recent, self.max_maps - len(prompted) - len(anchors), self.temporal_rows - 1)
+        recent = others[-room:] if room > 0 else []
+        last = self.temporal_rows - 1
+        maps = [(f, last) for f in prompted + anchors]
+        maps += [(f, len(recent) - 1 - i) for i, f in enumerate(recent)]
+        pointers = (prompted + anchors + others[::-1])[: self.max_pointers]
+        return Attention(tuple(maps), tuple(pointers))
+
+    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        prompted, anchors, others = self._split(records)
+        return {*prompted, *anchors, *others[-max(self.max_pointers, self.recent) :]}
+
+
+class MemoryBank:
+    """Records and their ring slots. Raises ValueError when a rule needs more frames than there are slots."""
+
+    def __init__(self, rule: Rule, slots: int) -> None:
+        self.rule = rule
+        self.size = slots
+        self._free = list(range(slots - 1, -1, -1))
+        self._slots: dict[int, int] = {}
+        self.records: list[Record] = []
+
+    def plan(self, frame: int) -> MemoryPlan:
+        """What frame ``frame`` attends to."""
+        attention = self.rule.attention(self.records, frame)
+        return MemoryPlan(
+            slots=tuple(self._slots[f] for f, _ in attention.maps),
+            rows=tuple(row for _, row in attention.maps),
+            pointer_slots=tuple(self._slots[f] for f in attention.pointers),
+        )
+
+    def add(self, record: Record) -> int:
+        """Keep a frame; returns the slot to write it to, evicting what no later frame will attend to."""
+        if record.frame in self._slots:
+            raise ValueError(f"frame {record.frame} is already remembered")
+        if not self._free:
+            needed = self.rule.needed([*self.records, record], record.frame + 1)
+            for old in [r for r in self.records if r.frame not in needed]:
+                self._free.append(self._slots.pop(old.frame))
+                self.records.remove(old)
+        if not self._free:
+            raise ValueError(f"all {len(self._slots)} memory slots hold frames that are still needed")
+        slot = self._free.pop()
+        self._slots[record.frame] = slot
+        self.records.append(record)
+        return slot

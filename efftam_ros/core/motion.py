@@ -1,0 +1,123 @@
+"""The motion filter: a Kalman filter on the target's box in image pixels and seconds.
+
+State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate: extrapolated
+through an occlusion a size rate makes the box vanish or fill the image. All noise is proportional to the
+target's size s = sqrt(w h), so that a wide and a tall target are treated alike and nothing depends on the
+image's resolution.
+
+Process noise is that of a continuous model (white acceleration, and a random walk of the size), so that
+predicting over any split of an interval gives the same result, and a dropped image does not look like
+acceleration. The update is in Joseph form, which keeps the covariance symmetric and positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion
+
+Array = NDArray[np.float64]
+
+_H = np.zeros((4, 6))
+_H[0, 0] = _H[1, 1] = _H[2, 4] = _H[3, 5] = 1.0
+_IDENTITY = np.eye(6)
+_MIN_SIZE_PX = 1.0
+
+
+@dataclass(frozen=True)
+class MotionNoise:
+    """Noise in units of the target size s.
+
+    ``acceleration``: spectral density of the centre's acceleration, s/s^1.5; ``size_walk``: random walk of
+    width and height, s/s^0.5; ``centre`` and ``size``: standard deviation of a measured centre and size, s;
+    ``pixel``: added to both, px; ``velocity``: of the unknown velocity at the start, s/s.
+    """
+
+    acceleration: float = 1.0
+    size_walk: float = 0.3
+    centre: float = 0.04
+    size: float = 0.08
+    pixel: float = 0.5
+    velocity: float = 6.0
+
+
+class MotionFilter:
+    """The belief about one target. Starts from a measured box; `predict` moves it, `update` corrects it."""
+
+    def __init__(self, stamp_ns: int, box: Box, noise: MotionNoise | None = None) -> None:
+        self.noise = noise or MotionNoise()
+        self.stamp_ns = stamp_ns
+        n, s = self.noise, max(box.size, _MIN_SIZE_PX)
+        self._x: Array = np.array([box.cx, box.cy, 0.0, 0.0, box.width, box.height])
+        centre, size = n.centre * s + n.pixel, n.size * s + n.pixel
+        self._p: Array = np.diag(np.square([centre, centre, n.velocity * s, n.velocity * s, size, size]))
+
+    def _moved(self, stamp_ns: int) -> tuple[Array, Array]:
+        dt = (stamp_ns - self.stamp_ns) * 1e-9
+        if dt < 0:
+            raise ValueError(f"cannot predict {dt:.3f} s into the past")
+        f = _IDENTITY.copy()
+        f[0, 2] = f[1, 3] = dt
+        s = max(float(np.sqrt(max(self._x[4], 1.0) * max(self._x[5], 1.0))), _MIN_SIZE_PX)
+        q = (self.noise.acceleration * s) ** 2
+        w = (self.noise.size_walk * s) ** 2
+        noise = np.diag([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
+        noise[0, 2] = noise[2, 0] = noise[1, 3] = noise[3, 1] = q * dt**2 / 2
+        return f @ self._x, f @ self._p @ f.T + noise
+
+    def predict(self, stamp_ns: int) -> None:
+        """Move the belief to a later stamp. Raises ValueError for an earlier one."""
+        self._x, self._p = self._moved(stamp_ns)
+        self.stamp_ns = stamp_ns
+
+    def at(self, stamp_ns: int) -> Motion:
+        """The belief at a later stamp; the filter itself stays where it is."""
+        x, p = self._moved(stamp_ns)
+        return Motion(
+            stamp_ns, Box.from_centre(x[0], x[1], x[4], x[5]), (float(x[2]), float(x[3])), p[:4, :4].copy()
+        )
+
+    def update(self, box: Box, quality: float = 1.0) -> None:
+        """Correct the belief by a box measured at the filter's stamp. ``quality`` (predicted IoU, 0..1)
+        widens the measurement noise up to three times as it falls. Raises ValueError for an empty or
+        non-finite box."""
+        if box.is_empty:
+            raise ValueError(f"cannot update from an empty box {box}")
+        innovation = np.array([box.cx, box.cy, box.width, box.height]) - _H @ self._x
+        r = self._measurement_noise(box, quality)
+        gain = np.linalg.solve(_H @ self._p @ _H.T + r, _H @ self._p).T
+        self._x = self._x + gain @ innovation
+        self._x[4:] = np.maximum(self._x[4:], _MIN_SIZE_PX)
+        keep = _IDENTITY - gain @ _H
+        p = keep @ self._p @ keep.T + gain @ r @ gain.T
+        self._p = (p + p.T) / 2
+
+    def _measurement_noise(self, box: Box, quality: float) -> Array:
+        n, s = self.noise, max(box.size, _MIN_SIZE_PX)
+        doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
+        centre, size = (n.centre * s + n.pixel) * doubt, (n.size * s + n.pixel) * doubt
+        return np.diag(np.square([centre, centre, size, size]))
+
+    def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
+        """Squared Mahalanobis distance of a measured centre from the belief (2 degrees of freedom)."""
+        offset = np.array([box.cx, box.cy]) - self._x[:2]
+        spread = self._p[:2, :2] + self._measurement_noise(box, quality)[:2, :2]
+        return float(offset @ np.linalg.solve(spread, offset))
+
+    @property
+    def box(self) -> Box:
+        return Box.from_centre(self._x[0], self._x[1], self._x[4], self._x[5])
+
+    @property
+    def motion(self) -> Motion:
+        """The belief at the filter's own stamp."""
+        return self.at(self.stamp_ns)
+
+    @property
+    def centre_sigma_px(self) -> float:
+        """Standard deviation of the centre, the larger axis, px."""
+        return float(np.sqrt(max(self._p[0, 0], self._p[1, 1])))

@@ -1,0 +1,138 @@
+"""SAMURAI's motion filter and candidate selection, exactly as the reference computes them (arXiv 2411.11922).
+
+Behaviour of the reference at its commit 76ba195, defects included: coordinates are network pixels, velocities
+are per frame, empty masks are boxes of zeros and may initiate the filter. It exists as a baseline and for its
+golden trace; `selection.DefaultPolicy` is what a flight should use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_F = np.eye(8) + np.eye(8, k=4)
+_H = np.eye(4, 8)
+
+
+class ReferenceFilter:
+    """Kalman filter on (cx, cy, aspect, height) and their rates per frame; noise follows the height."""
+
+    def __init__(self, measurement: Array) -> None:
+        p, q = measurement[3] / 20, measurement[3] / 160
+        self.mean: Array = np.concatenate([measurement, np.zeros(4)])
+        self.covariance: Array = np.diag(np.square([2 * p, 2 * p, 1e-2, 2 * p, 10 * q, 10 * q, 1e-5, 10 * q]))
+
+    def predict(self) -> None:
+        p, q = self.mean[3] / 20, self.mean[3] / 160
+        noise = np.diag(np.square([p, p, 1e-2, p, q, q, 1e-5, q]))
+        self.mean = _F @ self.mean
+        self.covariance = _F @ self.covariance @ _F.T + noise
+
+    def update(self, measurement: Array) -> None:
+        p = self.mean[3] / 20
+        spread = _H @ self.covariance @ _H.T + np.diag(np.square([p, p, 1e-1, p]))
+        gain = np.linalg.solve(spread, _H @ self.covariance).T
+        self.mean = self.mean + gain @ (measurement - _H @ self.mean)
+        self.covariance = self.covariance - gain @ spread @ gain.T
+
+    def edges(self) -> Array:
+        """Predicted left, top, right, bottom, network px."""
+        cx, cy, aspect, height = self.mean[:4]
+        width = aspect * height
+        return np.array([cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2])
+
+
+def measurement(edges: Array) -> Array:
+    """Box edges -> (cx, cy, aspect, height); a height of 0 counts as 1."""
+    x0, y0, x1, y1 = edges
+    height = (y1 - y0) or 1.0
+    return np.array([(x0 + x1) / 2, (y0 + y1) / 2, (x1 - x0) / height, height])
+
+
+def reference_iou(predicted: Array, candidate: Array) -> float:
+    """The reference's IoU: 0 for the all-zero box and for a zero union; a negative predicted height is not
+    caught."""
+    if not candidate.any():
+        return 0.0
+    w = max(0.0, min(predicted[2], candidate[2]) - max(predicted[0], candidate[0]))
+    h = max(0.0, min(predicted[3], candidate[3]) - max(predicted[1], candidate[1]))
+    union = (
+        (predicted[2] - predicted[0]) * (predicted[3] - predicted[1])
+        + (candidate[2] - candidate[0]) * (candidate[3] - candidate[1])
+        - w * h
+    )
+    return float(w * h / union) if union != 0 else 0.0
+
+
+@dataclass(frozen=True)
+class SamuraiConfig:
+    """The reference's thresholds (its ``samurai`` configurations t, s, b+)."""
+
+    motion_weight: float = 0.25
+    stable_frames: int = 15
+    stable_iou: float = 0.3
+    min_presence_logit: float = -1.0
+    memory_iou: float = 0.5
+    memory_presence_logit: float = 0.0
+    memory_motion_iou: float = 0.0
+    max_maps: int = 7
+    max_pointers: int = 16
+
+
+@dataclass(frozen=True)
+class ReferenceChoice:
+    """What the reference decided on one frame. ``motion_iou`` is None outside the stable branch; the arrays
+    are those of the stable branch, ``predicted`` the edges after predict, ``updated_with`` the measurement
+    used, each else None."""
+
+    branch: str
+    index: int
+    motion_iou: float | None = None
+    predicted: Array | None = None
+    motion_ious: Array | None = None
+    weighted: Array | None = None
+    updated_with: Array | None = None
+
+
+class ReferenceSelector:
+    """Chooses one of three candidates: initiate, warm-up, stable."""
+
+    def __init__(self, config: SamuraiConfig) -> None:
+        self.config = config
+        self.filter: ReferenceFilter | None = None
+        self.stable = 0
+
+    def choose(self, edges: Array, ious: Array, presence_logit: float) -> ReferenceChoice:
+        """``edges`` [3, 4] network px, zeros where a mask is empty; ``ious`` [3]."""
+        c = self.config
+        if not presence_logit > c.min_presence_logit:
+            edges = np.zeros_like(edges)
+        best = int(np.argmax(ious))
+        if self.filter is None or self.stable == 0:
+            self.filter = ReferenceFilter(measurement(edges[best]))
+            self.stable += 1
+            return ReferenceChoice("initiate", best)
+        self.filter.predict()
+        predicted = self.filter.edges()
+        if self.stable < c.stable_frames:
+            if ious[best] > c.stable_iou:
+                z = measurement(edges[best])
+                self.filter.update(z)
+                self.stable += 1
+                return ReferenceChoice("warmup", best, predicted=predicted, updated_with=z)
+            self.stable = 0
+            return ReferenceChoice("warmup", best, predicted=predicted)
+        overlaps = np.array([reference_iou(predicted, e) for e in edges])
+        weighted = c.motion_weight * overlaps + (1 - c.motion_weight) * ious
+        best = int(np.argmax(weighted))
+        used = None
+        if ious[best] < c.stable_iou:
+            self.stable = 0
+        else:
+            used = measurement(edges[best])
+            self.filter.update(used)
+        return ReferenceChoice("stable", best, float(overlaps[best]), predicted, overlaps, weighted, used)

@@ -1,0 +1,69 @@
+"""The state machine: what accepted and missed frames make of the claim about the target."""
+
+from __future__ import annotations
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.types import TrackState
+
+
+class TargetState:
+    """Selection starts ACQUIRING; enough accepted frames in a row make it TRACKING. A missed frame makes it
+    COASTING, and LOST once the last confirmed box is ``lost_after`` old. An accepted frame while COASTING or
+    LOST starts ACQUIRING again, so that a return is never claimed before it is confirmed."""
+
+    def __init__(self, config: TrackerConfig) -> None:
+        self.config = config
+        self.clear()
+
+    def clear(self) -> None:
+        self.state = TrackState.IDLE
+        self.measured_ns: int | None = None
+        self._confirmed_ns: int | None = None
+        self._streak = 0
+        self._returning = False
+
+    @property
+    def confirmed(self) -> bool:
+        """The state claims the target: TRACKING, or ACQUIRING since its selection without a miss."""
+        return self.state is TrackState.TRACKING or (
+            self.state is TrackState.ACQUIRING and not self._returning
+        )
+
+    def select(self, stamp_ns: int) -> None:
+        """The operator named the target on this frame."""
+        self.clear()
+        self.state = TrackState.ACQUIRING
+        self.hit(stamp_ns)
+
+    def hit(self, stamp_ns: int) -> None:
+        """The target's box was accepted on this frame."""
+        if self.state in (TrackState.COASTING, TrackState.LOST):
+            self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
+        self._streak += 1
+        needed = self.config.reacquire_frames if self._returning else self.config.acquire_frames
+        if self._streak >= needed:
+            self.state, self._returning = TrackState.TRACKING, False
+        self.measured_ns = stamp_ns
+        if self.confirmed:
+            self._confirmed_ns = stamp_ns
+
+    def miss(self, stamp_ns: int) -> None:
+        """No box was accepted on this frame."""
+        self._streak = 0
+        if self.state is not TrackState.LOST:
+            recent = (
+                self._confirmed_ns is not None
+                and (stamp_ns - self._confirmed_ns) * 1e-9 <= self.config.lost_after
+            )
+            self.state = TrackState.COASTING if recent else TrackState.LOST
+
+    def lose(self, times_valid: bool = True) -> None:
+        """What was believed no longer holds. ``times_valid`` False: the stamps jumped, older times mean
+        nothing."""
+        self.state, self._streak = TrackState.LOST, 0
+        if not times_valid:
+            self.measured_ns = self._confirmed_ns = None
+
+    def age_s(self, stamp_ns: int) -> float:
+        """Seconds since the last accepted box, NaN when there is none."""
+        return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9

@@ -1,0 +1,106 @@
+"""What the network looks at: the whole image, or a square window that follows the target.
+
+A window sized from each frame's own box spirals: a mask that keeps only the salient part shrinks the window,
+which shows even less of the target. So the size is smoothed, may grow readily and shrink hardly, and is
+bounded by the first box.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from efftam_ros.core.geometry import Box, View
+
+
+class Viewer(Protocol):
+    """Chooses the view of each frame."""
+
+    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
+        """The view of a prompted frame, around the prompt's box or, without one, around a point."""
+        ...
+
+    def settle(self, box: Box) -> None:
+        """The prompted frame's measured box: the first size."""
+        ...
+
+    def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
+        """The view of a tracked frame. ``predicted`` None: search everywhere. ``coasted_s``: seconds since
+        the target was last measured, beyond one frame."""
+        ...
+
+    def update(self, box: Box, dt_s: float) -> None:
+        """A measured box, ``dt_s`` seconds after the last one."""
+        ...
+
+
+class FullView:
+    """Always the whole image."""
+
+    def __init__(self, side: int) -> None:
+        self._side = side
+
+    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
+        return View.full(*image_size, self._side)
+
+    def settle(self, box: Box) -> None:
+        return
+
+    def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
+        return View.full(*image_size, self._side)
+
+    def update(self, box: Box, dt_s: float) -> None:
+        return
+
+
+class WindowView:
+    """A square of ``factor`` target sizes around the predicted centre; opens while coasting, to everything
+    when lost."""
+
+    GROW_PER_S = 1.5  # most change of the size's logarithm per second
+    SHRINK_PER_S = 0.1
+    SMOOTH_S = 0.3  # time constant of the measured size
+    LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
+    OPEN_PER_S = 1.5  # widening while coasting, in window sides per second
+    POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
+
+    def __init__(self, side: int, factor: float) -> None:
+        self._side, self._factor = side, factor
+        self._first = self._size = 1.0
+        self._longest = 1.0
+
+    def _extent(self, image_size: tuple[int, int]) -> float:
+        # A long thin target must fit with a margin; wider than the image shows nothing more.
+        least = 1.5 * self._longest
+        return max(min(self._factor * self._size, 1.1 * max(image_size)), least)
+
+    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
+        if box is not None:
+            self.settle(box)
+            return View.window(box.cx, box.cy, self._extent(image_size), self._side)
+        x, y = point if point is not None else (image_size[0] / 2, image_size[1] / 2)
+        return View.window(x, y, self.POINT_SHARE * min(image_size), self._side)
+
+    def settle(self, box: Box) -> None:
+        self._first = self._size = max(box.size, 1.0)
+        self._longest = max(box.width, box.height)
+
+    def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
+        width, height = image_size
+        if predicted is None:
+            return View.window(width / 2, height / 2, max(width, height), self._side)
+        extent = self._extent(image_size) * (1 + self.OPEN_PER_S * coasted_s)
+        cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
+        return View.window(cx, cy, min(extent, 1.5 * max(image_size)), self._side)
+
+    def update(self, box: Box, dt_s: float) -> None:
+        wanted = min(max(box.size, self.LOWEST * self._first), self.HIGHEST * self._first)
+        step = math.log(wanted / self._size) * (1 - math.exp(-dt_s / self.SMOOTH_S))
+        step = min(max(step, -self.SHRINK_PER_S * dt_s), self.GROW_PER_S * dt_s)
+        self._size *= math.exp(step)
+        self._longest = max(box.width, box.height)
+
+
+def make_viewer(kind: str, side: int, factor: float) -> Viewer:
+    """``kind``: "full" or "window"."""
+    return FullView(side) if kind == "full" else WindowView(side, factor)

@@ -1,0 +1,73 @@
+"""Boxes, views and overlap."""
+
+import math
+
+import numpy as np
+import pytest
+from efftam_ros.core.geometry import Box, View, iou
+from hypothesis import given
+from hypothesis import strategies as st
+
+coordinate = st.floats(-2000, 2000)
+length = st.floats(0.5, 2000)
+boxes = st.builds(Box, coordinate, coordinate, length, length)
+
+
+@given(boxes, boxes)
+def test_iou_is_symmetric_and_between_zero_and_one(a, b):
+    assert iou(a, b) == pytest.approx(iou(b, a))
+    assert 0 <= iou(a, b) <= 1 + 1e-12
+
+
+@given(boxes)
+def test_iou_with_itself_is_one_and_with_an_empty_box_zero(a):
+    assert iou(a, a) == pytest.approx(1)
+    assert iou(a, Box(a.x, a.y, 0, a.height)) == 0
+
+
+def test_half_overlapping_boxes():
+    assert iou(Box(0, 0, 10, 10), Box(5, 0, 10, 10)) == pytest.approx(50 / 150)
+
+
+@pytest.mark.parametrize("bad", [Box(0, 0, 0, 5), Box(0, 0, -1, 5), Box(math.nan, 0, 1, 1), Box(0, 0, math.inf, 1)])
+def test_boxes_that_enclose_nothing_are_empty(bad):
+    assert bad.is_empty
+
+
+@given(boxes, st.floats(1, 2000), st.floats(1, 2000))
+def test_clipping_stays_inside_the_image(box, width, height):
+    c = box.clipped(width, height)
+    assert 0 <= c.x <= c.x1 <= width + 1e-9
+    assert 0 <= c.y <= c.y1 <= height + 1e-9
+
+
+@given(boxes, boxes)
+def test_union_holds_both(a, b):
+    u = a.union(b)
+    assert u.x <= min(a.x, b.x) + 1e-9
+    assert u.x1 >= max(a.x1, b.x1) - 1e-6
+    assert u.y1 >= max(a.y1, b.y1) - 1e-6
+
+
+@given(boxes, coordinate, coordinate, st.floats(20, 3000), st.sampled_from([192, 512, 1024]))
+def test_a_window_view_maps_there_and_back(box, cx, cy, extent, side):
+    view = View.window(cx, cy, extent, side)
+    back = view.to_image(view.to_network(box))
+    assert back.edges() == pytest.approx(box.edges(), abs=1e-6)
+    assert view.to_network(Box.from_centre(cx, cy, extent, extent)).edges() == pytest.approx(
+        (0, 0, side, side), abs=1e-6
+    )
+
+
+def test_the_full_view_squeezes_the_whole_image():
+    view = View.full(1280, 720, 512)
+    assert view.to_network(Box(0, 0, 1280, 720)).edges() == (0, 0, 512, 512)
+    assert view.extent == (1280, 720)
+
+
+def test_arrays_map_like_boxes():
+    view = View.window(300.5, 200.25, 157, 192)
+    box = Box(250, 190, 40, 22)
+    edges = np.array([view.to_network(box).edges()], np.float32)
+    assert view.edges_to_image(edges)[0] == pytest.approx(box.edges(), abs=1e-3)
+    assert view.points_to_network(np.array([[box.x, box.y]], np.float32))[0] == pytest.approx(edges[0, :2], abs=1e-3)

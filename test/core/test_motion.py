@@ -1,0 +1,133 @@
+"""The motion filter: real time steps, honest uncertainty."""
+
+import numpy as np
+import pytest
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import MotionFilter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SECOND = 1_000_000_000
+
+
+def follow(velocity, *, size=(50, 35), fps=30, seconds=1.0, jitter=2.0, dropped=0.0, seed=0):
+    """Feed a target of constant velocity; returns the filter and the truth's centre at its stamp."""
+    rng = np.random.default_rng(seed)
+    motion, centre = None, np.zeros(2)
+    for i in range(int(seconds * fps) + 1):
+        if i and rng.random() < dropped:
+            continue
+        t = i / fps
+        centre = np.array([300.0, 200.0]) + np.array(velocity) * t
+        seen = centre + rng.uniform(-jitter, jitter, 2) if jitter else centre
+        box = Box.from_centre(*seen, *size)
+        if motion is None:
+            motion = MotionFilter(0, box)
+        else:
+            motion.predict(round(t * SECOND))
+            motion.update(box, 0.9)
+    return motion, centre
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_velocity_is_right_within_five_percent_after_half_a_second(dropped):
+    velocity = (200.0, -120.0)
+    errors = []
+    for seed in range(40):
+        motion, _ = follow(velocity, seconds=0.5, dropped=dropped, seed=seed)
+        errors.append(np.hypot(*np.subtract(motion.motion.velocity, velocity)) / np.hypot(*velocity))
+    assert np.mean(errors) < 0.05
+
+
+def test_dropped_images_do_not_look_like_acceleration():
+    motion, _ = follow((300, 0), jitter=0, seconds=1)
+    gaps, _ = follow((300, 0), jitter=0, seconds=1, dropped=0.3, seed=3)
+    assert motion.motion.velocity == pytest.approx((300, 0), abs=1)
+    assert gaps.motion.velocity == pytest.approx((300, 0), abs=3)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 200_000_000), min_size=1, max_size=6))
+def test_predicting_in_pieces_equals_predicting_at_once(pieces):
+    whole, _ = follow((90, 40))
+    parts, _ = follow((90, 40))
+    start = whole.stamp_ns
+    whole.predict(start + sum(pieces))
+    for end in np.cumsum(pieces):
+        parts.predict(start + int(end))
+    assert parts.box.edges() == pytest.approx(whole.box.edges(), abs=1e-6)
+    assert parts.motion.covariance == pytest.approx(whole.motion.covariance, rel=1e-9)
+
+
+def test_coasting_keeps_the_velocity_and_grows_the_uncertainty():
+    motion, centre = follow((150, 60))
+    sigma, size = motion.centre_sigma_px, motion.box.xywh()[2:]
+    motion.predict(motion.stamp_ns + SECOND // 2)
+    assert motion.box.cx == pytest.approx(centre[0] + 75, abs=8)
+    assert motion.box.cy == pytest.approx(centre[1] + 30, abs=8)
+    assert motion.centre_sigma_px > 3 * sigma
+    assert motion.box.xywh()[2:] == size
+
+
+def test_the_claimed_uncertainty_covers_the_error():
+    """Normalised errors of position and velocity stay below the 99 % bound in at least 95 % of runs."""
+    inside = 0
+    for seed in range(100):
+        motion, centre = follow((120, -80), seed=seed, seconds=0.7)
+        m = motion.motion
+        error = np.array([m.box.cx - centre[0], m.box.cy - centre[1], m.velocity[0] - 120, m.velocity[1] + 80])
+        inside += error @ np.linalg.solve(m.covariance, error) < 13.28
+    assert inside >= 95
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3 * SECOND), st.floats(-500, 2000), st.floats(1, 900), st.floats(1, 900), st.floats(0, 1)
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_the_covariance_stays_symmetric_and_positive(steps):
+    motion = MotionFilter(0, Box(10, 10, 20, 20))
+    for dt, x, w, h, quality in steps:
+        motion.predict(motion.stamp_ns + dt)
+        motion.update(Box(x, x / 2, w, h), quality)
+        p = motion.motion.covariance
+        assert np.allclose(p, p.T)
+        assert np.linalg.eigvalsh(p).min() > 0
+        assert motion.box.width >= 1
+        assert motion.box.height >= 1
+
+
+def test_a_doubtful_box_moves_the_belief_less():
+    sure, _ = follow((0, 0), jitter=0)
+    unsure, _ = follow((0, 0), jitter=0)
+    jumped = sure.box.moved(10, 0)
+    for motion, quality in ((sure, 1.0), (unsure, 0.2)):
+        motion.predict(motion.stamp_ns + SECOND // 30)
+        motion.update(jumped, quality)
+    assert unsure.box.cx < sure.box.cx
+
+
+def test_distance_tells_the_target_from_a_distractor():
+    motion, centre = follow((100, 0), seconds=1)
+    motion.predict(motion.stamp_ns + SECOND // 30)
+    here = motion.box
+    assert motion.mahalanobis(here.moved(3, 2)) < 9.21
+    assert motion.mahalanobis(here.moved(60, 0)) > 9.21
+
+
+@pytest.mark.parametrize("box", [Box(0, 0, 0, 0), Box(float("nan"), 0, 5, 5), Box(0, 0, 5, -5)])
+def test_an_empty_or_non_finite_box_is_never_measured(box):
+    motion = MotionFilter(0, Box(10, 10, 20, 20))
+    with pytest.raises(ValueError, match="empty"):
+        motion.update(box)
+
+
+def test_the_past_cannot_be_predicted():
+    motion = MotionFilter(5, Box(10, 10, 20, 20))
+    with pytest.raises(ValueError, match="past"):
+        motion.predict(4)
