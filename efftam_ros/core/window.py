@@ -67,11 +67,11 @@ class WindowView:
     def __init__(self, side: int, factor: float) -> None:
         self._side, self._factor = side, factor
         self._first = self._size = 1.0
-        self._longest = 1.0
+        self._elongation = 1.0
 
     def _extent(self, image_size: tuple[int, int]) -> float:
         # A long thin target must fit with a margin; wider than the image shows nothing more.
-        least = 1.5 * self._longest
+        least = 1.5 * self._elongation * self._size
         return max(min(self._factor * self._size, 1.1 * max(image_size)), least)
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
@@ -83,7 +83,7 @@ class WindowView:
 
     def settle(self, box: Box) -> None:
         self._first = self._size = max(box.size, 1.0)
-        self._longest = max(box.width, box.height)
+        self._elongation = max(box.width, box.height) / self._size
 
     def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
         width, height = image_size
@@ -95,10 +95,11 @@ class WindowView:
 
     def update(self, box: Box, dt_s: float) -> None:
         wanted = min(max(box.size, self.LOWEST * self._first), self.HIGHEST * self._first)
-        step = math.log(wanted / self._size) * (1 - math.exp(-dt_s / self.SMOOTH_S))
+        share = 1 - math.exp(-dt_s / self.SMOOTH_S)
+        self._elongation += (max(box.width, box.height) / max(box.size, 1.0) - self._elongation) * share
+        step = math.log(wanted / self._size) * share
         step = min(max(step, -self.SHRINK_PER_S * dt_s), self.GROW_PER_S * dt_s)
         self._size *= math.exp(step)
-        self._longest = max(box.width, box.height)
 
 
 def make_viewer(kind: str, side: int, factor: float) -> Viewer:

@@ -29,7 +29,9 @@ def test_half_overlapping_boxes():
     assert iou(Box(0, 0, 10, 10), Box(5, 0, 10, 10)) == pytest.approx(50 / 150)
 
 
-@pytest.mark.parametrize("bad", [Box(0, 0, 0, 5), Box(0, 0, -1, 5), Box(math.nan, 0, 1, 1), Box(0, 0, math.inf, 1)])
+@pytest.mark.parametrize(
+    "bad", [Box(0, 0, 0, 5), Box(0, 0, -1, 5), Box(math.nan, 0, 1, 1), Box(0, 0, math.inf, 1)]
+)
 def test_boxes_that_enclose_nothing_are_empty(bad):
     assert bad.is_empty
 
@@ -70,4 +72,6 @@ def test_arrays_map_like_boxes():
     box = Box(250, 190, 40, 22)
     edges = np.array([view.to_network(box).edges()], np.float32)
     assert view.edges_to_image(edges)[0] == pytest.approx(box.edges(), abs=1e-3)
-    assert view.points_to_network(np.array([[box.x, box.y]], np.float32))[0] == pytest.approx(edges[0, :2], abs=1e-3)
+    assert view.points_to_network(np.array([[box.x, box.y]], np.float32))[0] == pytest.approx(
+        edges[0, :2], abs=1e-3
+    )

@@ -75,7 +75,9 @@ def test_the_claimed_uncertainty_covers_the_error():
     for seed in range(100):
         motion, centre = follow((120, -80), seed=seed, seconds=0.7)
         m = motion.motion
-        error = np.array([m.box.cx - centre[0], m.box.cy - centre[1], m.velocity[0] - 120, m.velocity[1] + 80])
+        error = np.array(
+            [m.box.cx - centre[0], m.box.cy - centre[1], m.velocity[0] - 120, m.velocity[1] + 80]
+        )
         inside += error @ np.linalg.solve(m.covariance, error) < 13.28
     assert inside >= 95
 
@@ -83,7 +85,11 @@ def test_the_claimed_uncertainty_covers_the_error():
 @given(
     st.lists(
         st.tuples(
-            st.integers(1, 3 * SECOND), st.floats(-500, 2000), st.floats(1, 900), st.floats(1, 900), st.floats(0, 1)
+            st.integers(1, 3 * SECOND),
+            st.floats(-500, 2000),
+            st.floats(1, 900),
+            st.floats(1, 900),
+            st.floats(0, 1),
         ),
         min_size=1,
         max_size=30,

@@ -69,7 +69,11 @@ def test_choice_filter_and_counter_of_every_frame(name):
         if want["branch"] == "prompt":
             continue
         got = selector.choose(edges_of(frame), np.array(frame["ious"]), frame["object_score_logit"])
-        assert (got.branch, got.index, selector.stable) == (want["branch"], want["chosen"], want["stable_frames"])
+        assert (got.branch, got.index, selector.stable) == (
+            want["branch"],
+            want["chosen"],
+            want["stable_frames"],
+        )
         assert selector.filter.mean == pytest.approx(want["mean"], rel=1e-9, abs=1e-9)
         assert np.diag(selector.filter.covariance) == pytest.approx(want["cov_diag"], rel=1e-9)
         for value, key in (
@@ -93,7 +97,9 @@ def test_memory_and_pointers_of_every_frame_in_a_ring_of_24(name):
         t, want = frame["frame"], frame["out"]
         plan = bank.plan(t) if t else None
         if plan is not None:
-            assert list(zip(plan.slots, plan.rows, strict=True)) == [(slot_of[f], row) for f, _, row in want["memory"]]
+            assert list(zip(plan.slots, plan.rows, strict=True)) == [
+                (slot_of[f], row) for f, _, row in want["memory"]
+            ]
             assert list(plan.pointer_slots) == [slot_of[f] for f, _ in want["pointers"]]
         record = Record(
             frame=t,

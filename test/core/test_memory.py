@@ -1,0 +1,110 @@
+"""Which frames are kept and attended to (SAMURAI's rule has its golden trace in test_samurai_trace)."""
+
+import pytest
+from efftam_ros.core.memory import MemoryBank, RankedFrames, RecentFrames, Record
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def filled(rule, frames, slots=24, prompted=(0,), anchors=()):
+    bank = MemoryBank(rule, slots)
+    for t in frames:
+        bank.add(Record(t, t in prompted, 0.9, 3.0, anchor=t in anchors))
+    return bank
+
+
+@pytest.mark.parametrize(
+    ("frame", "maps", "pointers"),
+    [
+        (1, 1, 1),
+        (2, 2, 2),
+        (6, 6, 6),
+        (7, 7, 7),
+        (8, 7, 8),
+        (15, 7, 15),
+        (16, 7, 16),
+        (17, 7, 16),
+        (40, 7, 16),
+    ],
+)
+def test_the_reference_attends_to_the_prompt_and_the_last_frames(frame, maps, pointers):
+    """Counts measured on the reference predictor: T = min(t, 7), P = min(t, 16) with one prompt at frame 0."""
+    plan = filled(RecentFrames(), range(frame)).plan(frame)
+    assert len(plan.slots) == len(plan.rows) == maps
+    assert len(plan.pointer_slots) == pointers
+
+
+def test_the_reference_gives_rows_by_age_and_pointers_newest_first():
+    attention = RecentFrames().attention([Record(t, t == 0, 0.9, 1.0) for t in range(10)], 10)
+    assert attention.maps == ((0, 6), (4, 5), (5, 4), (6, 3), (7, 2), (8, 1), (9, 0))
+    assert attention.pointers == (0, 9, 8, 7, 6, 5, 4, 3, 2, 1)
+
+
+def test_a_second_prompt_adds_a_map_on_the_last_row():
+    """Seven frames after a second prompt the reference attends to 8 maps (measured), later to 17 pointers."""
+    rule = RecentFrames()
+    records = [Record(t, t in (0, 10), 0.9, 1.0) for t in range(18)]
+    attention = rule.attention(records, 18)
+    assert attention.maps[:2] == ((0, 6), (10, 6))
+    assert len(attention.maps) == 8
+    assert len(attention.pointers) == 16  # the prompt at frame 10 is not repeated among the last fifteen
+    records += [Record(t, False, 0.9, 1.0) for t in range(18, 30)]
+    assert len(rule.attention(records, 30).pointers) == 17
+
+
+def test_ranks_have_no_holes_after_a_gap():
+    rule = RankedFrames(temporal_rows=7, recent=3, max_maps=7, max_pointers=16)
+    attention = rule.attention([Record(t, t == 0, 0.9, 1.0) for t in (0, 1, 2, 40)], 41)
+    assert attention.maps == ((0, 6), (1, 2), (2, 1), (40, 0))
+    assert attention.pointers == (0, 40, 2, 1)
+
+
+def test_anchors_share_the_prompts_row_and_take_room_from_the_recent():
+    rule = RankedFrames(temporal_rows=7, recent=6, max_maps=7, max_pointers=16, anchors=2)
+    records = [Record(t, t == 0, 0.9, 1.0, anchor=t in (3, 9, 15)) for t in range(20)]
+    attention = rule.attention(records, 20)
+    assert attention.maps[:3] == ((0, 6), (9, 6), (15, 6))
+    assert attention.maps[3:] == ((16, 3), (17, 2), (18, 1), (19, 0))
+
+
+rules = st.one_of(
+    st.builds(RecentFrames, temporal_rows=st.integers(2, 7), max_pointers=st.integers(1, 16)),
+    st.builds(
+        RankedFrames,
+        temporal_rows=st.just(7),
+        recent=st.integers(0, 6),
+        max_maps=st.integers(1, 7),
+        max_pointers=st.integers(1, 16),
+        anchors=st.integers(0, 3),
+    ),
+)
+
+
+@given(rules, st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=120))
+@settings(max_examples=80, deadline=None)
+def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, steps):
+    bank, t = MemoryBank(rule, 24), 0
+    owner = {bank.add(Record(0, True, 0.9, 1.0)): 0}
+    everything = [Record(0, True, 0.9, 1.0)]
+    for gap, anchor in steps:
+        t += gap
+        want = rule.attention(everything, t)
+        plan = bank.plan(t)
+        assert [(owner[s], r) for s, r in zip(plan.slots, plan.rows, strict=True)] == list(want.maps)
+        assert [owner[s] for s in plan.pointer_slots] == list(want.pointers)
+        record = Record(t, False, 0.9, 1.0, anchor=anchor)
+        everything.append(record)
+        owner[bank.add(record)] = t
+
+
+def test_the_prompted_frame_keeps_its_slot():
+    bank = MemoryBank(RecentFrames(), 24)
+    first = bank.add(Record(0, True, 0.9, 1.0))
+    assert first not in {bank.add(Record(t, False, 0.9, 1.0)) for t in range(1, 200)}
+    assert bank.plan(200).slots[0] == first
+
+
+def test_a_frame_is_remembered_once():
+    bank = filled(RecentFrames(), range(3))
+    with pytest.raises(ValueError, match="already"):
+        bank.add(Record(2, False, 0.9, 1.0))

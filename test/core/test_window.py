@@ -1,0 +1,89 @@
+"""What the network looks at while the target moves, hides and returns."""
+
+import pytest
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.window import make_viewer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+IMAGE = (1280, 720)
+TARGET = Box.from_centre(400, 300, 40, 30)
+
+
+def started(factor=5.0, box=TARGET):
+    viewer = make_viewer("window", 192, factor)
+    return viewer, viewer.start(IMAGE, box, None)
+
+
+def test_the_full_view_is_always_the_whole_image():
+    viewer = make_viewer("full", 512, 5.0)
+    viewer.settle(TARGET)
+    viewer.update(TARGET, 0.1)
+    assert viewer.start(IMAGE, TARGET, None) == viewer.view(IMAGE, TARGET, 0.3) == View.full(*IMAGE, 512)
+
+
+def test_the_window_is_a_multiple_of_the_target_around_it():
+    _, view = started()
+    assert view.extent == pytest.approx((5 * TARGET.size, 5 * TARGET.size))
+    seen = view.to_network(TARGET)
+    assert (seen.cx, seen.cy) == pytest.approx((96, 96))
+
+
+def test_a_long_thin_target_fits_with_a_margin():
+    _, view = started(factor=2.0, box=Box.from_centre(600, 300, 400, 10))
+    assert view.extent[0] == pytest.approx(600)
+
+
+def test_a_point_opens_a_window_of_unknown_size_around_it():
+    viewer = make_viewer("window", 192, 5.0)
+    view = viewer.start(IMAGE, None, (900, 500))
+    assert view.extent[0] < 720
+    viewer.settle(TARGET)
+    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(5 * TARGET.size)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(0.02, 1.0), min_size=1, max_size=120))
+def test_no_run_of_shrunken_boxes_shrinks_the_window_below_its_bound(factors):
+    viewer, view = started()
+    for f in factors:
+        viewer.update(Box.from_centre(400, 300, 40 * f, 30 * f), 1 / 30)
+    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] >= 0.8 * view.extent[0] - 1e-9
+
+
+def test_the_window_grows_readily_and_shrinks_hardly():
+    grown, first = started()
+    shrunk, _ = started()
+    for _ in range(15):
+        grown.update(Box.from_centre(400, 300, 80, 60), 1 / 30)
+        shrunk.update(Box.from_centre(400, 300, 20, 15), 1 / 30)
+    up = grown.view(IMAGE, TARGET, 0.0).extent[0] / first.extent[0]
+    down = first.extent[0] / shrunk.view(IMAGE, TARGET, 0.0).extent[0]
+    assert up > 1.4
+    assert 1.0 < down < 1.06
+
+
+def test_one_wild_box_hardly_moves_the_size():
+    viewer, first = started()
+    viewer.update(Box.from_centre(400, 300, 800, 600), 1 / 30)
+    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] < 1.06 * first.extent[0]
+
+
+def test_the_window_opens_while_coasting_and_shows_everything_when_lost():
+    viewer, first = started()
+    extents = [viewer.view(IMAGE, TARGET, s).extent[0] for s in (0.0, 0.2, 0.5, 1.0)]
+    assert extents == sorted(extents)
+    assert extents[-1] > 2 * first.extent[0]
+    lost = viewer.view(IMAGE, None, 1.2)
+    for corner in (Box(0, 0, 1, 1), Box(1279, 719, 1, 1)):
+        x0, y0, x1, y1 = lost.to_network(corner).edges()
+        assert min(x0, y0) >= 0
+        assert max(x1, y1) <= 192
+
+
+def test_the_window_follows_a_prediction_out_of_the_image_only_to_its_edge():
+    viewer, _ = started()
+    seen = viewer.view(IMAGE, Box.from_centre(2000, -300, 40, 30), 0.0).to_network(
+        Box.from_centre(1280, 0, 2, 2)
+    )
+    assert (seen.cx, seen.cy) == pytest.approx((96, 96))
