@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from efftam_ros.core.geometry import Box, View, iou
 from hypothesis import given
 from hypothesis import strategies as st
+
+from efftam_ros.core.geometry import Box, View, iou
 
 coordinate = st.floats(-2000, 2000)
 length = st.floats(0.5, 2000)

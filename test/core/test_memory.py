@@ -1,9 +1,10 @@
 """Which frames are kept and attended to (SAMURAI's rule has its golden trace in test_samurai_trace)."""
 
 import pytest
-from efftam_ros.core.memory import MemoryBank, RankedFrames, RecentFrames, Record
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from efftam_ros.core.memory import MemoryBank, RankedFrames, RecentFrames, Record
 
 
 def filled(rule, frames, slots=24, prompted=(0,), anchors=()):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import MotionFilter
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import MotionFilter
 
 SECOND = 1_000_000_000
 
@@ -119,7 +120,7 @@ def test_a_doubtful_box_moves_the_belief_less():
 
 
 def test_distance_tells_the_target_from_a_distractor():
-    motion, centre = follow((100, 0), seconds=1)
+    motion, _ = follow((100, 0), seconds=1)
     motion.predict(motion.stamp_ns + SECOND // 30)
     here = motion.box
     assert motion.mahalanobis(here.moved(3, 2)) < 9.21

@@ -1,7 +1,7 @@
 """SAMURAI's reference, frame by frame, against a recorded run of it (test/golden/samurai_trace.json).
 
-The trace: boxes are corner numbers of inclusive pixel indices in a 1024 x 1024 network image, used as they are;
-velocities are per frame.
+The trace: boxes are corner numbers of inclusive pixel indices in a 1024 x 1024 network image, used as they
+are; velocities are per frame.
 """
 
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from efftam_ros.core.memory import MemoryBank, Record, SamuraiFrames
 from efftam_ros.core.samurai import ReferenceFilter, ReferenceSelector, SamuraiConfig, reference_iou
 

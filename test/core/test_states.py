@@ -3,11 +3,12 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import TrackState
-from hypothesis import given
-from hypothesis import strategies as st
 
 FRAME = 33_333_333
 IDLE, ACQUIRING, TRACKING, COASTING, LOST = TrackState
@@ -57,7 +58,8 @@ def test_coasting_becomes_lost_when_the_last_confirmed_box_is_too_old():
 
 
 def test_flickering_hits_do_not_keep_a_lost_target_coasting():
-    """Single unconfirmed hits must not restart the clock: a wrong object seen every other frame would be for ever."""
+    """Single unconfirmed hits must not restart the clock: a wrong object seen every other frame would be for
+    ever."""
     states, _ = play("shh" + "mh" * 8)
     assert states[-2] is LOST
     assert states[-1] is ACQUIRING

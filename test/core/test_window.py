@@ -1,10 +1,11 @@
 """What the network looks at while the target moves, hides and returns."""
 
 import pytest
-from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.window import make_viewer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.window import make_viewer
 
 IMAGE = (1280, 720)
 TARGET = Box.from_centre(400, 300, 40, 30)

@@ -1,0 +1,256 @@
+"""From pixels to angles: where a target lies seen from the camera, and how fast that direction turns.
+
+Camera optical frame (REP 103): x right, y down, z forward. A pixel (u, v) lies on the ray (x, y, 1) with
+``u = fx x' + s y' + cx``, ``v = fy y' + cy`` where (x', y') is (x, y) after lens distortion. Azimuth
+``atan(x)`` is positive to the right, elevation ``atan(y / sqrt(1 + x^2))`` positive down.
+
+Distortion models and their coefficients are those of sensor_msgs/CameraInfo, with OpenCV's formulas:
+``plumb_bob`` and ``rational_polynomial`` (Brown-Conrady, Claus and Fitzgibbon), ``equidistant`` (Kannala and
+Brandt 2006).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+
+Pair = tuple[float, float]
+Matrix = tuple[float, float, float, float]  # 2x2, row-major
+Distortion = Callable[[float, float], tuple[Pair, Matrix]]
+
+# How far to each side the rates are compared, px: far above rounding, far below the scale of a lens.
+SLOPE_STEP_PX = 0.5
+MOST_ITERATIONS = 30
+CONVERGED = 1e-12
+
+
+@dataclass(frozen=True)
+class Bearing:
+    """Direction of a target in the optical frame, and its rate with the camera's own motion included.
+
+    ``azimuth``, ``elevation`` rad; their rates rad/s; ``rate_covariance`` float64 [2, 2], rad^2/s^2.
+    """
+
+    azimuth: float
+    elevation: float
+    azimuth_rate: float
+    elevation_rate: float
+    rate_covariance: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Intrinsics:
+    """A calibrated camera, for pixels of the delivered image (region of interest and binning applied).
+
+    ``fx``, ``fy``, ``skew``, ``cx``, ``cy`` px, pixel *centres* at whole numbers, as calibrations have it;
+    ``distort`` maps (x, y) to the distorted (x', y') with the 2x2 Jacobian, None for a rectified image.
+    """
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+    skew: float = 0.0
+    distort: Distortion | None = None
+
+    @classmethod
+    def from_camera_info(
+        cls,
+        k: Sequence[float],
+        d: Sequence[float] = (),
+        model: str = "",
+        p: Sequence[float] | None = None,
+        offset: tuple[int, int] = (0, 0),
+        binning: tuple[int, int] = (1, 1),
+    ) -> Intrinsics | None:
+        """Build from the fields of sensor_msgs/CameraInfo; None when the camera is not calibrated (k[0] is
+        0).
+
+        ``k`` 3x3 and ``p`` 3x4 row-major, in px of the full resolution; give ``p`` when the images are
+        rectified, then ``d`` and ``model`` are not used. ``offset`` of the region of interest in
+        full-resolution px;
+        ``binning`` 0 means 1. Raises InputRefused for numbers that are no calibration and for an unknown
+        distortion model.
+        """
+        matrix = list(k) if p is None else [*p[0:3], *p[4:7], *p[8:11]]
+        if matrix[0] == 0.0:
+            return None
+        fx, skew, cx, fy, cy = matrix[0], matrix[1], matrix[2], matrix[4], matrix[5]
+        if not (all(map(math.isfinite, matrix)) and fx > 0 and fy > 0):
+            raise InputRefused(f"camera_info has focal lengths {fx:g}, {fy:g} px; calibrate the camera again")
+        bin_x, bin_y = (max(1, n) for n in binning)
+        # A binned pixel covers bin full ones, so its centre lies (bin - 1) / 2 of them further.
+        return cls(
+            fx=fx / bin_x,
+            fy=fy / bin_y,
+            cx=(cx - offset[0] + 0.5) / bin_x - 0.5,
+            cy=(cy - offset[1] + 0.5) / bin_y - 0.5,
+            skew=skew / bin_x,
+            distort=None if p is not None else make_distortion(model, d),
+        )
+
+    def ray(self, u: float, v: float) -> Pair:
+        """The point (x, y) at z = 1 that is seen at image point (u, v), edge coordinates (pixel centres at i
+        + 0.5).
+
+        Raises InputRefused where the distortion model has no inverse (far outside the calibrated field of
+        view).
+        """
+        y = (v - 0.5 - self.cy) / self.fy
+        x = (u - 0.5 - self.cx - self.skew * y) / self.fx
+        return (x, y) if self.distort is None else _undistort(self.distort, x, y)
+
+    def ray_slope(self, u: float, v: float) -> Matrix:
+        """Derivative of `ray` with respect to (u, v), 1/px."""
+        lens = (1 / self.fx, -self.skew / (self.fx * self.fy), 0.0, 1 / self.fy)
+        if self.distort is None:
+            return lens
+        _, slope = self.distort(*self.ray(u, v))
+        return _product(_inverse(slope), lens)
+
+    def bearing(self, centre: Pair, velocity: Pair, covariance: NDArray[np.float64] | None = None) -> Bearing:
+        """Direction and rates of a target at ``centre`` (edge px) that moves with ``velocity`` (px/s).
+
+        ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`; its image under the Jacobian of
+        the rates (J S J^T) becomes the rates' covariance, zero when left out. Raises InputRefused as `ray`
+        does.
+        """
+        u, v = centre
+        x, y = self.ray(u, v)
+        rates = self._rate_matrix(u, v)
+        azimuth_rate, elevation_rate = _apply(rates, velocity)
+        spread = np.zeros((2, 2))
+        if covariance is not None:
+            jacobian = np.empty((2, 4))
+            for axis, (du, dv) in enumerate(((SLOPE_STEP_PX, 0.0), (0.0, SLOPE_STEP_PX))):
+                after = _apply(self._rate_matrix(u + du, v + dv), velocity)
+                before = _apply(self._rate_matrix(u - du, v - dv), velocity)
+                jacobian[:, axis] = np.subtract(after, before) / (2 * SLOPE_STEP_PX)
+            jacobian[:, 2:] = 0.9 * np.reshape(rates, (2, 2))
+            spread[:] = jacobian @ covariance @ jacobian.T
+        return Bearing(
+            azimuth=math.atan(x),
+            elevation=math.atan2(y, math.hypot(1.0, x)),
+            azimuth_rate=azimuth_rate,
+            elevation_rate=elevation_rate,
+            rate_covariance=(spread + spread.T) / 2,
+        )
+
+    def _rate_matrix(self, u: float, v: float) -> Matrix:
+        """Takes (u', v') px/s to (azimuth, elevation) rates, rad/s, at image point (u, v)."""
+        x, y = self.ray(u, v)
+        near = 1 + x * x
+        s, full = math.sqrt(near), near + y * y
+        return _product((1 / near, 0.0, -x * y / (s * full), s / full), self.ray_slope(u, v))
+
+
+def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
+    """The lens's map (x, y) -> ((x', y'), Jacobian) for a CameraInfo model; None without distortion."""
+    coefficients = [float(c) for c in d]
+    if not all(map(math.isfinite, coefficients)):
+        raise InputRefused(
+            f"camera_info has distortion coefficients {coefficients}; calibrate the camera again"
+        )
+    if not any(coefficients):
+        return None
+    sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
+    if model not in sizes:
+        raise InputRefused(
+            f"distortion model {model!r} is not known; use plumb_bob, rational_polynomial or equidistant,"
+            " or rectified images with the parameter rectified"
+        )
+    # Drivers pad with zeros up to the length of OpenCV's longer models; what is not zero there can't be left
+    # out.
+    extra = coefficients[sizes[model][-1] :]
+    if len(coefficients) < sizes[model][0] or any(extra):
+        raise InputRefused(
+            f"distortion model {model} has {len(coefficients)} coefficients; it takes {sizes[model][-1]}"
+        )
+    if model in ("equidistant", "fisheye"):
+        return _equidistant(coefficients[:4])
+    return _rational((coefficients + [0.0] * 8)[:8])
+
+
+def _rational(d: list[float]) -> Distortion:
+    k1, k2, p1, p2, k3, k4, k5, k6 = d
+
+    def distort(x: float, y: float) -> tuple[Pair, Matrix]:
+        r2 = x * x + y * y
+        top = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
+        bottom = 1 + r2 * (k4 + r2 * (k5 + r2 * k6))
+        radial = top / bottom
+        top_slope = k1 + r2 * (2 * k2 + 3 * k3 * r2)
+        bottom_slope = k4 + r2 * (2 * k5 + 3 * k6 * r2)
+        slope = 2 * (top_slope - radial * bottom_slope) / bottom  # d radial / d r2, times 2
+        point = (
+            x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
+            y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
+        )
+        cross = slope * x * y + 2 * p1 * x + 2 * p2 * y
+        return point, (
+            radial + slope * x * x + 2 * p1 * y + 6 * p2 * x,
+            cross,
+            cross,
+            radial + slope * y * y + 6 * p1 * y + 2 * p2 * x,
+        )
+
+    return distort
+
+
+def _equidistant(d: list[float]) -> Distortion:
+    k1, k2, k3, k4 = d
+
+    def distort(x: float, y: float) -> tuple[Pair, Matrix]:
+        r = math.hypot(x, y)
+        if r < 1e-9:
+            return (x, y), (1.0, 0.0, 0.0, 1.0)
+        angle = math.atan(r)
+        t = angle * angle
+        bent = angle * (1 + t * (k1 + t * (k2 + t * (k3 + t * k4))))
+        bent_slope = (1 + t * (3 * k1 + t * (5 * k2 + t * (7 * k3 + t * 9 * k4)))) / (1 + r * r)
+        scale = bent / r
+        slope = (bent_slope - scale) / (r * r)
+        cross = slope * x * y
+        return (x * scale, y * scale), (scale + slope * x * x, cross, cross, scale + slope * y * y)
+
+    return distort
+
+
+def _undistort(distort: Distortion, x0: float, y0: float) -> Pair:
+    """Newton's method for distort(x, y) = (x0, y0), from the distorted point itself."""
+    x, y = x0, y0
+    for _ in range(MOST_ITERATIONS):
+        (px, py), slope = distort(x, y)
+        if slope[0] * slope[3] - slope[1] * slope[2] <= 0.0:
+            break  # beyond the fold of the polynomial, where several points share an image
+        dx, dy = _apply(_inverse(slope), (x0 - px, y0 - py))
+        x, y = x + dx, y + dy
+        if abs(dx) + abs(dy) < CONVERGED:
+            return x, y
+    raise InputRefused(
+        f"the distortion model has no inverse at ({x0:.3f}, {y0:.3f}): the point is outside the calibrated view"
+    )
+
+
+def _apply(m: Matrix, v: Pair) -> Pair:
+    return m[0] * v[0] + m[1] * v[1], m[2] * v[0] + m[3] * v[1]
+
+
+def _product(m: Matrix, n: Matrix) -> Matrix:
+    return (
+        m[0] * n[0] + m[1] * n[2],
+        m[0] * n[1] + m[1] * n[3],
+        m[2] * n[0] + m[3] * n[2],
+        m[2] * n[1] + m[3] * n[3],
+    )
+
+
+def _inverse(m: Matrix) -> Matrix:
+    determinant = m[0] * m[3] - m[1] * m[2]
+    return m[3] / determinant, -m[1] / determinant, -m[2] / determinant, m[0] / determinant

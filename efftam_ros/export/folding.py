@@ -1,0 +1,123 @@
+"""Folds away what a graph would compute anew on every run although it depends on nothing but shapes and tables.
+
+Weights are left alone, so that each keeps its name; the transposition of a weight is a runtime's to fold at load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+_MAX_GROWN_VALUES = 1 << 16
+"""A repeated table of more values than this stays a repetition: folded, it would only swell the file."""
+Arrays = dict[str, NDArray]
+
+
+def fold_constants(model: onnx.ModelProto) -> None:
+    """Replace, in place, every node that depends on constants and on known dimensions only by its value."""
+    # Folding a shape lets shape inference know more tensors, whose shapes may then be folded in turn.
+    while _fold_once(model):
+        pass
+    _drop_unused(model.graph)
+
+
+def constants(graph: onnx.GraphProto) -> Arrays:
+    """The values of the graph's Constant nodes by tensor name."""
+    return {
+        node.output[0]: numpy_helper.to_array(node.attribute[0].t)
+        for node in graph.node
+        if node.op_type == "Constant"
+    }
+
+
+def _fold_once(model: onnx.ModelProto) -> bool:
+    dims = _known_dims(model)
+    values = constants(model.graph)
+    kept: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        value = None if node.op_type == "Constant" else _value(model, node, values, dims)
+        if value is None:
+            kept.append(node)
+            continue
+        values[node.output[0]] = value
+        kept.append(constant_node(node.output[0], value))
+    folded = any(a.op_type != b.op_type for a, b in zip(kept, model.graph.node, strict=True))
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return folded
+
+
+def constant_node(name: str, value: NDArray) -> onnx.NodeProto:
+    """A Constant node with this output."""
+    return onnx.helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))
+
+
+def _value(
+    model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays, dims: dict[str, list[int | None]]
+) -> NDArray | None:
+    if node.op_type == "Shape":
+        shape = dims.get(node.input[0])
+        known = shape is not None and None not in shape and not node.attribute
+        return np.array(shape, np.int64) if known else None
+    if node.op_type == "Gather" and node.input[1] in values:
+        producer = _producer(model.graph, node.input[0])
+        if producer is not None and producer.op_type == "Shape" and not producer.attribute:
+            shape = dims.get(producer.input[0])
+            index = values[node.input[1]]
+            if shape is not None and index.ndim == 0 and shape[int(index)] is not None:
+                return np.array(shape[int(index)], np.int64)
+    if len(node.output) != 1 or not all(name in values for name in node.input if name):
+        return None
+    return _evaluate(model, node, values)
+
+
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> NDArray | None:
+    feeds = {name: values[name] for name in node.input if name}
+    inputs = [
+        onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for k, v in feeds.items()
+    ]
+    output = onnx.ValueInfoProto(name=node.output[0])
+    graph = onnx.helper.make_graph([node], "fold", inputs, [output])
+    single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    result = np.asarray(ReferenceEvaluator(single).run(None, feeds)[0])
+    grown = result.size > 2 * sum(value.size for value in feeds.values())
+    return None if grown and result.size > _MAX_GROWN_VALUES else result
+
+
+def _producer(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
+    return next((node for node in graph.node if name in node.output), None)
+
+
+def _known_dims(model: onnx.ModelProto) -> dict[str, list[int | None]]:
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    dims: dict[str, list[int | None]] = {t.name: list(t.dims) for t in graph.initializer}
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.HasField("shape"):
+            dims[info.name] = [
+                d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
+            ]
+    return dims
+
+
+def _drop_unused(graph: onnx.GraphProto) -> None:
+    """Remove nodes and initialisers that no output needs."""
+    needed = {output.name for output in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            kept.append(node)
+            needed.update(node.input)
+    _replace(graph.node, reversed(kept))
+    _replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
+
+
+def _replace(field, items: Iterable) -> None:  # type: ignore[no-untyped-def]
+    copies = list(items)
+    del field[:]
+    field.extend(copies)

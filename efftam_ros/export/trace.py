@@ -1,0 +1,117 @@
+"""From a PyTorch function to an ONNX graph whose weights bear the names they have in the network."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from efftam_ros.export.folding import constants, fold_constants
+from efftam_ros.export.graphs import Graph, GraphModule
+from efftam_ros.model.network import Network
+
+OPSET = 17
+_PREFIX = "network."
+_NAMED_TABLE_VALUES = 16
+"""Constants shorter than this are not matched with the network's tables: a few zeros would match by accident."""
+
+
+def trace_graph(graph: Graph) -> onnx.ModelProto:
+    """Export ``graph`` with the TorchScript exporter.
+
+    Parameters and persistent buffers become initialisers named as in the network's state dict, tables (other buffers)
+    initialisers under their buffer's name, and everything that depends on shapes and tables alone is folded.
+    """
+    network = graph.module.network
+    model = _export(graph, _stand_in(network))
+    _name_weights(model, network)
+    fold_constants(model)
+    _name_tables(model, network)
+    _state_shapes(model, graph)
+    model.producer_name, model.producer_version = "efftam_ros", ""
+    model.graph.name = graph.name
+    return model
+
+
+def _stand_in(network: Network) -> Network:
+    """A copy whose parameters all differ: the exporter merges parameters of equal content, and with them names."""
+    twin = copy.deepcopy(network)
+    for number, parameter in enumerate(twin.parameters()):
+        parameter.data.fill_(number)
+    return twin.eval().requires_grad_(False)
+
+
+def _export(graph: Graph, network: Network) -> onnx.ModelProto:
+    buffer = io.BytesIO()
+    module = GraphModule(network, graph.module.function).eval()
+    with torch.no_grad(), warnings.catch_warnings():
+        # Deprecation of this exporter, and its remarks on shapes that are meant to be constants.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            tuple(graph.inputs.values()),
+            buffer,
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            dynamic_axes=graph.axes,
+            opset_version=OPSET,
+            dynamo=False,
+            do_constant_folding=False,
+            keep_initializers_as_inputs=False,
+        )
+    return onnx.load_model_from_string(buffer.getvalue())
+
+
+def _name_weights(model: onnx.ModelProto, network: Network) -> None:
+    weights = network.state_dict()
+    renamed = {t.name: t.name.removeprefix(_PREFIX) for t in model.graph.initializer}
+    for tensor in model.graph.initializer:
+        name = renamed[tensor.name]
+        tensor.CopyFrom(numpy_helper.from_array(weights[name].detach().cpu().numpy(), name))
+    for node in model.graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = renamed.get(name, name)
+
+
+def _name_tables(model: onnx.ModelProto, network: Network) -> None:
+    """Turn Constant nodes into initialisers, equal ones into one, under the buffer's name where there is one."""
+    tables = {_content(b.detach().cpu().numpy()): name for name, b in network.named_buffers()}
+    names: dict[tuple[bytes, tuple[int, ...]], str] = {}
+    taken = {t.name for t in model.graph.initializer}
+    renamed: dict[str, str] = {}
+    for old, value in constants(model.graph).items():
+        key = (_content(value), value.shape)
+        if key not in names:
+            table = tables.get(key[0]) if value.size >= _NAMED_TABLE_VALUES else None
+            name = table if table is not None and table not in taken else f"constant.{len(names)}"
+            taken.add(name)
+            names[key] = name
+            model.graph.initializer.append(numpy_helper.from_array(value, name))
+        renamed[old] = names[key]
+    nodes = [node for node in model.graph.node if node.op_type != "Constant"]
+    for node in nodes:
+        for i, name in enumerate(node.input):
+            node.input[i] = renamed.get(name, name)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _content(value: NDArray) -> bytes:
+    return value.dtype.str.encode() + np.ascontiguousarray(value).tobytes()
+
+
+def _state_shapes(model: onnx.ModelProto, graph: Graph) -> None:
+    """Write the outputs' true shapes into the graph (the exporter leaves computed ones open)."""
+    with torch.no_grad():
+        results = graph.module(*graph.inputs.values())
+    for info, result in zip(model.graph.output, results, strict=True):
+        axes = graph.axes.get(info.name, {})
+        shape = [axes.get(i, size) for i, size in enumerate(result.shape)]
+        info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))
+    del model.graph.value_info[:]

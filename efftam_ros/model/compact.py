@@ -1,0 +1,505 @@
+"""CompactTAM: a small convolutional relative of EfficientTAM for a window that follows the target.
+
+The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024). Different
+are the encoder (convolutional, with skip features at strides 8 and 4), the widths, and the prompt: its box is also
+drawn, into the dense prompt and into the prompted frame's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from efftam_ros.model.network import Network, NetworkSpec
+
+PROMPT_SLOTS = 3
+ABSENT_LOGIT = -1024.0
+NOT_A_POINT = 4
+"""Row of the label table that stands for an unused prompt slot (label -1)."""
+
+
+@dataclass(frozen=True)
+class CompactConfig:
+    """Sizes of one CompactTAM. ``encoder_channels`` at strides 2, 4, 8, 16; ``encoder_blocks`` at strides 4, 8, 16."""
+
+    spec: NetworkSpec
+    encoder_channels: tuple[int, int, int, int] = (24, 48, 96, 160)
+    encoder_blocks: tuple[int, int, int] = (1, 2, 2)
+    heads: int = 4
+    attention_layers: int = 2
+    feedforward: int = 512
+    rope_base: float = 100.0
+
+
+COMPACT_CONFIGS: dict[str, CompactConfig] = {
+    "compact_192": CompactConfig(
+        NetworkSpec(
+            name="compact_192",
+            family="compact",
+            side=192,
+            channels=128,
+            memory_channels=64,
+            recent_maps=3,
+            memory_dtype="float32",
+            default_view="window",
+            window_factor=5.0,
+            skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
+            prompt_raster=True,
+            image_mean=(123.7 / 255, 116.3 / 255, 103.5 / 255),
+            image_std=(58.4 / 255, 57.1 / 255, 57.4 / 255),
+        )
+    )
+}
+
+
+class CompactTAM(Network):
+    """The network of one CompactConfig; see the module docstring and docs/bundle.md for tensors."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = config.spec
+        self.image_encoder = ImageEncoder(config)
+        self.memory_attention = MemoryAttention(config)
+        self.prompt_encoder = PromptEncoder(config)
+        self.mask_decoder = MaskDecoder(config)
+        self.memory_encoder = MemoryEncoder(config)
+        self.no_memory = nn.Parameter(torch.zeros(1, self.spec.channels, 1, 1))
+        self.no_pointer = nn.Parameter(torch.randn(1, self.spec.channels) * 0.02)
+
+    def encode_image(self, image: Tensor) -> dict[str, Tensor]:
+        features, features_s8, features_s4 = self.image_encoder(image)
+        return {"features": features, "features_s8": features_s8, "features_s4": features_s4}
+
+    def encode_prompt(
+        self, features: Tensor, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
+    ) -> dict[str, Tensor]:
+        sparse, dense, raster = self.prompt_encoder(points, labels, mask, has_mask)
+        return {
+            "conditioned": features + self.no_memory,
+            "sparse": sparse,
+            "dense": dense,
+            "prompt_raster": raster,
+        }
+
+    def attend(
+        self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
+    ) -> Tensor:
+        attended: Tensor = self.memory_attention(features, maps, rows, pointers, key_bias)
+        return attended
+
+    def decode(
+        self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        position = self.prompt_encoder.grid_position
+        source = conditioned + dense
+        masks, ious, presence, pointers = self.mask_decoder(
+            source, sparse, position, skips["features_s8"], skips["features_s4"]
+        )
+        return {"masks": masks, "ious": ious, "presence": presence, "pointers": pointers}
+
+    def encode_memory(
+        self,
+        features: Tensor,
+        mask_logits: Tensor,
+        present: Tensor,
+        binarize: Tensor,
+        pointer: Tensor,
+        prompt_raster: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        if prompt_raster is None:
+            prompt_raster = torch.zeros_like(mask_logits)
+        is_present, is_prompted = present > 0.5, binarize > 0.5
+        logits = torch.where(is_present, mask_logits, ABSENT_LOGIT)
+        soft = 2 * torch.sigmoid(logits) - 1
+        hard = 2 * (logits > 0).to(logits.dtype) - 1
+        mask = torch.where(is_prompted, hard, soft)
+        drawn = torch.where(is_prompted, prompt_raster, 0.0)
+        memory: Tensor = self.memory_encoder(features, torch.cat([mask, drawn], 1))
+        return memory, torch.where(is_present, pointer, self.no_pointer)
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalisation over the channels of an NCHW map."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def conv_norm(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+    """Convolution and batch normalisation (folded into one for inference)."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm2d(outputs)))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = conv_norm(channels, channels), conv_norm(channels, channels)
+        nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.second(F.relu(self.first(x))))
+
+
+class ImageEncoder(nn.Module):
+    """[1,3,S,S] -> features at strides 16, 8 and 4."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        c2, c4, c8, c16 = config.encoder_channels
+        b4, b8, b16 = config.encoder_blocks
+        skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
+        self.stem = nn.Sequential(conv_norm(3, c2, 3, 2), nn.ReLU(), conv_norm(c2, c4, 3, 2), nn.ReLU())
+        self.stage4 = nn.Sequential(*(ResidualBlock(c4) for _ in range(b4)))
+        self.stage8 = nn.Sequential(
+            conv_norm(c4, c8, 3, 2), nn.ReLU(), *(ResidualBlock(c8) for _ in range(b8))
+        )
+        self.stage16 = nn.Sequential(
+            conv_norm(c8, c16, 3, 2), nn.ReLU(), *(ResidualBlock(c16) for _ in range(b16))
+        )
+        self.neck16 = conv_norm(c16, config.spec.channels, 1)
+        self.neck8 = conv_norm(c8, skip_channels[8], 1)
+        self.neck4 = conv_norm(c4, skip_channels[4], 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x4 = self.stage4(self.stem(image))
+        x8 = self.stage8(x4)
+        x16 = self.stage16(x8)
+        return self.neck16(x16), self.neck8(x8), self.neck4(x4)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with its projections; the rotation between them is the caller's."""
+
+    def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_width = inner // heads
+        self.query = nn.Linear(width, inner)
+        self.key = nn.Linear(key_width, inner)
+        self.value = nn.Linear(key_width, inner)
+        self.out = nn.Linear(inner, width)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Plain attention; [1,q,width], [1,k,key_width] twice -> [1,q,width]."""
+        return self.combine(
+            self.split(self.query(queries)), self.split(self.key(keys)), self.split(self.value(values))
+        )
+
+    def split(self, x: Tensor) -> Tensor:
+        """[..., n, heads * head_width] flattened to tokens -> [1, heads, n, head_width]."""
+        return x.reshape(1, -1, self.heads, self.head_width).transpose(1, 2)
+
+    def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Heads [1,h,n,head_width] -> [1,q,width]; ``bias`` broadcasts over [1,h,q,k]."""
+        # The scale goes onto q: the raw product then stays in range when a back end computes it in half precision.
+        scores = (q * self.head_width**-0.5) @ k.transpose(2, 3)
+        if bias is not None:
+            scores = scores + bias
+        x = torch.softmax(scores, -1) @ v
+        return self.out(x.transpose(1, 2).reshape(1, -1, self.heads * self.head_width))
+
+
+class MemoryAttentionLayer(nn.Module):
+    """Self-attention, attention to the memory, feed-forward; pre-norm."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        width = config.spec.channels
+        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.self_attention = Attention(width, width, width, config.heads)
+        self.cross_attention = Attention(width, config.spec.memory_channels, width, config.heads)
+        self.linear1 = nn.Linear(width, config.feedforward)
+        self.linear2 = nn.Linear(config.feedforward, width)
+
+
+class MemoryAttention(nn.Module):
+    """Conditions a frame's features on memory maps and object pointers."""
+
+    row_embedding: nn.Parameter
+    cosines: Tensor
+    sines: Tensor
+    query_position: Tensor
+    map_position: Tensor
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        spec = config.spec
+        self.channels, self.memory_channels, self.grid = spec.channels, spec.memory_channels, spec.grid
+        self.layers = nn.ModuleList(MemoryAttentionLayer(config) for _ in range(config.attention_layers))
+        self.norm = nn.LayerNorm(spec.channels)
+        self.row_embedding = nn.Parameter(torch.randn(spec.temporal_rows, spec.memory_channels) * 0.02)
+        cosines, sines = rotary_tables(spec.grid, spec.channels // config.heads, config.rope_base)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+        self.register_buffer("query_position", 0.1 * sine_table(spec.channels, spec.grid), persistent=False)
+        self.register_buffer("map_position", sine_table(spec.memory_channels, spec.grid), persistent=False)
+
+    def forward(
+        self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
+    ) -> Tensor:
+        tokens = pointers.reshape(-1, self.memory_channels)
+        values = torch.cat([maps.reshape(-1, self.memory_channels), tokens], 0)
+        map_keys = maps + self.map_position + self.row_embedding[rows].unsqueeze(1)
+        x = features.flatten(2).transpose(1, 2) + self.query_position
+        for layer in self.layers:
+            x = x + self._attend_self(layer.self_attention, layer.norm1(x))
+            x = x + self._attend_memory(
+                layer.cross_attention, layer.norm2(x), map_keys, tokens, values, key_bias
+            )
+            x = x + layer.linear2(F.relu(layer.linear1(layer.norm3(x))))
+        x = self.norm(x).transpose(1, 2)
+        return x.reshape(1, self.channels, self.grid, self.grid)
+
+    def _attend_self(self, attention: Any, x: Tensor) -> Tensor:
+        q = self._rotate(attention, attention.query(x))
+        k = self._rotate(attention, attention.key(x))
+        return attention.combine(q, k, attention.split(attention.value(x)))
+
+    def _attend_memory(
+        self, attention: Any, x: Tensor, map_keys: Tensor, tokens: Tensor, values: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        q = self._rotate(attention, attention.query(x))
+        k_maps = self._rotate(attention, attention.key(map_keys))
+        k_pointers = attention.split(attention.key(tokens))
+        v = attention.split(attention.value(values))
+        return attention.combine(q, torch.cat([k_maps, k_pointers], 2), v, bias)
+
+    def _rotate(self, attention: Any, x: Tensor) -> Tensor:
+        """Axial rotary position (Su et al., 2021; half-split pairs): [T,N,width] -> heads [1,h,T*N,head_width]."""
+        x = x.reshape(-1, self.grid * self.grid, attention.heads, attention.head_width)
+        a, b = x.split(attention.head_width // 2, -1)
+        rotated = torch.cat([a * self.cosines - b * self.sines, a * self.sines + b * self.cosines], -1)
+        return attention.split(rotated)
+
+
+class PromptEncoder(nn.Module):
+    """Points, box and mask -> three prompt tokens, a dense prompt and the drawn box.
+
+    A network of this family has three prompt slots: a box takes two, a click one. Points beyond them are not used.
+    """
+
+    gaussian: Tensor
+    grid_position: Tensor
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        spec = config.spec
+        self.side, self.grid, self.low_side = spec.side, spec.grid, spec.low_side
+        self.register_buffer("gaussian", torch.randn(2, spec.channels // 2))
+        self.label_embedding = nn.Parameter(torch.randn(NOT_A_POINT + 1, spec.channels) * 0.1)
+        self.dense = nn.Sequential(
+            nn.Conv2d(3, 16, 2, 2),
+            ChannelNorm(16),
+            nn.GELU(),
+            nn.Conv2d(16, 32, 2, 2),
+            ChannelNorm(32),
+            nn.GELU(),
+            nn.Conv2d(32, spec.channels, 1),
+        )
+        self.no_dense = nn.Parameter(torch.zeros(1, spec.channels, 1, 1))
+        edges = torch.arange(self.low_side + 1) * (spec.side / self.low_side)
+        self.register_buffer("cell_edges", edges, persistent=False)
+        self.register_buffer("grid_position", self._grid_position(), persistent=False)
+        self.register_load_state_dict_post_hook(PromptEncoder._refresh)
+
+    def forward(
+        self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        raster = self._box_raster(self._corner(points, labels, 2), self._corner(points, labels, 3))
+        is_mask = (has_mask > 0.5).to(mask.dtype).reshape(1, 1, 1, 1)
+        drawn = torch.cat([F.avg_pool2d(mask, 4) * is_mask, raster, is_mask.expand_as(raster)], 1)
+        is_prompted = (has_mask > 0.5) | (labels >= 0).to(mask.dtype).sum(1).gt(0.5)
+        dense = torch.where(is_prompted.reshape(1, 1, 1, 1), self.dense(drawn), self.no_dense)
+        return self._tokens(points, labels), dense, raster
+
+    def _tokens(self, points: Tensor, labels: Tensor) -> Tensor:
+        unused = torch.zeros(1, PROMPT_SLOTS, 2, dtype=points.dtype, device=points.device)
+        points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
+        labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
+        labels = labels[:, :PROMPT_SLOTS]
+        # Trained so: clicks as pixel indices (edge coordinate less 0.5), box corners as edges, 0.5 added to both.
+        shift = 0.5 * (labels >= 2).to(points.dtype).unsqueeze(-1)
+        position = self._fourier((points + shift) / self.side)
+        is_point = (labels >= 0).unsqueeze(-1)
+        index = torch.where(labels >= 0, labels, NOT_A_POINT)
+        return torch.where(is_point, position, 0.0) + self.label_embedding[index]
+
+    @staticmethod
+    def _corner(points: Tensor, labels: Tensor, label: int) -> Tensor:
+        """The point with this label, [1,2]; zeros without one."""
+        return (points * (labels == label).to(points.dtype).unsqueeze(-1)).sum(1)
+
+    def _box_raster(self, low: Tensor, high: Tensor) -> Tensor:
+        """Share of each stride-4 cell that the box covers, [1,1,4G,4G]."""
+        first, last = self.cell_edges[:-1], self.cell_edges[1:]
+        low, high = low.reshape(2, 1), high.reshape(2, 1)
+        cover = F.relu(torch.minimum(last, high) - torch.maximum(first, low)) * (self.low_side / self.side)
+        return (cover[1].unsqueeze(1) * cover[0].unsqueeze(0)).reshape(1, 1, self.low_side, self.low_side)
+
+    def _fourier(self, unit: Tensor) -> Tensor:
+        """Random Fourier features of (x, y) in 0..1 (Tancik et al., 2020)."""
+        angle = 2 * math.pi * ((2 * unit - 1) @ self.gaussian)
+        return torch.cat([angle.sin(), angle.cos()], -1)
+
+    def _grid_position(self) -> Tensor:
+        centre = (torch.arange(self.grid) + 0.5) / self.grid
+        y, x = torch.meshgrid(centre, centre, indexing="ij")
+        grid = torch.stack([x, y], -1).reshape(1, -1, 2).to(self.gaussian)
+        return self._fourier(grid)
+
+    @staticmethod
+    def _refresh(module: nn.Module, _keys: Any) -> None:
+        assert isinstance(module, PromptEncoder)
+        module.grid_position = module._grid_position()
+
+
+class TwoWayLayer(nn.Module):
+    """Prompt and output tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.self_attention = Attention(width, width, width, heads)
+        self.token_to_image = Attention(width, width, width // 2, heads)
+        self.image_to_token = Attention(width, width, width // 2, heads)
+        self.mlp = mlp(width, 256, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm3, self.norm4 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+
+class MaskDecoder(nn.Module):
+    """Two-way transformer, up-sampling with skips, hypernetworks, and the heads for IoU, presence and pointer."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        spec = config.spec
+        width = spec.channels
+        self.grid, self.width = spec.grid, width
+        skip_channels = {stride: channels for _, channels, stride in spec.skips}
+        c8, c4 = skip_channels[8], skip_channels[4]
+        self.tokens = nn.Parameter(torch.randn(1, 6, width) * 0.1)
+        self.layers = nn.ModuleList(TwoWayLayer(width, config.heads) for _ in range(2))
+        self.final_attention = Attention(width, width, width // 2, config.heads)
+        self.final_norm = nn.LayerNorm(width)
+        self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), ChannelNorm(c8)
+        self.refine8 = nn.Conv2d(c8, c8, 3, 1, 1)
+        self.upsample4 = nn.ConvTranspose2d(c8, c4, 2, 2)
+        self.refine4 = nn.Conv2d(c4, c4, 3, 1, 1)
+        self.hypernetworks = nn.ModuleList(mlp(width, width, c4) for _ in range(4))
+        self.iou_head = mlp(width, width, 4)
+        self.presence_head = mlp(width, width, 1)
+        self.pointer_head = mlp(width, width, width)
+
+    def forward(
+        self, source: Tensor, sparse: Tensor, position: Tensor, features_s8: Tensor, features_s4: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        queries, image = self._two_way(torch.cat([self.tokens, sparse], 1), source, position)
+        image = image.transpose(1, 2).reshape(1, self.width, self.grid, self.grid)
+        pixels = self._upsample(image, features_s8, features_s4)
+        kernels = torch.stack([net(queries[:, 2 + i]) for i, net in enumerate(self.hypernetworks)], 1)
+        masks = (kernels @ pixels.flatten(2)).reshape(1, 4, 4 * self.grid, 4 * self.grid)
+        ious = torch.sigmoid(self.iou_head(queries[:, 1])).reshape(4)
+        presence = self.presence_head(queries[:, 0]).reshape(1)
+        return masks, ious, presence, self.pointer_head(queries[:, 2:6]).reshape(4, self.width)
+
+    def _two_way(self, tokens: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        q, k = tokens, source.flatten(2).transpose(1, 2)
+        for i, layer in enumerate(self.layers):
+            if i == 0:
+                q = layer.self_attention(q, q, q)
+            else:
+                q = q + layer.self_attention(q + tokens, q + tokens, q)
+            q = layer.norm1(q)
+            q = layer.norm2(q + layer.token_to_image(q + tokens, k + position, k))
+            q = layer.norm3(q + layer.mlp(q))
+            k = layer.norm4(k + layer.image_to_token(k + position, q + tokens, q))
+        q = self.final_norm(q + self.final_attention(q + tokens, k + position, k))
+        return q, k
+
+    def _upsample(self, image: Tensor, features_s8: Tensor, features_s4: Tensor) -> Tensor:
+        x = F.gelu(self.norm8(self.upsample8(image) + features_s8))
+        x = F.gelu(x + self.refine8(x))
+        x = F.gelu(self.upsample4(x) + features_s4)
+        return x + self.refine4(x)
+
+
+class ConvNeXtBlock(nn.Module):
+    """Depthwise 7x7, layer norm, two pointwise layers, layer scale (Liu et al., 2022)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, 1, 3, groups=channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.linear1, self.linear2 = nn.Linear(channels, 2 * channels), nn.Linear(2 * channels, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        h = self.linear2(F.gelu(self.linear1(h)))
+        return x + (self.scale * h).permute(0, 3, 1, 2)
+
+
+class MemoryEncoder(nn.Module):
+    """Features [1,C,G,G] and drawn mask and prompt box [1,2,4G,4G] -> memory map [1,N,M]."""
+
+    def __init__(self, config: CompactConfig) -> None:
+        super().__init__()
+        width = config.spec.channels
+        self.mask_downsampler = nn.Sequential(
+            nn.Conv2d(2, 16, 3, 2, 1),
+            ChannelNorm(16),
+            nn.GELU(),
+            nn.Conv2d(16, 64, 3, 2, 1),
+            ChannelNorm(64),
+            nn.GELU(),
+            nn.Conv2d(64, width, 1),
+        )
+        self.feature_projection = nn.Conv2d(width, width, 1)
+        self.fuser = nn.Sequential(ConvNeXtBlock(width), ConvNeXtBlock(width))
+        self.out = nn.Conv2d(width, config.spec.memory_channels, 1)
+
+    def forward(self, features: Tensor, drawn: Tensor) -> Tensor:
+        fused = self.fuser(self.feature_projection(features) + self.mask_downsampler(drawn))
+        return self.out(fused).flatten(2).transpose(1, 2)
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(widths, widths[1:]):  # noqa: B905 - pairs, the last width has no successor
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def sine_table(channels: int, grid: int) -> Tensor:
+    """Two-dimensional sine position table (DETR's form, y part first), [grid*grid, channels]."""
+    half = channels // 2
+    position = (torch.arange(grid) + 1) / (grid + 1e-6) * 2 * math.pi
+    k = torch.arange(half)
+    angle = position[:, None] / 10000 ** (2 * torch.div(k, 2, rounding_mode="floor") / half)
+    line = torch.where(k % 2 == 0, angle.sin(), angle.cos())
+    y = line[:, None].expand(grid, grid, half)
+    x = line[None].expand(grid, grid, half)
+    return torch.cat([y, x], -1).reshape(grid * grid, channels)
+
+
+def rotary_tables(grid: int, head_width: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the axial rotation, each [grid*grid, 1, head_width/2]: x angles, then y angles."""
+    quarter = head_width // 4
+    frequency = base ** (-torch.arange(quarter) / quarter)
+    token = torch.arange(grid * grid)
+    x, y = token % grid, torch.div(token, grid, rounding_mode="floor")
+    angle = torch.cat([x[:, None] * frequency, y[:, None] * frequency], -1).unsqueeze(1)
+    return angle.cos(), angle.sin()

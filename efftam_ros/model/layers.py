@@ -1,0 +1,73 @@
+"""Building blocks that the modules of the network share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LayerNorm2d(nn.LayerNorm):
+    """LayerNorm over the channels of every pixel of [B,C,H,W]; one LayerNormalization between two Transposes in ONNX,
+    so that its squares are summed in FP32 whatever the graph's precision."""
+
+    def __init__(self, channels: int, eps: float = 1e-6) -> None:
+        super().__init__(channels, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class MLP(nn.Module):
+    """Linear layers ``widths[0] -> widths[1] -> ...`` with an activation between them and none at the end."""
+
+    def __init__(self, widths: Sequence[int], activation: Callable[[Tensor], Tensor] = F.relu) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = self.activation(layer(x))
+        return last(x)
+
+
+def dot_product_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+    """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to the logits.
+
+    The query is scaled before the product: in half precision the raw logits would overflow. A trace gets the two
+    products and the softmax as operators of their own (exporters otherwise scale the keys too, and precision is decided
+    per operator later); eager execution gets PyTorch's fused kernel.
+    """
+    query = query * query.shape[-1] ** -0.5
+    if not torch.jit.is_tracing():
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
+    logits = query @ key.transpose(-2, -1)
+    if bias is not None:
+        logits = logits + bias
+    return logits.softmax(dim=-1) @ value
+
+
+class Attention(nn.Module):
+    """Multi-head attention [B,n,width] x [B,m,width] -> [B,n,width] with an inner width of its own."""
+
+    def __init__(self, width: int, heads: int, inner: int | None = None) -> None:
+        super().__init__()
+        inner = inner or width
+        self.heads = heads
+        self.head_size = inner // heads
+        self.q_proj = nn.Linear(width, inner)
+        self.k_proj = nn.Linear(width, inner)
+        self.v_proj = nn.Linear(width, inner)
+        self.out_proj = nn.Linear(inner, width)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k, v = self._split(self.q_proj(query)), self._split(self.k_proj(key)), self._split(self.v_proj(value))
+        out = dot_product_attention(q, k, v).transpose(1, 2)
+        return self.out_proj(out.reshape(1, -1, self.heads * self.head_size))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.reshape(1, -1, self.heads, self.head_size).transpose(1, 2)

@@ -1,0 +1,258 @@
+"""Bundles: read ``bundle.json``, check files and tensors, hand out the protocol's constants. See
+docs/bundle.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.types import PipelineSpec
+from efftam_ros.runtime.signatures import Shape, Tensor, check_signatures
+
+FORMAT = 1
+MANIFEST = "bundle.json"
+DEFAULT_BUNDLE = "compact_192"
+RING_SLOTS = 24
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One ONNX graph of a bundle, as its manifest describes it."""
+
+    name: str
+    path: Path
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+
+
+class SessionTensor(Protocol):
+    """What onnxruntime's ``get_inputs`` and ``get_outputs`` give."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A network on disk whose files are the ones its manifest names.
+
+    ``mean``, ``std`` of the RGB channels in 0..1; ``memory_dtype`` what maps are rounded to when stored
+    ("float32", "bfloat16"); ``source`` and ``exporter`` as in the manifest.
+    """
+
+    folder: Path
+    spec: PipelineSpec
+    family: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    memory_dtype: str
+    key_layout: str
+    graphs: Mapping[str, Graph]
+    source: Mapping[str, Any]
+    exporter: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Bundle:
+        """Read a bundle and check its files and tensor table.
+
+        Raises InputRefused with one line: not a bundle, newer format, entry missing or wrong, file missing,
+        of another size or hash, tensors that don't fit together.
+        """
+        folder = Path(folder)
+        manifest = _read_manifest(folder)
+        bundle = _Manifest(folder, manifest).bundle()
+        for graph in bundle.graphs.values():
+            if graph.path.name not in manifest["files"]:
+                raise InputRefused(
+                    f"bundle {folder}: graph file {graph.path.name} is not listed under files; {_AGAIN}"
+                )
+        for name, entry in manifest["files"].items():
+            _check_file(folder / name, entry["sha256"], entry["bytes"])
+        check_signatures(
+            str(folder),
+            bundle.spec.image_side,
+            {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()},
+        )
+        return bundle
+
+    def check_session(
+        self, name: str, inputs: Iterable[SessionTensor], outputs: Iterable[SessionTensor]
+    ) -> None:
+        """Compare an opened graph's real inputs and outputs with the manifest's table; raises
+        InputRefused."""
+        graph = self.graphs[name]
+        for kind, table, found in (("input", graph.inputs, inputs), ("output", graph.outputs, outputs)):
+            real = {tensor.name: tensor for tensor in found}
+            if set(real) != set(table):
+                raise InputRefused(
+                    f"bundle {self.folder}: {graph.path.name} has {kind}s {', '.join(sorted(real))};"
+                    f" the table says {', '.join(sorted(table))}; {_AGAIN}"
+                )
+            for key, tensor in table.items():
+                dtype = _ONNX_DTYPES.get(real[key].type, real[key].type)
+                shape = tuple("?" if axis is None else axis for axis in real[key].shape)
+                if dtype != tensor.dtype or not _same_shape(shape, tensor.shape, exact=kind == "input"):
+                    raise InputRefused(
+                        f"bundle {self.folder}: {kind} {key} of {graph.path.name} is {Tensor(dtype, shape)};"
+                        f" the table says {tensor}; {_AGAIN}"
+                    )
+
+
+def default_bundle() -> Bundle:
+    """The bundle that ships inside the package."""
+    return Bundle.load(Path(__file__).resolve().parent.parent / "models" / DEFAULT_BUNDLE)
+
+
+_AGAIN = "export or fetch it again"
+_ONNX_DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
+_checked: set[tuple[str, int, int, str]] = set()
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputRefused(
+            f"{folder} is not a bundle: it has no {MANIFEST};"
+            " give a folder made by efftam export or efftam fetch"
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputRefused(f"{path} is not JSON ({error}); {_AGAIN}") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise InputRefused(f"{path} has no format number; {_AGAIN}")
+    if manifest["format"] != FORMAT:
+        remedy = "update efftam_ros" if manifest["format"] > FORMAT else _AGAIN
+        raise InputRefused(
+            f"{path} has format {manifest['format']}; this version reads format {FORMAT}: {remedy}"
+        )
+    return manifest
+
+
+class _Manifest:
+    """Takes typed entries out of the manifest, naming the one that is missing or wrong."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self._folder = folder
+        self._manifest = manifest
+
+    def bundle(self) -> Bundle:
+        side = self._get("image.side", int)
+        if side < 16 or side % 16:
+            self._refuse("image.side", side, "a positive multiple of 16")
+        spec = PipelineSpec(
+            name=self._get("name", str),
+            image_side=side,
+            temporal_rows=self._get("protocol.temporal_rows", int),
+            max_maps=self._get("protocol.max_maps", int, optional=True),
+            max_pointers=self._get("protocol.max_pointers", int),
+            slots=RING_SLOTS,
+            recent_maps=self._get("protocol.recent_maps", int),
+            default_view=self._one_of("protocol.default_view", ("full", "window")),
+            window_factor=float(self._get("protocol.window_factor", (int, float))),
+        )
+        files = self._get("files", dict)
+        for name in files:
+            if Path(name).name != name:
+                self._refuse("files", name, "names of files in the bundle's own folder")
+            self._get(f"files/{name}/sha256", str, separator="/")
+            self._get(f"files/{name}/bytes", int, separator="/")
+        return Bundle(
+            folder=self._folder,
+            spec=spec,
+            family=self._get("family", str),
+            mean=self._triple("image.mean"),
+            std=self._triple("image.std"),
+            memory_dtype=self._one_of("protocol.memory_dtype", ("float32", "bfloat16")),
+            key_layout=self._get("protocol.key_layout", str),
+            graphs={name: self._graph(name) for name in self._get("graphs", dict)},
+            source=self._get("source", dict),
+            exporter=self._get("exporter", dict),
+        )
+
+    def _graph(self, name: str) -> Graph:
+        return Graph(
+            name=name,
+            path=self._folder / self._get(f"graphs.{name}.file", str),
+            inputs=self._tensors(f"graphs.{name}.inputs"),
+            outputs=self._tensors(f"graphs.{name}.outputs"),
+        )
+
+    def _tensors(self, where: str) -> dict[str, Tensor]:
+        tensors = {}
+        for name in self._get(where, dict):
+            shape = self._get(f"{where}.{name}.shape", list)
+            if not all(isinstance(axis, str) or (type(axis) is int and axis > 0) for axis in shape):
+                self._refuse(f"{where}.{name}.shape", shape, "positive sizes or axis names")
+            tensors[name] = Tensor(self._get(f"{where}.{name}.dtype", str), tuple(shape))
+        return tensors
+
+    def _triple(self, where: str) -> tuple[float, float, float]:
+        values = self._get(where, list)
+        if len(values) != 3 or not all(isinstance(v, (int, float)) for v in values):
+            self._refuse(where, values, "three numbers")
+        return float(values[0]), float(values[1]), float(values[2])
+
+    def _one_of(self, where: str, allowed: tuple[str, ...]) -> str:
+        value = self._get(where, str)
+        if value not in allowed:
+            self._refuse(where, value, f"one of {', '.join(allowed)}")
+        return value
+
+    def _get(self, where: str, kind: Any, *, optional: bool = False, separator: str = ".") -> Any:
+        value: Any = self._manifest
+        for key in where.split(separator):
+            if not isinstance(value, dict) or key not in value:
+                self._refuse(where, "missing", "present")
+            value = value[key]
+        if optional and value is None:
+            return None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            expected = " or ".join(k.__name__ for k in kind) if isinstance(kind, tuple) else kind.__name__
+            self._refuse(where, repr(value), f"of type {expected}")
+        return value
+
+    def _refuse(self, where: str, value: Any, expected: str) -> None:
+        raise InputRefused(f"{self._folder / MANIFEST}: {where} is {value}; it must be {expected}; {_AGAIN}")
+
+
+def _check_file(path: Path, sha256: str, size: int) -> None:
+    """Compare a file with its entry; the hash once per process as long as the file stays untouched."""
+    if not path.is_file():
+        raise InputRefused(f"bundle file {path} is missing; {_AGAIN}")
+    stat = path.stat()
+    if stat.st_size != size:
+        raise InputRefused(f"bundle file {path} has {stat.st_size} bytes, its manifest says {size}; {_AGAIN}")
+    key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size, sha256)
+    if key in _checked:
+        return
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    if digest.hexdigest() != sha256:
+        raise InputRefused(
+            f"bundle file {path} has sha256 {digest.hexdigest()[:12]}...,"
+            f" its manifest says {sha256[:12]}...; {_AGAIN}"
+        )
+    _checked.add(key)
+
+
+def _same_shape(real: Shape, table: Shape, exact: bool) -> bool:
+    """Whether a graph's shape is the table's. An output axis that the graph leaves open counts as equal:
+    exporters can not always infer it, and a result that does not fit is refused when it is bound."""
+    if len(real) != len(table):
+        return False
+    for found, expected in zip(real, table, strict=True):
+        if isinstance(found, str):
+            if exact and not isinstance(expected, str):
+                return False
+        elif found != expected:
+            return False
+    return True

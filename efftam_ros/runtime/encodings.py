@@ -1,0 +1,202 @@
+"""Image encodings: which are accepted, how many bytes each needs, and how to read a region of one.
+
+Names are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``) and of common
+drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is taken as BT.601 in limited range (OpenCV's rule), ``mono16`` as
+little-endian and full range, Bayer is demosaiced bilinearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.types import Image
+
+Pixels = NDArray[Any]
+
+
+class Region(NamedTuple):
+    """A rectangle of whole image pixels, half-open: columns x0..x1-1, rows y0..y1-1."""
+
+    x0: int
+    y0: int
+    x1: int
+    y1: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.x1 <= self.x0 or self.y1 <= self.y0
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How one encoding stores its pixels.
+
+    ``bytes_per_pixel`` of a stored row; ``half_rows`` stored rows per two image rows (3 for 4:2:0, else 2);
+    ``multiple`` what width and height must be divisible by; ``red_green_blue`` the channels of what ``read``
+    returns; ``full_scale`` its white; ``to_bgr`` the OpenCV conversion of it to BGR, None when it is BGR
+    already. ``read(image, region)`` gives the region's pixels [h, w] or [h, w, c]: a view into the image's
+    bytes where the encoding is plain, new BGR pixels where it must be converted.
+    """
+
+    bytes_per_pixel: int
+    read: Callable[[Image, Region], Pixels]
+    red_green_blue: tuple[int, int, int] = (2, 1, 0)
+    to_bgr: int | None = None
+    multiple: tuple[int, int] = (1, 1)
+    half_rows: int = 2
+    full_scale: float = 255.0
+
+
+def _read_interleaved(channels: int, image: Image, region: Region) -> Pixels:
+    x0, y0, x1, y1 = region
+    rows = image.rows[y0:y1, x0 * channels : x1 * channels]
+    return rows if channels == 1 else rows.reshape(y1 - y0, x1 - x0, channels)
+
+
+def _read_mono16(image: Image, region: Region) -> Pixels:
+    x0, y0, x1, y1 = region
+    rows = image.rows[y0:y1, 2 * x0 : 2 * x1]
+    if rows.strides[0] % 2:  # OpenCV refuses 16-bit rows that start at odd distances
+        rows = np.ascontiguousarray(rows)
+    return rows.view("<u2")
+
+
+def _read_yuv420(code: int, image: Image, region: Region) -> Pixels:
+    even = _grown(region, image, margin=0)
+    x0, y0, x1, y1 = even
+    luma = image.rows[y0:y1, x0:x1]
+    chroma = image.rows[image.height + y0 // 2 : image.height + y1 // 2, x0:x1]
+    bgr = cv2.cvtColorTwoPlane(luma, chroma.reshape((y1 - y0) // 2, (x1 - x0) // 2, 2), code)
+    return _cropped(bgr, even, region)
+
+
+def _read_yuv422(code: int, image: Image, region: Region) -> Pixels:
+    even = _grown(region, image, margin=0)
+    return _cropped(cv2.cvtColor(_read_interleaved(2, image, even), code), even, region)
+
+
+def _read_bayer(code: int, image: Image, region: Region) -> Pixels:
+    grown = _grown(region, image, margin=2)  # the colour of a pixel is read from its neighbours
+    return _cropped(cv2.cvtColor(_read_interleaved(1, image, grown), code), grown, region)
+
+
+def _grown(region: Region, image: Image, margin: int) -> Region:
+    """The region with a margin, its edges on even pixels (the start of a chroma or colour-filter cell)."""
+    x0, y0, x1, y1 = region
+    return Region(
+        max(0, (x0 - margin) // 2 * 2),
+        max(0, (y0 - margin) // 2 * 2),
+        min(image.width, (x1 + margin + 1) // 2 * 2),
+        min(image.height, (y1 + margin + 1) // 2 * 2),
+    )
+
+
+def _cropped(pixels: Pixels, have: Region, want: Region) -> Pixels:
+    return pixels[want.y0 - have.y0 : want.y1 - have.y0, want.x0 - have.x0 : want.x1 - have.x0]
+
+
+def _yuv420(code: int) -> Encoding:
+    return Encoding(1, partial(_read_yuv420, code), multiple=(2, 2), half_rows=3)
+
+
+def _yuv422(code: int) -> Encoding:
+    return Encoding(2, partial(_read_yuv422, code), multiple=(2, 1))
+
+
+def _bayer(code: int) -> Encoding:
+    return Encoding(1, partial(_read_bayer, code), multiple=(2, 2))
+
+
+_BGR = Encoding(3, partial(_read_interleaved, 3))
+_MONO = Encoding(1, partial(_read_interleaved, 1), (0, 0, 0), cv2.COLOR_GRAY2BGR)
+_UYVY = _yuv422(cv2.COLOR_YUV2BGR_UYVY)
+_YUYV = _yuv422(cv2.COLOR_YUV2BGR_YUY2)
+
+# OpenCV names a Bayer pattern after its second row and column, sensor_msgs after its first: rggb is OpenCV's
+# "BG".
+ENCODINGS: dict[str, Encoding] = {
+    "bgr8": _BGR,
+    "rgb8": Encoding(3, partial(_read_interleaved, 3), (0, 1, 2), cv2.COLOR_RGB2BGR),
+    "bgra8": Encoding(4, partial(_read_interleaved, 4), (2, 1, 0), cv2.COLOR_BGRA2BGR),
+    "rgba8": Encoding(4, partial(_read_interleaved, 4), (0, 1, 2), cv2.COLOR_RGBA2BGR),
+    "mono8": _MONO,
+    "mono16": Encoding(2, _read_mono16, (0, 0, 0), cv2.COLOR_GRAY2BGR, full_scale=65535.0),
+    "8UC1": _MONO,
+    "8UC3": _BGR,
+    "nv12": _yuv420(cv2.COLOR_YUV2BGR_NV12),
+    "nv21": _yuv420(cv2.COLOR_YUV2BGR_NV21),
+    "yuv422": _UYVY,
+    "yuv422_uyvy": _UYVY,
+    "uyvy": _UYVY,
+    "yuv422_yuy2": _YUYV,
+    "yuyv": _YUYV,
+    "bayer_rggb8": _bayer(cv2.COLOR_BayerBG2BGR),
+    "bayer_bggr8": _bayer(cv2.COLOR_BayerRG2BGR),
+    "bayer_gbrg8": _bayer(cv2.COLOR_BayerGR2BGR),
+    "bayer_grbg8": _bayer(cv2.COLOR_BayerGB2BGR),
+}
+
+
+def check_image(image: Image) -> Encoding:
+    """The encoding of an image whose bytes suffice for its size.
+
+    Raises InputRefused: unknown encoding, zero size, odd size where pixels share colour, too few rows or
+    bytes.
+    """
+    encoding = ENCODINGS.get(image.encoding)
+    if encoding is None:
+        raise InputRefused(
+            f"image encoding {image.encoding!r} is not supported; publish one of {', '.join(ENCODINGS)}"
+        )
+    width, height = image.width, image.height
+    if width < 1 or height < 1:
+        raise InputRefused(f"image is {width} x {height} px; both sides must be at least 1")
+    if width % encoding.multiple[0] or height % encoding.multiple[1]:
+        sides = "width and height" if encoding.multiple[1] > 1 else "width"
+        raise InputRefused(
+            f"image is {width} x {height} px; encoding {image.encoding} needs an even {sides}:"
+            " crop it or convert it to bgr8"
+        )
+    rows, need_rows, need_bytes = (
+        image.rows,
+        height * encoding.half_rows // 2,
+        width * encoding.bytes_per_pixel,
+    )
+    if rows.ndim != 2 or rows.dtype != np.uint8 or (rows.shape[1] > 1 and rows.strides[1] != 1):
+        raise InputRefused(
+            f"image rows are {rows.dtype} {rows.shape};"
+            " give uint8 [rows, bytes] with the bytes of a row side by side"
+        )
+    if rows.shape[1] < need_bytes:
+        raise InputRefused(
+            f"image row (step) has {rows.shape[1]} bytes; {width} px of {image.encoding} need {need_bytes}:"
+            " correct the step or the width"
+        )
+    if rows.shape[0] < need_rows:
+        raise InputRefused(
+            f"image data ends after {rows.shape[0]} rows; {width} x {height} px of {image.encoding}"
+            f" need {need_rows}: the image is truncated or its height wrong"
+        )
+    return encoding
+
+
+def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
+    """Pixels of the region (default: the whole image) as uint8 [h, w, 3] BGR; raises as `check_image` does.
+
+    For ``bgr8`` this is a view into the image's bytes: copy it before drawing on it.
+    """
+    encoding = check_image(image)
+    pixels: Pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))
+    if encoding.full_scale != 255.0:
+        pixels = cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
+    if encoding.to_bgr is not None:
+        pixels = cv2.cvtColor(pixels, encoding.to_bgr)
+    return pixels

@@ -1,0 +1,109 @@
+"""From the decoder's mask logits to boxes, candidates and image masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Candidates
+
+# Network px per pixel of the decoder's logits.
+CELL = 4
+
+
+def boxes_and_areas(logits: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Boxes [K, 4] (left, top, right, bottom, network px) and areas [K] (network px^2) of logits [K, L, L].
+
+    The decoder graph's rule: an edge lies where the maximum over rows or columns crosses zero, linearly
+    between pixel centres, and on the border where the mask touches it. An empty mask has four zeros and area
+    0.
+    """
+    boxes = np.zeros((len(logits), 4), np.float32)
+    for box, map_ in zip(boxes, logits, strict=True):
+        if (map_ > 0).any():
+            box[0], box[2] = _crossings(map_.max(axis=0))
+            box[1], box[3] = _crossings(map_.max(axis=1))
+    areas = (logits > 0).sum(axis=(1, 2), dtype=np.float32) * CELL**2
+    return boxes * CELL, areas
+
+
+def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
+    """Where a profile first and last crosses zero, in its pixels' edge coordinates."""
+    inside = np.flatnonzero(profile > 0)
+    first, last = int(inside[0]), int(inside[-1])
+    low, high = 0.0, float(len(profile))
+    if first > 0:
+        low = first + 0.5 - profile[first] / (profile[first] - profile[first - 1])
+    if last + 1 < len(profile):
+        high = last + 0.5 + profile[last] / (profile[last] - profile[last + 1])
+    return low, high
+
+
+def make_candidates(
+    view: View,
+    boxes: NDArray[np.float32],
+    areas: NDArray[np.float32],
+    ious: NDArray[np.float32],
+    presence_logit: float,
+) -> Candidates:
+    """Decoder rows in network pixels -> Candidates in image pixels (new arrays; the box of an empty mask is
+    NaN)."""
+    image_boxes = view.edges_to_image(boxes)
+    image_boxes[areas == 0] = np.nan
+    return Candidates(
+        boxes=image_boxes,
+        areas=(areas / (view.scale_x * view.scale_y)).astype(np.float32),
+        ious=ious.astype(np.float32),
+        presence_logit=float(presence_logit),
+    )
+
+
+def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int) -> NDArray[np.uint8]:
+    """Logits [L, L] of a view -> mask uint8 [height, width], 255 where the bilinear logit is above 0.
+
+    Pixels whose centre the view does not show are 0.
+    """
+    if view == View.full(width, height, view.side):
+        scaled = cv2.resize(logits, (width, height), interpolation=cv2.INTER_LINEAR)
+        return _positive(scaled)
+    mask = np.zeros((height, width), np.uint8)
+    extent_x, extent_y = view.extent
+    x0, x1 = _centres_within(view.x, view.x + extent_x, width)
+    y0, y1 = _centres_within(view.y, view.y + extent_y, height)
+    if x0 < x1 and y0 < y1:
+        cells_x, cells_y = view.scale_x / CELL, view.scale_y / CELL
+        matrix = np.array(
+            [
+                [cells_x, 0.0, (x0 + 0.5 - view.x) * cells_x - 0.5],
+                [0.0, cells_y, (y0 + 0.5 - view.y) * cells_y - 0.5],
+            ]
+        )
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        size = (x1 - x0, y1 - y0)
+        scaled = cv2.warpAffine(logits, matrix, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
+        mask[y0:y1, x0:x1] = _positive(scaled)
+    return mask
+
+
+def rectangle_mask(box: Box, width: int, height: int) -> NDArray[np.uint8]:
+    """The pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (an empty box: all 0)."""
+    mask = np.zeros((height, width), np.uint8)
+    if not box.is_empty:
+        x0, x1 = _centres_within(box.x, box.x1, width)
+        y0, y1 = _centres_within(box.y, box.y1, height)
+        mask[y0:y1, x0:x1] = 255
+    return mask
+
+
+def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """255 where a value is above 0, else (also for NaN) 0."""
+    return (values > 0).view(np.uint8) * np.uint8(255)
+
+
+def _centres_within(low: float, high: float, size: int) -> tuple[int, int]:
+    """The pixels, half-open, of a line of ``size`` whose centres lie between two edges."""
+    return max(0, int(np.ceil(low - 0.5))), min(size, int(np.floor(high - 0.5)) + 1)

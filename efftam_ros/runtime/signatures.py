@@ -1,0 +1,144 @@
+"""What tensors each graph of a bundle has, and whether a table of shapes fits together. See
+docs/bundle.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from efftam_ros.core.contract import InputRefused
+
+Shape = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """dtype (numpy name) and shape of a graph's input or output; a dynamic axis is a string."""
+
+    dtype: str
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype} [{', '.join(str(axis) for axis in self.shape)}]"
+
+
+Tensors = Mapping[str, Tensor]
+Shapes = Mapping[str, Shape]
+
+# Axes: a number; a symbol that is the same in every graph (S, G, 2G, 4G and N follow from the image side, the
+# others from their first use); or, in lower-case or T and P, an axis that is dynamic.
+_INTEGERS = ("labels", "rows")
+_DYNAMIC = ("T", "P", "n", "t")
+_FEATURES: Shape = (1, "C", "G", "G")
+_FINE_FEATURES: dict[str, Shape] = {
+    "features_s8": (1, "C8", "2G", "2G"),
+    "features_s4": (1, "C4", "4G", "4G"),
+}
+_RASTER: dict[str, Shape] = {"prompt_raster": (1, 1, "4G", "4G")}
+
+_REQUIRED: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
+    "image_encoder": ({"image": (1, 3, "S", "S")}, {"features": _FEATURES}),
+    "prompt_encoder": (
+        {
+            "features": _FEATURES,
+            "points": (1, "n", 2),
+            "labels": (1, "n"),
+            "mask": (1, 1, "S", "S"),
+            "has_mask": (1,),
+        },
+        {"conditioned": _FEATURES, "sparse": (1, "t", "C"), "dense": _FEATURES},
+    ),
+    "memory_attention": (
+        {"features": _FEATURES, "maps": ("T", "N", "M"), "rows": ("T",), "pointers": ("P", "C")},
+        {"conditioned": _FEATURES},
+    ),
+    "memory_attention_fixed": (
+        {"features": _FEATURES, "maps": ("R", "N", "M"), "pointers": (16, "C"), "key_bias": (1, 1, 1, "K")},
+        {"conditioned": _FEATURES},
+    ),
+    "mask_decoder": (
+        {"conditioned": _FEATURES, "sparse": (1, "t", "C"), "dense": _FEATURES},
+        {
+            "masks": (1, 4, "4G", "4G"),
+            "ious": (4,),
+            "presence": (1,),
+            "pointers": (4, "C"),
+            "boxes": (4, 4),
+            "areas": (4,),
+        },
+    ),
+    "memory_encoder": (
+        {
+            "features": _FEATURES,
+            "mask_logits": (1, 1, "4G", "4G"),
+            "present": (1,),
+            "binarize": (1,),
+            "pointer": (1, "C"),
+        },
+        {"map": (1, "N", "M"), "stored_pointer": (1, "C")},
+    ),
+}
+_OPTIONAL: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
+    "image_encoder": ({}, _FINE_FEATURES),
+    "prompt_encoder": ({}, _RASTER),
+    "mask_decoder": (_FINE_FEATURES, {}),
+    "memory_encoder": (_RASTER, {}),
+}
+GRAPHS = tuple(_REQUIRED)
+NEEDED = ("image_encoder", "prompt_encoder", "memory_attention", "mask_decoder", "memory_encoder")
+
+
+def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors, Tensors]]) -> None:
+    """Check a bundle's tables of (inputs, outputs): every graph and tensor there, every size fitting the
+    others.
+
+    Raises InputRefused naming the graph, the tensor and the two shapes.
+    """
+    for name in NEEDED:
+        if name not in graphs:
+            raise InputRefused(f"bundle {bundle} has no graph {name}; export it again")
+    grid = side // 16
+    sizes: dict[str, int] = {"S": side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid}
+    for name, tables in graphs.items():
+        if name not in _REQUIRED:
+            raise InputRefused(f"bundle {bundle} has an unknown graph {name}; known are {', '.join(GRAPHS)}")
+        for kind, table, required, optional in zip(
+            ("input", "output"), tables, _REQUIRED[name], _OPTIONAL.get(name, ({}, {})), strict=True
+        ):
+            _check_table(f"bundle {bundle}: {name}", kind, table, required, optional, sizes)
+    for tensor, maker, user in (
+        ("features_s8", "image_encoder", "mask_decoder"),
+        ("features_s4", "image_encoder", "mask_decoder"),
+        ("prompt_raster", "prompt_encoder", "memory_encoder"),
+    ):
+        if tensor in graphs[user][0] and tensor not in graphs[maker][1]:
+            raise InputRefused(
+                f"bundle {bundle}: {user} wants {tensor}, which {maker} does not give; export it again"
+            )
+
+
+def _check_table(
+    where: str, kind: str, table: Tensors, required: Shapes, optional: Shapes, sizes: dict[str, int]
+) -> None:
+    missing = [name for name in required if name not in table]
+    unknown = [name for name in table if name not in required and name not in optional]
+    if missing or unknown:
+        wrong = f"lacks {kind} {missing[0]}" if missing else f"has an unknown {kind} {unknown[0]}"
+        raise InputRefused(f"{where} {wrong}; export it again")
+    for name, tensor in table.items():
+        shape = required[name] if name in required else optional[name]
+        dtype = "int64" if name in _INTEGERS else "float32"
+        fits = len(tensor.shape) == len(shape) and all(map(_fits, tensor.shape, shape, [sizes] * len(shape)))
+        if not fits or tensor.dtype != dtype:
+            known = tuple(sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in shape)
+            raise InputRefused(
+                f"{where} {kind} {name} is {tensor}; it must be {Tensor(dtype, known)}; export it again"
+            )
+
+
+def _fits(axis: int | str, expected: int | str, sizes: dict[str, int]) -> bool:
+    if expected in _DYNAMIC:
+        return isinstance(axis, str) or expected == "t"  # some networks have a fixed number of prompt tokens
+    if isinstance(axis, str):
+        return False
+    return axis == (expected if isinstance(expected, int) else sizes.setdefault(expected, axis))

@@ -1,0 +1,140 @@
+"""The command `efftam`: finds the sub-command, runs it, turns mistakes into one line.
+
+Every command is a module of this package: its docstring's first line is the help text, ``add_arguments(parser)`` declares
+its options and ``run(args) -> int`` does the work and returns the exit code. Only the module that is run is imported, so
+that ``efftam --help`` answers at once.
+
+Exit codes: 0 done; 1 done, and the answer is no (a check that failed); 2 something the user can mend, said in one line on
+stderr; 130 interrupted; 141 the reader of our output went away. A traceback means a fault of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import errno
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import InspectLoader
+from typing import NoReturn
+
+from efftam_ros import __version__
+from efftam_ros.core.contract import InputRefused
+
+COMMANDS = ("track", "replay", "eval", "bench", "export", "fetch", "doctor")
+
+# Packages that only some commands need, by import name, and what to ask pip for.
+OPTIONAL = {
+    "av": "av",
+    "cv2": "opencv-python-headless",
+    "huggingface_hub": "huggingface_hub",
+    "matplotlib": "matplotlib",
+    "onnx": "onnx",
+    "onnxruntime": "onnxruntime",
+    "PIL": "pillow",
+    "rosbags": "rosbags",
+    "torch": "torch",
+    "tqdm": "tqdm",
+}
+
+EXIT_MENDABLE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_MENDABLE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `efftam` with these arguments (default: the process's) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
+        return stop.code if isinstance(stop.code, int) else EXIT_MENDABLE
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] not in COMMANDS:
+        top = _top_parser()
+        top.parse_args(arguments or ["--help"])
+        top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(COMMANDS)}")
+    name, rest = arguments[0], arguments[1:]
+    module = importlib.import_module(f"efftam_ros.tools.{name}")
+    text = (module.__doc__ or "").strip().partition("\n")
+    parser = Parser(
+        prog=f"efftam {name}",
+        description=text[0],
+        epilog=text[2].strip() or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    try:
+        code = int(module.run(parser.parse_args(rest)))
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print(f"efftam {name}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit and would complain about the same pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        line = explain(error)
+        if line is None:
+            raise
+        print(f"efftam {name}: {line}", file=sys.stderr)
+        return EXIT_MENDABLE
+
+
+def explain(error: BaseException) -> str | None:
+    """One line for what the user can mend, None for what only we can."""
+    from efftam_ros.runtime.pipeline import BackendUnavailable
+
+    if isinstance(error, InputRefused | BackendUnavailable):
+        return one_line(str(error))
+    if isinstance(error, ModuleNotFoundError):
+        missing = (error.name or "").partition(".")[0]
+        if missing in OPTIONAL:
+            return f"the Python package {missing} is not installed; run: pip install {OPTIONAL[missing]}"
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            where = f" while writing {error.filename}" if error.filename else ""
+            return f"no space left on the device{where}; free some or write elsewhere"
+        if error.filename is not None:
+            return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    return None
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _top_parser() -> Parser:
+    lines = [f"  {name:<9}{help_line(name)}" for name in COMMANDS]
+    parser = Parser(
+        prog="efftam",
+        usage="efftam COMMAND [options]",
+        description="Follow one target through a video, a bag or a camera stream.",
+        epilog="\n".join(["commands:", *lines, "", "efftam COMMAND --help tells more about each."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"efftam {__version__}")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def help_line(name: str) -> str:
+    """The first docstring line of a command's module, read without importing it."""
+    spec = importlib.util.find_spec(f"efftam_ros.tools.{name}")
+    source = spec.loader.get_source(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
+    return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]

@@ -1,0 +1,66 @@
+"""The options that several commands share: which network, on what, with which tracker settings."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+
+
+def add_network_arguments(parser: argparse.ArgumentParser) -> None:
+    """--bundle, --backend, --threads."""
+    group = parser.add_argument_group("network")
+    group.add_argument("--bundle", type=Path, metavar="DIR", help="folder of the network (default: the one that ships)")
+    add_backend_arguments(group)
+
+
+def add_backend_arguments(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--backend", default=DEFAULT_BACKEND, choices=BACKENDS, metavar="NAME", help=f"one of {', '.join(BACKENDS)}"
+    )
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)")
+
+
+def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
+    """--view, --policy and --set NAME=VALUE for every other field of TrackerConfig."""
+    group = parser.add_argument_group("tracker")
+    group.add_argument("--view", choices=VIEWS, help="what the network sees (default: what the bundle asks for)")
+    group.add_argument("--policy", choices=POLICIES, help="how candidates are chosen and remembered (default: default)")
+    add_settings_argument(group)
+
+
+def add_settings_argument(group: argparse._ActionsContainer) -> None:
+    listed = "; ".join(f"{f.name}: {f.metadata['text']} ({f.default})" for f in fields(TrackerConfig))
+    group.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"any setting of the tracker, repeatable. {listed}".replace("%", "%%"),
+    )
+
+
+def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
+    """A TrackerConfig from ``name=value`` texts and options that have a flag of their own (None: not given).
+
+    Raises InputRefused: no ``=``, no such setting, not a number, out of range, given twice.
+    """
+    kinds = {f.name: type(f.default) for f in fields(TrackerConfig) if f.default is not MISSING}
+    values: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or name not in kinds:
+            raise InputRefused(f"--set {text!r} is not NAME=VALUE with a NAME out of {', '.join(kinds)}")
+        if name in values:
+            raise InputRefused(f"--set {text!r}: {name} is already given as {values[name]!r}; give it once")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError:
+            raise InputRefused(f"--set {text!r}: {value!r} is not a number of type {kinds[name].__name__}") from None
+    return TrackerConfig(**values)

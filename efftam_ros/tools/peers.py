@@ -1,0 +1,93 @@
+"""OpenCV's trackers under one interface, to stand beside ours in a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+
+PEERS = ("csrt", "kcf", "mosse", "nano")
+CONTRIB = "needs OpenCV's contrib modules; run: pip install opencv-contrib-python-headless (instead of the plain package)"
+
+
+class Peer:
+    """One OpenCV tracker with its default parameters; it takes whole-pixel boxes and may answer that it failed."""
+
+    def __init__(self, name: str, create: Callable[[], Any]) -> None:
+        self.name, self._create = name, create
+        self._tracker: Any = None
+
+    def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
+        """Begin on this picture, uint8 [H, W, 3] BGR, with a box in px."""
+        self._tracker = self._create()
+        self._tracker.init(bgr, tuple(round(v) for v in box.xywh()))
+
+    def update(self, bgr: NDArray[np.uint8]) -> Box | None:
+        """The box in the next picture, None where the tracker says it failed."""
+        found, box = self._tracker.update(bgr)
+        return Box(*(float(v) for v in box)) if found else None
+
+
+def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
+    """A peer by name; ``models`` is the folder of NanoTrack's two ONNX files, ``threads`` OpenCV's (0: its own choice).
+
+    Raises InputRefused: unknown name, OpenCV without contrib modules, model files missing.
+    """
+    import cv2
+
+    if name not in PEERS:
+        raise InputRefused(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
+    if threads:
+        cv2.setNumThreads(threads)
+    if name == "nano":
+        return Peer(name, _nano(models))
+    # OpenCV keeps MOSSE in the legacy part and moved the others out of it in 4.5.1.
+    home = getattr(cv2, "legacy", None) if name == "mosse" else cv2
+    create = getattr(home, f"Tracker{name.upper()}_create", None)
+    if create is None:
+        raise InputRefused(f"peer {name} {CONTRIB}")
+    return Peer(name, create)
+
+
+def _nano(models: Path | None) -> Callable[[], Any]:
+    import cv2
+
+    if not hasattr(cv2, "TrackerNano_create"):
+        raise InputRefused(f"peer nano {CONTRIB}")
+    if models is None:
+        raise InputRefused("peer nano needs its two model files; give their folder with --peer-models DIR")
+    backbone, head = nano_files(models)
+    parameters = cv2.TrackerNano_Params()
+    parameters.backbone, parameters.neckhead = str(backbone), str(head)
+    try:
+        cv2.TrackerNano_create(parameters)
+    except cv2.error as error:
+        raise InputRefused(f"{backbone} and {head} can't be loaded by OpenCV {cv2.__version__} ({error.err})") from None
+    return lambda: cv2.TrackerNano_create(parameters)
+
+
+def nano_files(models: Path) -> tuple[Path, Path]:
+    """Backbone and head of the newest NanoTrack that OpenCV can run (it expects version 2's 16x16 maps at most).
+
+    Takes the names OpenCV's samples use (nanotrack_backbone_sim.onnx, nanotrack_head_sim.onnx) and those with a version
+    (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).
+    """
+    if not models.is_dir():
+        raise InputRefused(f"{models} is not a folder; --peer-models names the folder of NanoTrack's ONNX files")
+    pairs = {}
+    for backbone in models.glob("*backbone*.onnx"):
+        head = backbone.with_name(backbone.name.replace("backbone", "head"))
+        version = re.search(r"v(\d+)", backbone.name)
+        number = int(version[1]) if version else 2
+        if head.is_file() and number <= 2:
+            pairs[number] = (backbone, head)
+    if not pairs:
+        raise InputRefused(f"{models} holds no pair *backbone*.onnx and *head*.onnx of NanoTrack version 1 or 2")
+    return pairs[max(pairs)]

@@ -1,0 +1,54 @@
+"""A table of text for people, readable in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+Cell = str | int | float | None
+
+
+def print_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    digits: int = 3,
+    title: str = "",
+    file: TextIO | None = None,
+) -> None:
+    """Print rows under headers: numbers right-aligned with ``digits`` decimals, None and NaN as a dash."""
+    out = file or sys.stdout
+    if title:
+        print(title, file=out)
+    for line in table_lines(headers, rows, digits=digits):
+        print(line, file=out)
+
+
+def table_lines(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, digits: int = 3) -> list[str]:
+    """The lines of the table; a column is right-aligned when every cell in it is a number or empty."""
+    cells = [[_text(cell, digits) for cell in row] for row in rows]
+    widths = [
+        max([len(header)] + [len(row[column]) for row in cells]) for column, header in enumerate(headers)
+    ]
+    numeric = [
+        bool(rows) and all(not isinstance(row[column], str) for row in rows) for column in range(len(headers))
+    ]
+
+    def line(values: Sequence[str]) -> str:
+        parts = [
+            value.rjust(width) if right else value.ljust(width)
+            for value, width, right in zip(values, widths, numeric, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    return [line(headers), "  ".join("-" * width for width in widths), *(line(row) for row in cells)]
+
+
+def _text(cell: Cell, digits: int) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:.{digits}f}" if math.isfinite(cell) else "-"
+    return str(cell)

@@ -1,0 +1,285 @@
+"""Videos and folders of images: exact stamps in, browser-playable H.264 out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+
+if TYPE_CHECKING:
+    import av
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+FOLDER_FPS = 30.0
+NS = 1_000_000_000
+# MPEG's customary clock: every usual frame rate is a whole number of ticks, and browsers expect it.
+TICKS_PER_S = 90_000
+
+
+@dataclass(frozen=True)
+class VideoFrame:
+    """One picture: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR pixels."""
+
+    index: int
+    stamp_ns: int
+    bgr: NDArray[np.uint8]
+
+
+class VideoSource(Protocol):
+    """A row of pictures of one size. ``count`` is None when the container does not tell; ``note`` says what was done to
+    the pictures on the way (a rotation), or is empty."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def fps(self) -> float: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def note(self) -> str: ...
+
+    def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        """The pictures from number ``start`` on. Raises InputRefused where one can't be read."""
+        ...
+
+
+def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
+    """Open a video file or a folder of images; ``fps`` is for folders (default 30), a video has its own stamps.
+
+    Raises InputRefused: nothing there, no images, unreadable file, ``fps`` given for a video.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return ImageFolder(path, FOLDER_FPS if fps is None else fps)
+    if not path.exists():
+        raise InputRefused(f"{path} does not exist; give a video file or a folder of images")
+    if fps is not None:
+        raise InputRefused(f"{path} is a video and has its own time stamps; leave out the frame rate")
+    return VideoFile(path)
+
+
+class VideoFile:
+    """A video read with PyAV: stamps are the container's presentation times, also when the frame rate varies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._open() as container:
+            stream = container.streams.video[0]
+            rate = stream.average_rate or stream.guessed_rate
+            self.fps = float(rate) if rate else FOLDER_FPS
+            self.count = stream.frames or None
+            first = self._decoded(container, stream, 0)
+            try:
+                frame = next(first)
+            except StopIteration:
+                raise InputRefused(f"{path} holds no picture; is the recording complete?") from None
+            self.rotation = _quarter_turns(path, getattr(frame, "rotation", 0))
+            turned = self.rotation % 2 == 1
+            self.width, self.height = (
+                (frame.height, frame.width) if turned else (frame.width, frame.height)
+            )
+
+    @property
+    def note(self) -> str:
+        if not self.rotation:
+            return ""
+        return f"the file asks players to turn it by {90 * self.rotation} degrees counter-clockwise; so is the box meant"
+
+    def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        with self._open() as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            index, stamp_ns = -1, 0
+            for index, frame in enumerate(self._decoded(container, stream, None)):
+                stamp_ns = self._stamp_ns(index, frame, stream)
+                if index < start:
+                    continue
+                bgr = frame.to_ndarray(format="bgr24")
+                if self.rotation:
+                    bgr = np.ascontiguousarray(np.rot90(bgr, self.rotation))
+                if bgr.shape != (self.height, self.width, 3):
+                    raise InputRefused(
+                        f"{self.path}: picture {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
+                        f"{self.width}x{self.height}; cut the video where its size changes"
+                    )
+                yield VideoFrame(index, stamp_ns, bgr)
+            self._refuse_cut_off(index + 1, stamp_ns, stream)
+
+    def _refuse_cut_off(self, done: int, last_ns: int, stream: Any) -> None:
+        """The demuxer ends without an error where a file was cut off; its index still knows what is missing.
+
+        Edit lists may hide a few indexed pictures, so the time must be short as well."""
+        if self.count is None or done >= self.count or stream.duration is None:
+            return
+        promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
+        if last_ns / NS + 2.5 / self.fps < promised_s:
+            raise InputRefused(
+                f"{self.path} ends after {done} of {self.count} pictures ({last_ns / NS:.1f} of {promised_s:.1f} s); "
+                "it was cut off, copy it again"
+            )
+
+    def _stamp_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int:
+        base = frame.time_base or stream.time_base
+        if frame.pts is None or base is None:  # elementary streams carry no times
+            return round(index * NS / self.fps)
+        return round(frame.pts * base * NS)
+
+    def _open(self) -> av.container.InputContainer:
+        import av
+
+        try:
+            container = av.open(str(self.path))
+        except av.error.FFmpegError as error:
+            raise InputRefused(f"{self.path} is not a readable video ({error.strerror}); convert it with ffmpeg") from None
+        if not container.streams.video:
+            container.close()
+            raise InputRefused(f"{self.path} holds no video stream; give a video file or a folder of images")
+        return container
+
+    def _decoded(self, container: Any, stream: Any, only: int | None) -> Iterator[av.VideoFrame]:
+        import av
+
+        done = 0
+        try:
+            for frame in container.decode(stream):
+                yield frame
+                done += 1
+                if only is not None and done > only:
+                    return
+        except av.error.FFmpegError as error:
+            raise InputRefused(
+                f"{self.path}: picture {done} can't be decoded ({error.strerror}); repair the file or cut it there"
+            ) from None
+
+
+class ImageFolder:
+    """The images of a folder in natural order (2 before 10), ``fps`` apart, all of one size."""
+
+    note = ""
+
+    def __init__(self, path: Path, fps: float) -> None:
+        if not (np.isfinite(fps) and fps > 0):
+            raise InputRefused(f"frame rate is {fps}; give a positive number of images per second")
+        self.path, self.fps = path, float(fps)
+        self.files = image_files(path)
+        if not self.files:
+            raise InputRefused(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
+        self.count: int | None = len(self.files)
+        self.height, self.width = read_bgr(self.files[0]).shape[:2]
+
+    def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        period = Fraction(NS) / Fraction(self.fps).limit_denominator(1_000_000)
+        for index in range(start, len(self.files)):
+            bgr = read_bgr(self.files[index])
+            if bgr.shape[:2] != (self.height, self.width):
+                raise InputRefused(
+                    f"{self.files[index]} is {bgr.shape[1]}x{bgr.shape[0]} after {self.width}x{self.height}; "
+                    "all images of a folder must have one size"
+                )
+            yield VideoFrame(index, round(index * period), bgr)
+
+
+class VideoWriter:
+    """Writes H.264, yuv420p, index first: plays in a browser. A context manager; ``stamps`` may be uneven.
+
+    Pictures are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0 needs even ones.
+    """
+
+    def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 21) -> None:
+        import av
+
+        self.path, self.width, self.height = Path(path), width, height
+        if self.path.suffix.lower() not in (".mp4", ".m4v", ".mov"):
+            raise InputRefused(f"{self.path} would not play in a browser; give a name that ends in .mp4")
+        if not self.path.parent.is_dir():
+            raise InputRefused(f"{self.path.parent} does not exist; make the folder first")
+        try:
+            self._container = av.open(str(self.path), "w", format="mp4", options={"movflags": "+faststart"})
+        except av.error.FFmpegError as error:
+            raise InputRefused(f"{self.path} can't be written ({error.strerror})") from None
+        rate = Fraction(fps).limit_denominator(1001)
+        stream: Any = self._container.add_stream(
+            "libx264", rate=rate, options={"crf": str(crf), "preset": "veryfast"}
+        )
+        stream.width, stream.height = width + width % 2, height + height % 2
+        stream.pix_fmt = "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
+        self._stream = stream
+        self._first_ns: int | None = None
+        self._last_pts = -1
+
+    def write(self, bgr: NDArray[np.uint8], stamp_ns: int) -> None:
+        """Append one picture, shown from ``stamp_ns`` (any origin, rising)."""
+        import av
+
+        if bgr.shape != (self.height, self.width, 3):
+            raise ValueError(f"picture is {bgr.shape}, the video {self.height}x{self.width}")
+        if self.width % 2 or self.height % 2:
+            bgr = np.pad(bgr, ((0, self.height % 2), (0, self.width % 2), (0, 0)), mode="edge")
+        if self._first_ns is None:
+            self._first_ns = stamp_ns
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(bgr), format="bgr24")
+        # The encoder wants strictly rising times; a stamp that repeats is shown for one tick.
+        ticks = round((stamp_ns - self._first_ns) * TICKS_PER_S / NS)
+        self._last_pts = frame.pts = max(ticks, self._last_pts + 1)
+        frame.time_base = Fraction(1, TICKS_PER_S)
+        self._container.mux(self._stream.encode(frame))
+
+    def close(self) -> None:
+        """Finish the file. A file without a picture is removed."""
+        if self._first_ns is not None:
+            self._container.mux(self._stream.encode(None))
+        self._container.close()
+        if self._first_ns is None:
+            self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The folder's images in natural order."""
+    found = [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
+    return sorted(found, key=lambda p: natural_key(p.name))
+
+
+def natural_key(name: str) -> list[tuple[int, int | str]]:
+    """Sort key that counts: ``img2`` before ``img10``."""
+    return [(0, int(part)) if part.isdecimal() else (1, part.lower()) for part in re.split(r"(\d+)", name) if part]
+
+
+def read_bgr(path: Path) -> NDArray[np.uint8]:
+    """Read an image as uint8 [H, W, 3] BGR. Raises InputRefused when it can't be decoded."""
+    import cv2
+
+    data = np.fromfile(path, np.uint8)
+    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    if image is None:
+        raise InputRefused(f"{path} is not a readable image ({data.size} bytes); remove or replace it")
+    return np.asarray(image, np.uint8)
+
+
+def _quarter_turns(path: Path, degrees: float) -> int:
+    """Counter-clockwise quarter turns 0..3 that a display matrix asks for."""
+    turns = degrees / 90
+    if abs(turns - round(turns)) > 0.01:
+        raise InputRefused(f"{path} is to be shown turned by {degrees:g} degrees; only quarter turns can be read")
+    return round(turns) % 4

@@ -1,0 +1,45 @@
+"""Reads the golden files of the network's modules.
+
+A tensor ``key`` is stored as float32 samples ``full.ravel()[::step]`` with ``key/step``, ``key/shape`` (of the full
+tensor) and ``key/stats`` (sum, mean, population standard deviation, largest magnitude, float64).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = Path(__file__).parent
+
+
+class StoredModules:
+    """The golden arrays of one configuration: ``StoredModules("ti_512x512")``."""
+
+    def __init__(self, name: str) -> None:
+        with np.load(FOLDER / f"modules_{name}.npz") as stored:
+            self._arrays = {key: stored[key] for key in stored.files}
+
+    def keys(self) -> set[str]:
+        """Names of the tensors stored."""
+        return {key for key in self._arrays if f"{key}/step" in self._arrays}
+
+    def full(self, key: str) -> NDArray[np.float32]:
+        """A tensor that is stored whole."""
+        assert self._arrays[f"{key}/step"] == 1, f"{key} is stored as samples"
+        return self._arrays[key].reshape(self._arrays[f"{key}/shape"])
+
+    def plain(self, key: str) -> NDArray[np.generic]:
+        """An array that is not a sampled tensor (indices, bits)."""
+        return self._arrays[key]
+
+    def deviation(self, key: str, full: NDArray[np.float32]) -> float:
+        """Largest absolute difference of the samples, and of mean, standard deviation and largest magnitude."""
+        samples, step = self._arrays[key], int(self._arrays[f"{key}/step"])
+        stored_shape = tuple(int(n) for n in self._arrays[f"{key}/shape"])
+        assert full.size == np.prod(stored_shape), f"{key}: {full.shape} against {stored_shape}"
+        wide = full.astype(np.float64)
+        stats = np.array([wide.mean(), wide.std(), np.abs(wide).max()])
+        apart = np.abs(full.ravel()[:: max(step, 1)] - samples).max()
+        return float(max(apart, np.abs(stats - self._arrays[f"{key}/stats"][1:]).max()))
