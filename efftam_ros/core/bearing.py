@@ -69,14 +69,12 @@ class Intrinsics:
         offset: tuple[int, int] = (0, 0),
         binning: tuple[int, int] = (1, 1),
     ) -> Intrinsics | None:
-        """Build from the fields of sensor_msgs/CameraInfo; None when the camera is not calibrated (k[0] is
-        0).
+        """Build from the fields of sensor_msgs/CameraInfo; None for an uncalibrated camera (k[0] is 0).
 
         ``k`` 3x3 and ``p`` 3x4 row-major, in px of the full resolution; give ``p`` when the images are
-        rectified, then ``d`` and ``model`` are not used. ``offset`` of the region of interest in
-        full-resolution px;
-        ``binning`` 0 means 1. Raises InputRefused for numbers that are no calibration and for an unknown
-        distortion model.
+        rectified, then ``d`` and ``model`` are not used. ``offset`` of the region of interest in px of the
+        full resolution; ``binning`` 0 means 1. Raises InputRefused for numbers that are no calibration and
+        for an unknown distortion model.
         """
         matrix = list(k) if p is None else [*p[0:3], *p[4:7], *p[8:11]]
         if matrix[0] == 0.0:
@@ -132,7 +130,7 @@ class Intrinsics:
                 after = _apply(self._rate_matrix(u + du, v + dv), velocity)
                 before = _apply(self._rate_matrix(u - du, v - dv), velocity)
                 jacobian[:, axis] = np.subtract(after, before) / (2 * SLOPE_STEP_PX)
-            jacobian[:, 2:] = 0.9 * np.reshape(rates, (2, 2))
+            jacobian[:, 2:] = np.reshape(rates, (2, 2))
             spread[:] = jacobian @ covariance @ jacobian.T
         return Bearing(
             azimuth=math.atan(x),
@@ -234,7 +232,7 @@ def _undistort(distort: Distortion, x0: float, y0: float) -> Pair:
         if abs(dx) + abs(dy) < CONVERGED:
             return x, y
     raise InputRefused(
-        f"the distortion model has no inverse at ({x0:.3f}, {y0:.3f}): the point is outside the calibrated view"
+        f"the distortion model has no inverse at ({x0:.3f}, {y0:.3f}): outside the calibrated view"
     )
 
 

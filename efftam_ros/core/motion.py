@@ -100,7 +100,11 @@ class MotionFilter:
         n, s = self.noise, max(box.size, _MIN_SIZE_PX)
         doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
         centre, size = (n.centre * s + n.pixel) * doubt, (n.size * s + n.pixel) * doubt
-        return np.diag(np.square([centre, centre, size, size]))
+        # A side shorter than believed may be hidden in part: the centre is off by up to half of the rest.
+        # Without this a target that slides behind a tree seems to stop or turn back at its edge.
+        hidden_x = max(self._x[4] - box.width, 0.0) / 2
+        hidden_y = max(self._x[5] - box.height, 0.0) / 2
+        return np.diag([centre**2 + hidden_x**2, centre**2 + hidden_y**2, size**2, size**2])
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
         """Squared Mahalanobis distance of a measured centre from the belief (2 degrees of freedom)."""

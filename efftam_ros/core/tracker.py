@@ -12,7 +12,8 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import InputRefused, Pipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.selection import Choice, Situation, make_policy
+from efftam_ros.core.policies import make_policy
+from efftam_ros.core.selection import Choice, Situation
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, TrackState
 from efftam_ros.core.window import Viewer, make_viewer
@@ -56,7 +57,6 @@ class Tracker:
         self._stamp_ns: int | None = None
         self._image_size: tuple[int, int] | None = None
         self._motion: MotionFilter | None = None
-        self._box: Box | None = None  # last measured
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
 
     def _make_viewer(self) -> Viewer:
@@ -91,79 +91,75 @@ class Tracker:
             raise InputRefused(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
-        situation = Situation(frame.stamp_ns, view, TrackState.ACQUIRING, None, None)
+        situation = Situation(frame.stamp_ns, view, TrackState.ACQUIRING, None)
         choice = self._policy.begin(candidates, situation)
         measured = candidates.box(choice.index) if choice.accepted else None
         start = measured or box or seen[0]
         viewer.settle(start)
         self._viewer, self._motion = viewer, MotionFilter(frame.stamp_ns, start)
         self._target.select(frame.stamp_ns)
-        self._stamp_ns, self._image_size, self._box = frame.stamp_ns, _size(frame), start
+        self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
         self._remember(candidates, choice, situation)
         return self._track(frame, view, candidates, choice, choice.reason)
 
     def _step_tracked(self, frame: Frame) -> Track:
         stamp, previous = frame.stamp_ns, self._stamp_ns
         interruption = self._interruption(frame)
-        predicted = self._motion.at(stamp).box if self._motion is not None else None
+        motion = self._motion if not interruption else None
+        predicted = motion.at(stamp).box if motion is not None else None
         age = self._target.age_s(self._stamp_ns or stamp)
-        view = self._viewer.view(_size(frame), predicted, 0.0 if math.isnan(age) else age)
+        lost = self.state is TrackState.LOST or bool(interruption)
+        view = self._viewer.view(_size(frame), predicted, 0.0 if math.isnan(age) else age, lost)
         self._shown = None
         try:
             self._pipeline.encode(frame.image, view)
         except InputRefused as refusal:
             return self._unused(frame, str(refusal))
-        if self._motion is not None:
-            self._motion.predict(stamp)
+        if interruption:
+            self._target.lose(times_valid=previous is not None and stamp > previous)
+        self._motion = motion
+        if motion is not None:
+            motion.predict(stamp)
         self._stamp_ns, self._image_size = stamp, _size(frame)
         self._pipeline.attend(self._policy.plan())
         candidates = self._pipeline.decode(None)
         if not candidates.is_finite:
             self._policy.skip()
-            self._miss(stamp)
+            self._target.miss(stamp)
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        situation = Situation(stamp, view, self.state, self._motion, self._box)
+        # While LOST the prediction only says where to look first; it excludes nothing.
+        situation = Situation(stamp, view, self.state, None if lost else self._motion)
         choice = self._policy.choose(candidates, situation)
         if choice.accepted:
             self._hit(stamp, previous, candidates, choice)
         else:
-            self._miss(stamp)
+            self._target.miss(stamp)
         self._remember(candidates, choice, situation)
         return self._track(frame, view, candidates, choice, interruption or choice.reason)
 
     def _interruption(self, frame: Frame) -> str:
-        """Drop the motion when it no longer holds; says why, empty when it holds."""
+        """Why the motion no longer holds; empty when it does."""
         assert self._stamp_ns is not None
         dt = (frame.stamp_ns - self._stamp_ns) * 1e-9
-        reason = ""
         if dt < 0:
-            reason = f"the image's stamp went back by {-dt:.3f} s"
-        elif dt > self._config.max_gap:
-            reason = f"no image for {dt:.2f} s (max_gap is {self._config.max_gap:g} s)"
-        elif _size(frame) != self._image_size:
-            reason = f"the image's size changed from {self._image_size} to {_size(frame)}"
-        if reason:
-            self._motion = None
-            self._target.lose(times_valid=dt >= 0)
-        return reason
+            return f"the image's stamp went back by {-dt:.3f} s"
+        if dt > self._config.max_gap:
+            return f"no image for {dt:.2f} s (max_gap is {self._config.max_gap:g} s)"
+        if _size(frame) != self._image_size:
+            return f"the image's size changed from {self._image_size} to {_size(frame)}"
+        return ""
 
     def _hit(self, stamp: int, previous: int | None, candidates: Candidates, choice: Choice) -> None:
         box, quality = candidates.box(choice.index), float(candidates.ious[choice.index])
-        if self._motion is None:
+        if self._motion is None or choice.jumped or self.state is TrackState.LOST:
             self._motion = MotionFilter(stamp, box)
         else:
             self._motion.update(box, quality)
-        self._box = box
         self._target.hit(stamp)
         if self._target.confirmed and previous is not None:
             self._viewer.update(box, max(0.0, (stamp - previous) * 1e-9))
-
-    def _miss(self, stamp: int) -> None:
-        self._target.miss(stamp)
-        if self.state is TrackState.LOST:
-            self._motion = None
 
     def _remember(self, candidates: Candidates, choice: Choice, situation: Situation) -> None:
         slot = self._policy.finish(candidates, choice, situation, self._target.confirmed)
@@ -173,7 +169,8 @@ class Tracker:
     def _track(
         self, frame: Frame, view: View, candidates: Candidates | None, choice: Choice | None, reason: str
     ) -> Track:
-        motion = self._motion.motion if self._motion is not None else None
+        known = self._motion is not None and self.state is not TrackState.LOST
+        motion = self._motion.motion if self._motion is not None and known else None
         box = motion.box if motion is not None else None
         presence = quality = 0.0
         measured = False
@@ -205,7 +202,7 @@ class Tracker:
 
     def predict(self, stamp_ns: int) -> Motion | None:
         """The motion filter's belief at a later stamp; None when there is none. Changes nothing."""
-        if self._motion is None or stamp_ns < self._motion.stamp_ns:
+        if self._motion is None or self.state is TrackState.LOST or stamp_ns < self._motion.stamp_ns:
             return None
         return self._motion.at(stamp_ns)
 

@@ -24,9 +24,11 @@ class Viewer(Protocol):
         """The prompted frame's measured box: the first size."""
         ...
 
-    def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
-        """The view of a tracked frame. ``predicted`` None: search everywhere. ``coasted_s``: seconds since
-        the target was last measured, beyond one frame."""
+    def view(
+        self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
+    ) -> View:
+        """The view of a tracked frame. ``predicted`` None: nothing is known about where it is. ``coasted_s``:
+        seconds from the last measured box to the frame before this one. ``lost``: search."""
         ...
 
     def update(self, box: Box, dt_s: float) -> None:
@@ -46,7 +48,9 @@ class FullView:
     def settle(self, box: Box) -> None:
         return
 
-    def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
+    def view(
+        self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
+    ) -> View:
         return View.full(*image_size, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
@@ -54,20 +58,23 @@ class FullView:
 
 
 class WindowView:
-    """A square of ``factor`` target sizes around the predicted centre; opens while coasting, to everything
-    when lost."""
+    """A square of ``factor`` target sizes around the predicted centre. It opens while coasting; when lost,
+    wide windows around where the target would be alternate with the whole image."""
 
     GROW_PER_S = 1.5  # most change of the size's logarithm per second
     SHRINK_PER_S = 0.1
     SMOOTH_S = 0.3  # time constant of the measured size
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
     OPEN_PER_S = 1.5  # widening while coasting, in window sides per second
+    # In the whole frame a small target is below the network's resolution: the search alternates.
+    SEARCH = (2.0, 4.0, math.inf)
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
         self._side, self._factor = side, factor
         self._first = self._size = 1.0
         self._elongation = 1.0
+        self._searches = 0
 
     def _extent(self, image_size: tuple[int, int]) -> float:
         # A long thin target must fit with a margin; wider than the image shows nothing more.
@@ -85,11 +92,17 @@ class WindowView:
         self._first = self._size = max(box.size, 1.0)
         self._elongation = max(box.width, box.height) / self._size
 
-    def view(self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float) -> View:
+    def view(
+        self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
+    ) -> View:
         width, height = image_size
-        if predicted is None:
+        wider = 1 + self.OPEN_PER_S * coasted_s
+        if lost:
+            wider = self.SEARCH[self._searches % len(self.SEARCH)]
+            self._searches += 1
+        if predicted is None or math.isinf(wider):
             return View.window(width / 2, height / 2, max(width, height), self._side)
-        extent = self._extent(image_size) * (1 + self.OPEN_PER_S * coasted_s)
+        extent = self._extent(image_size) * wider
         cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
         return View.window(cx, cy, min(extent, 1.5 * max(image_size)), self._side)
 

@@ -37,9 +37,9 @@ def export_bundle(
 ) -> list[Difference]:
     """Write ``network`` as a bundle to the folder ``out`` and return how far its graphs are from PyTorch.
 
-    An existing bundle there is replaced, and only by a complete one. ``progress`` is told each step's name before the
-    step. Raises InputRefused when ``out`` is something else than a bundle, when weights do not fit the storage type and
-    when a graph's output is further from PyTorch's than 1e-3.
+    An existing bundle there is replaced, and only by a complete one. ``progress`` is told each step's name
+    before the step. Raises InputRefused when ``out`` is something else than a bundle, when weights do not fit
+    the storage type and when a graph's output is further from PyTorch's than 1e-3.
     """
     _require_replaceable(out)
     prepared = prepare(network, weights)
@@ -83,7 +83,8 @@ def _require_replaceable(out: Path) -> None:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out`` that takes its place when the block ends well, and vanishes when not."""
+    """A temporary folder beside ``out`` that takes its place when the block ends well, and vanishes when
+    not."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", suffix=".partial", dir=out.parent))

@@ -27,10 +27,18 @@ def graph_faults(path: Path) -> list[str]:
     onnx.checker.check_model(str(path), full_check=True)
     model = onnx.load(path, load_external_data=False)
     return [
-        *(f"control flow: {node.op_type} {node.name}" for node in model.graph.node if node.op_type in CONTROL_FLOW),
+        *(
+            f"control flow: {node.op_type} {node.name}"
+            for node in model.graph.node
+            if node.op_type in CONTROL_FLOW
+        ),
         *(f"data-dependent shape: {line}" for line in _data_dependent_shapes(model.graph)),
         *(f"layer norm written out: {line}" for line in decomposed_layer_norms(model.graph)),
-        *(f"not a standard operator: {node.domain}.{node.op_type}" for node in model.graph.node if node.domain),
+        *(
+            f"not a standard operator: {node.domain}.{node.op_type}"
+            for node in model.graph.node
+            if node.domain
+        ),
     ]
 
 
@@ -55,7 +63,9 @@ def _data_dependent_shapes(graph: onnx.GraphProto) -> Iterator[str]:
             if node is None:
                 on_data[name] = name in inputs
             else:
-                on_data[name] = node.op_type != "Shape" and any(map(depends_on_data, filter(None, node.input)))
+                on_data[name] = node.op_type != "Shape" and any(
+                    map(depends_on_data, filter(None, node.input))
+                )
         return on_data[name]
 
     for node in graph.node:

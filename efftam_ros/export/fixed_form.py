@@ -1,4 +1,5 @@
-"""Memory in the fixed form: every temporal row and pointer slot has its place, a key bias says which are used."""
+"""Memory in the fixed form: every temporal row and pointer slot has its place, a key bias says which are
+used."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ def key_count(spec: NetworkSpec) -> int:
 def key_bias(spec: NetworkSpec, rows: Sequence[int], pointers: int) -> Tensor:
     """Bias [1,1,1,K] for maps in these temporal rows and the first ``pointers`` pointer slots.
 
-    Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a quarter as
-    many) are headed by the unpooled keys of the last row, which are used when there is that map alone.
+    Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a
+    quarter as many) are headed by the unpooled keys of the last row, which are used when there is that map
+    alone.
     """
     tokens = spec.grid * spec.grid
     used_rows = torch.zeros(spec.temporal_rows, dtype=torch.bool)

@@ -1,11 +1,14 @@
-"""Folds away what a graph would compute anew on every run although it depends on nothing but shapes and tables.
+"""Folds away what a graph would compute anew on every run although it depends on nothing but shapes and
+tables.
 
-Weights are left alone, so that each keeps its name; the transposition of a weight is a runtime's to fold at load.
+Weights are left alone, so that each keeps its name; the transposition of a weight is a runtime's to fold at
+load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +18,8 @@ from onnx.reference import ReferenceEvaluator
 
 _MAX_GROWN_VALUES = 1 << 16
 """A repeated table of more values than this stays a repetition: folded, it would only swell the file."""
-Arrays = dict[str, NDArray]
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 
 def fold_constants(model: onnx.ModelProto) -> None:
@@ -52,14 +56,16 @@ def _fold_once(model: onnx.ModelProto) -> bool:
     return folded
 
 
-def constant_node(name: str, value: NDArray) -> onnx.NodeProto:
+def constant_node(name: str, value: Array) -> onnx.NodeProto:
     """A Constant node with this output."""
-    return onnx.helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))
+    return onnx.helper.make_node(
+        "Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name)
+    )
 
 
 def _value(
     model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays, dims: dict[str, list[int | None]]
-) -> NDArray | None:
+) -> Array | None:
     if node.op_type == "Shape":
         shape = dims.get(node.input[0])
         known = shape is not None and None not in shape and not node.attribute
@@ -76,7 +82,7 @@ def _value(
     return _evaluate(model, node, values)
 
 
-def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> NDArray | None:
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> Array | None:
     feeds = {name: values[name] for name in node.input if name}
     inputs = [
         onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
@@ -85,7 +91,8 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> N
     output = onnx.ValueInfoProto(name=node.output[0])
     graph = onnx.helper.make_graph([node], "fold", inputs, [output])
     single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    result = np.asarray(ReferenceEvaluator(single).run(None, feeds)[0])
+    results: Any = ReferenceEvaluator(single).run(None, feeds)
+    result = np.asarray(results[0])
     grown = result.size > 2 * sum(value.size for value in feeds.values())
     return None if grown and result.size > _MAX_GROWN_VALUES else result
 
@@ -95,14 +102,21 @@ def _producer(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
 
 
 def _known_dims(model: onnx.ModelProto) -> dict[str, list[int | None]]:
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    dims: dict[str, list[int | None]] = {t.name: list(t.dims) for t in graph.initializer}
-    for info in (*graph.input, *graph.output, *graph.value_info):
-        if info.type.tensor_type.HasField("shape"):
-            dims[info.name] = [
-                d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim
-            ]
-    return dims
+    # Inference copies the whole model; it needs the weights' shapes only.
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    light.graph.node.extend(model.graph.node)
+    light.graph.input.extend(model.graph.input)
+    light.graph.output.extend(model.graph.output)
+    weights = [
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in model.graph.initializer
+    ]
+    light.graph.input.extend(weights)
+    graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
+    return {
+        info.name: [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
+        for info in (*graph.input, *graph.output, *graph.value_info)
+        if info.type.tensor_type.HasField("shape")
+    }
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
@@ -117,7 +131,7 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
     _replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
 
 
-def _replace(field, items: Iterable) -> None:  # type: ignore[no-untyped-def]
+def _replace(field: Any, items: Iterable[Any]) -> None:
     copies = list(items)
     del field[:]
     field.extend(copies)

@@ -1,4 +1,5 @@
-"""The six graphs of a network as traceable modules, with names, example tensors and dynamic axes (docs/bundle.md)."""
+"""The six graphs of a network as traceable modules, with names, example tensors and dynamic axes
+(docs/bundle.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ MASK_CANDIDATES = 4
 
 
 class GraphModule(nn.Module):
-    """One function of a network as a module, so that the exporter finds the weights under ``network.<name>``."""
+    """One function of a network as a module, so that the exporter finds the weights under
+    ``network.<name>``."""
 
     def __init__(self, network: Network, function: Callable[..., tuple[Tensor, ...]]) -> None:
         super().__init__()
@@ -31,8 +33,8 @@ class GraphModule(nn.Module):
 
 @dataclass(frozen=True)
 class Graph:
-    """What is traced. ``inputs`` are example tensors by name, in the order of ``module``'s arguments; ``axes`` names the
-    dynamic axes of inputs and outputs."""
+    """What is traced. ``inputs`` are example tensors by name, in the order of ``module``'s arguments;
+    ``axes`` names the dynamic axes of inputs and outputs."""
 
     name: str
     module: GraphModule
@@ -121,7 +123,9 @@ def _mask_decoder(network: Network, spec: NetworkSpec) -> Graph:
         network: Network, conditioned: Tensor, sparse: Tensor, dense: Tensor, *skips: Tensor
     ) -> tuple[Tensor, ...]:
         decoded = network.decode(conditioned, sparse, dense, dict(zip(names, skips, strict=True)))
-        boxes, areas = boxes_and_areas(decoded["masks"].reshape(MASK_CANDIDATES, spec.low_side, spec.low_side))
+        boxes, areas = boxes_and_areas(
+            decoded["masks"].reshape(MASK_CANDIDATES, spec.low_side, spec.low_side)
+        )
         return decoded["masks"], decoded["ious"], decoded["presence"], decoded["pointers"], boxes, areas
 
     grid = torch.zeros(1, spec.channels, spec.grid, spec.grid)

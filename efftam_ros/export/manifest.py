@@ -30,7 +30,8 @@ class Source:
 
 
 def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
-    """Write ``folder/bundle.json`` for these graph files; every file already in ``folder`` is listed with its hash."""
+    """Write ``folder/bundle.json`` for these graph files; every file already in ``folder`` is listed with
+    its hash."""
     files = sorted(path for path in folder.iterdir() if path.name != FILE_NAME)
     manifest = {
         "format": FORMAT,

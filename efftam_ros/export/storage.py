@@ -19,8 +19,8 @@ _ALIGNMENT = 64
 def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
     """Store these float32 initialisers as float16, each with a Cast to float32 behind it.
 
-    Runtimes fold the Cast when they load the graph; it costs disk space only, and half of it. Raises InputRefused when
-    a value is beyond float16.
+    Runtimes fold the Cast when they load the graph; it costs disk space only, and half of it. Raises
+    InputRefused when a value is beyond float16.
     """
     wanted = set(names)
     casts = []
@@ -31,11 +31,13 @@ def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
         peak = float(np.abs(value).max(initial=0.0))
         if not peak <= FLOAT16_MAX:
             raise InputRefused(
-                f"weight {tensor.name} reaches {peak:g}, float16 ends at {FLOAT16_MAX:g}; export with float32 weights"
+                f"weight {tensor.name} reaches {peak:g}, beyond float16's {FLOAT16_MAX:g}; use float32"
             )
         tensor.CopyFrom(numpy_helper.from_array(value.astype(np.float16), tensor.name))
         casts.append(
-            onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}.float32"], to=onnx.TensorProto.FLOAT)
+            onnx.helper.make_node(
+                "Cast", [tensor.name], [f"{tensor.name}.float32"], to=onnx.TensorProto.FLOAT
+            )
         )
     renamed = {cast.input[0]: cast.output[0] for cast in casts}
     nodes = list(model.graph.node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import warnings
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,16 +18,20 @@ from efftam_ros.export.graphs import Graph, GraphModule
 from efftam_ros.model.network import Network
 
 OPSET = 17
+NAMELESS = "constant."
+"""Names of initialisers that are no weight and no table of the network."""
 _PREFIX = "network."
 _NAMED_TABLE_VALUES = 16
-"""Constants shorter than this are not matched with the network's tables: a few zeros would match by accident."""
+"""Constants shorter than this are not matched with the network's tables: a few zeros would match by
+accident."""
 
 
 def trace_graph(graph: Graph) -> onnx.ModelProto:
     """Export ``graph`` with the TorchScript exporter.
 
-    Parameters and persistent buffers become initialisers named as in the network's state dict, tables (other buffers)
-    initialisers under their buffer's name, and everything that depends on shapes and tables alone is folded.
+    Parameters and persistent buffers become initialisers named as in the network's state dict, tables (other
+    buffers) initialisers under their buffer's name, and everything that depends on shapes and tables alone is
+    folded.
     """
     network = graph.module.network
     model = _export(graph, _stand_in(network))
@@ -40,7 +45,8 @@ def trace_graph(graph: Graph) -> onnx.ModelProto:
 
 
 def _stand_in(network: Network) -> Network:
-    """A copy whose parameters all differ: the exporter merges parameters of equal content, and with them names."""
+    """A copy whose parameters all differ: the exporter merges parameters of equal content, and with them
+    names."""
     twin = copy.deepcopy(network)
     for number, parameter in enumerate(twin.parameters()):
         parameter.data.fill_(number)
@@ -56,7 +62,7 @@ def _export(graph: Graph, network: Network) -> onnx.ModelProto:
         torch.onnx.export(
             module,
             tuple(graph.inputs.values()),
-            buffer,
+            buffer,  # type: ignore[arg-type]  # files are taken too, the annotation forgets them
             input_names=list(graph.inputs),
             output_names=list(graph.outputs),
             dynamic_axes=graph.axes,
@@ -80,7 +86,8 @@ def _name_weights(model: onnx.ModelProto, network: Network) -> None:
 
 
 def _name_tables(model: onnx.ModelProto, network: Network) -> None:
-    """Turn Constant nodes into initialisers, equal ones into one, under the buffer's name where there is one."""
+    """Turn Constant nodes into initialisers, equal ones into one, under the buffer's name where there is
+    one."""
     tables = {_content(b.detach().cpu().numpy()): name for name, b in network.named_buffers()}
     names: dict[tuple[bytes, tuple[int, ...]], str] = {}
     taken = {t.name for t in model.graph.initializer}
@@ -89,7 +96,7 @@ def _name_tables(model: onnx.ModelProto, network: Network) -> None:
         key = (_content(value), value.shape)
         if key not in names:
             table = tables.get(key[0]) if value.size >= _NAMED_TABLE_VALUES else None
-            name = table if table is not None and table not in taken else f"constant.{len(names)}"
+            name = table if table is not None and table not in taken else f"{NAMELESS}{len(names)}"
             taken.add(name)
             names[key] = name
             model.graph.initializer.append(numpy_helper.from_array(value, name))
@@ -102,7 +109,7 @@ def _name_tables(model: onnx.ModelProto, network: Network) -> None:
     model.graph.node.extend(nodes)
 
 
-def _content(value: NDArray) -> bytes:
+def _content(value: NDArray[Any]) -> bytes:
     return value.dtype.str.encode() + np.ascontiguousarray(value).tobytes()
 
 

@@ -25,14 +25,13 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
     """First and last zero crossing of each profile [K,n] in edge coordinates, zeros where nothing is positive."""
-    count = profile.shape[1]
     # Mirrored with the sign changed, a profile crosses zero exactly on the border it touches.
     before = torch.cat([-profile[:, :1], profile[:, :-1]], dim=1)
     after = torch.cat([profile[:, 1:], -profile[:, -1:]], dim=1)
-    centre = torch.arange(count, dtype=profile.dtype, device=profile.device) + 0.5
+    centre = torch.arange(profile.shape[1], dtype=profile.dtype, device=profile.device) + 0.5
     inside = profile > 0
     rising = centre - profile / (profile - before)
     falling = centre + profile / (profile - after)
-    first = torch.where(inside & (before <= 0), rising, float(count)).amin(dim=1)
+    first = torch.where(inside & (before <= 0), rising, float("inf")).amin(dim=1)
     last = torch.where(inside & (after <= 0), falling, 0.0).amax(dim=1)
     return torch.where(last > 0, first, 0.0), last

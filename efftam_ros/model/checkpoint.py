@@ -37,9 +37,15 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputRefused(f"there is no checkpoint {path}; check the path or run efftam fetch") from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError:
+        raise InputRefused(
+            f"{path} is no PyTorch checkpoint of tensors alone; use an official checkpoint"
+        ) from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputRefused(f"{path} can't be read as a PyTorch checkpoint ({reason}); download it again") from None
+        raise InputRefused(
+            f"{path} can't be read as a PyTorch checkpoint ({reason}); download it again"
+        ) from None
     state = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputRefused(

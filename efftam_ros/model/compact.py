@@ -1,8 +1,8 @@
 """CompactTAM: a small convolutional relative of EfficientTAM for a window that follows the target.
 
-The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024). Different
-are the encoder (convolutional, with skip features at strides 8 and 4), the widths, and the prompt: its box is also
-drawn, into the dense prompt and into the prompted frame's memory.
+The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
+Different are the encoder (convolutional, with skip features at strides 8 and 4), the widths, and the prompt:
+its box is also drawn, into the dense prompt and into the prompted frame's memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,8 @@ NOT_A_POINT = 4
 
 @dataclass(frozen=True)
 class CompactConfig:
-    """Sizes of one CompactTAM. ``encoder_channels`` at strides 2, 4, 8, 16; ``encoder_blocks`` at strides 4, 8, 16."""
+    """Sizes of one CompactTAM. ``encoder_channels`` at strides 2, 4, 8, 16; ``encoder_blocks`` at strides
+    4, 8, 16."""
 
     spec: NetworkSpec
     encoder_channels: tuple[int, int, int, int] = (24, 48, 96, 160)
@@ -137,7 +139,7 @@ class ChannelNorm(nn.LayerNorm):
 
 def conv_norm(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
     """Convolution and batch normalisation (folded into one for inference)."""
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    conv: nn.Module = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
     return nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm2d(outputs)))
 
 
@@ -147,7 +149,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.first, self.second = conv_norm(channels, channels), conv_norm(channels, channels)
-        nn.init.zeros_(self.second.norm.weight)  # type: ignore[arg-type]
+        nn.init.zeros_(self.second.get_parameter("norm.weight"))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x + self.second(F.relu(self.first(x))))
@@ -181,7 +183,7 @@ class ImageEncoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with its projections; the rotation between them is the caller's."""
+    """Multi-head attention with its projections."""
 
     def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
         super().__init__()
@@ -193,23 +195,68 @@ class Attention(nn.Module):
         self.out = nn.Linear(inner, width)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Plain attention; [1,q,width], [1,k,key_width] twice -> [1,q,width]."""
-        return self.combine(
-            self.split(self.query(queries)), self.split(self.key(keys)), self.split(self.value(values))
-        )
+        """[1,q,width], [1,k,key_width] twice -> [1,q,width]."""
+        q, k, v = self.query(queries), self.key(keys), self.value(values)
+        return self.combine(self.heads_of(q), self.heads_of(k), self.heads_of(v))
 
-    def split(self, x: Tensor) -> Tensor:
-        """[..., n, heads * head_width] flattened to tokens -> [1, heads, n, head_width]."""
+    def heads_of(self, x: Tensor) -> Tensor:
+        """[..., n, heads * head_width], flattened to tokens -> [1, heads, n, head_width]."""
         return x.reshape(1, -1, self.heads, self.head_width).transpose(1, 2)
 
     def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Heads [1,h,n,head_width] -> [1,q,width]; ``bias`` broadcasts over [1,h,q,k]."""
-        # The scale goes onto q: the raw product then stays in range when a back end computes it in half precision.
-        scores = (q * self.head_width**-0.5) @ k.transpose(2, 3)
+        """Heads [1,h,n,head_width] -> [1,q,width]; ``bias`` broadcasts over the logits [1,h,q,k]."""
+        # Scaled before the product, so that raw logits stay in range where they are summed in half precision.
+        logits = (q * self.head_width**-0.5) @ k.transpose(2, 3)
         if bias is not None:
-            scores = scores + bias
-        x = torch.softmax(scores, -1) @ v
-        return self.out(x.transpose(1, 2).reshape(1, -1, self.heads * self.head_width))
+            logits = logits + bias
+        x = torch.softmax(logits, -1) @ v
+        out: Tensor = self.out(x.transpose(1, 2).reshape(1, -1, self.heads * self.head_width))
+        return out
+
+
+class RotaryAttention(Attention):
+    """Attention whose queries and map keys are turned by their place on the grid."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, config: CompactConfig, key_width: int) -> None:
+        width = config.spec.channels
+        super().__init__(width, key_width, width, config.heads)
+        self.tokens = config.spec.grid**2
+        cosines, sines = rotary_tables(config.spec.grid, self.head_width, config.rope_base)
+        self.register_buffer("cosines", cosines, persistent=False)
+        self.register_buffer("sines", sines, persistent=False)
+
+    def to_itself(self, x: Tensor) -> Tensor:
+        """Self-attention of a map's tokens [1,N,width]."""
+        q, k = self.rotated(self.query(x)), self.rotated(self.key(x))
+        return self.combine(q, k, self.heads_of(self.value(x)))
+
+    def to_memory(self, x: Tensor, memory: Memory) -> Tensor:
+        """Attention of a map's tokens [1,N,width] to maps and to pointers, which have no place."""
+        maps = self.rotated(self.key(memory.map_keys))
+        keys = torch.cat([maps, self.heads_of(self.key(memory.pointer_tokens))], 2)
+        values = self.heads_of(self.value(memory.values))
+        return self.combine(self.rotated(self.query(x)), keys, values, memory.key_bias)
+
+    def rotated(self, x: Tensor) -> Tensor:
+        """Axial rotary position (Su et al., 2021; half-split pairs): [T,N,width] -> [1,h,T*N,head_width]."""
+        x = x.reshape(-1, self.tokens, self.heads, self.head_width)
+        half = self.head_width // 2
+        a, b = x[..., :half], x[..., half:]
+        turned = torch.cat([a * self.cosines - b * self.sines, a * self.sines + b * self.cosines], -1)
+        return self.heads_of(turned)
+
+
+class Memory(NamedTuple):
+    """What a frame attends to: ``map_keys`` [T,N,M] with their positions, ``pointer_tokens`` [p,M], ``values`` of
+    both [T*N+p,M], ``key_bias`` [1,1,1,T*N+p] or None."""
+
+    map_keys: Tensor
+    pointer_tokens: Tensor
+    values: Tensor
+    key_bias: Tensor | None
 
 
 class MemoryAttentionLayer(nn.Module):
@@ -219,18 +266,21 @@ class MemoryAttentionLayer(nn.Module):
         super().__init__()
         width = config.spec.channels
         self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
-        self.self_attention = Attention(width, width, width, config.heads)
-        self.cross_attention = Attention(width, config.spec.memory_channels, width, config.heads)
+        self.self_attention = RotaryAttention(config, width)
+        self.cross_attention = RotaryAttention(config, config.spec.memory_channels)
         self.linear1 = nn.Linear(width, config.feedforward)
         self.linear2 = nn.Linear(config.feedforward, width)
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        x = x + self.self_attention.to_itself(self.norm1(x))
+        x = x + self.cross_attention.to_memory(self.norm2(x), memory)
+        fed: Tensor = self.linear2(F.relu(self.linear1(self.norm3(x))))
+        return x + fed
 
 
 class MemoryAttention(nn.Module):
     """Conditions a frame's features on memory maps and object pointers."""
 
-    row_embedding: nn.Parameter
-    cosines: Tensor
-    sines: Tensor
     query_position: Tensor
     map_position: Tensor
 
@@ -241,9 +291,6 @@ class MemoryAttention(nn.Module):
         self.layers = nn.ModuleList(MemoryAttentionLayer(config) for _ in range(config.attention_layers))
         self.norm = nn.LayerNorm(spec.channels)
         self.row_embedding = nn.Parameter(torch.randn(spec.temporal_rows, spec.memory_channels) * 0.02)
-        cosines, sines = rotary_tables(spec.grid, spec.channels // config.heads, config.rope_base)
-        self.register_buffer("cosines", cosines, persistent=False)
-        self.register_buffer("sines", sines, persistent=False)
         self.register_buffer("query_position", 0.1 * sine_table(spec.channels, spec.grid), persistent=False)
         self.register_buffer("map_position", sine_table(spec.memory_channels, spec.grid), persistent=False)
 
@@ -251,47 +298,25 @@ class MemoryAttention(nn.Module):
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
     ) -> Tensor:
         tokens = pointers.reshape(-1, self.memory_channels)
-        values = torch.cat([maps.reshape(-1, self.memory_channels), tokens], 0)
         map_keys = maps + self.map_position + self.row_embedding[rows].unsqueeze(1)
-        x = features.flatten(2).transpose(1, 2) + self.query_position
+        values = torch.cat([maps.reshape(-1, self.memory_channels), tokens], 0)
+        memory = Memory(map_keys, tokens, values, key_bias)
+        x = features.reshape(1, self.channels, -1).transpose(1, 2) + self.query_position
         for layer in self.layers:
-            x = x + self._attend_self(layer.self_attention, layer.norm1(x))
-            x = x + self._attend_memory(
-                layer.cross_attention, layer.norm2(x), map_keys, tokens, values, key_bias
-            )
-            x = x + layer.linear2(F.relu(layer.linear1(layer.norm3(x))))
-        x = self.norm(x).transpose(1, 2)
-        return x.reshape(1, self.channels, self.grid, self.grid)
-
-    def _attend_self(self, attention: Any, x: Tensor) -> Tensor:
-        q = self._rotate(attention, attention.query(x))
-        k = self._rotate(attention, attention.key(x))
-        return attention.combine(q, k, attention.split(attention.value(x)))
-
-    def _attend_memory(
-        self, attention: Any, x: Tensor, map_keys: Tensor, tokens: Tensor, values: Tensor, bias: Tensor | None
-    ) -> Tensor:
-        q = self._rotate(attention, attention.query(x))
-        k_maps = self._rotate(attention, attention.key(map_keys))
-        k_pointers = attention.split(attention.key(tokens))
-        v = attention.split(attention.value(values))
-        return attention.combine(q, torch.cat([k_maps, k_pointers], 2), v, bias)
-
-    def _rotate(self, attention: Any, x: Tensor) -> Tensor:
-        """Axial rotary position (Su et al., 2021; half-split pairs): [T,N,width] -> heads [1,h,T*N,head_width]."""
-        x = x.reshape(-1, self.grid * self.grid, attention.heads, attention.head_width)
-        a, b = x.split(attention.head_width // 2, -1)
-        rotated = torch.cat([a * self.cosines - b * self.sines, a * self.sines + b * self.cosines], -1)
-        return attention.split(rotated)
+            x = layer(x, memory)
+        conditioned: Tensor = self.norm(x).transpose(1, 2)
+        return conditioned.reshape(1, self.channels, self.grid, self.grid)
 
 
 class PromptEncoder(nn.Module):
     """Points, box and mask -> three prompt tokens, a dense prompt and the drawn box.
 
-    A network of this family has three prompt slots: a box takes two, a click one. Points beyond them are not used.
+    A network of this family has three prompt slots: a box takes two, a click one. Points beyond them are not
+    used.
     """
 
     gaussian: Tensor
+    cell_edges: Tensor
     grid_position: Tensor
 
     def __init__(self, config: CompactConfig) -> None:
@@ -313,7 +338,7 @@ class PromptEncoder(nn.Module):
         edges = torch.arange(self.low_side + 1) * (spec.side / self.low_side)
         self.register_buffer("cell_edges", edges, persistent=False)
         self.register_buffer("grid_position", self._grid_position(), persistent=False)
-        self.register_load_state_dict_post_hook(PromptEncoder._refresh)
+        self.register_load_state_dict_post_hook(PromptEncoder._refresh)  # type: ignore[no-untyped-call]
 
     def forward(
         self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
@@ -330,7 +355,7 @@ class PromptEncoder(nn.Module):
         points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
         labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
         labels = labels[:, :PROMPT_SLOTS]
-        # Trained so: clicks as pixel indices (edge coordinate less 0.5), box corners as edges, 0.5 added to both.
+        # Trained so: 0.5 was added to clicks as pixel indices (edge coordinates less 0.5) and to box edges.
         shift = 0.5 * (labels >= 2).to(points.dtype).unsqueeze(-1)
         position = self._fourier((points + shift) / self.side)
         is_point = (labels >= 0).unsqueeze(-1)
@@ -361,16 +386,17 @@ class PromptEncoder(nn.Module):
         return self._fourier(grid)
 
     @staticmethod
-    def _refresh(module: nn.Module, _keys: Any) -> None:
+    def _refresh(module: nn.Module, _keys: object) -> None:
         assert isinstance(module, PromptEncoder)
         module.grid_position = module._grid_position()
 
 
 class TwoWayLayer(nn.Module):
-    """Prompt and output tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
+    """Tokens attend to themselves and to the image, then the image to the tokens; post-norm."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, is_first: bool) -> None:
         super().__init__()
+        self.is_first = is_first
         self.self_attention = Attention(width, width, width, heads)
         self.token_to_image = Attention(width, width, width // 2, heads)
         self.image_to_token = Attention(width, width, width // 2, heads)
@@ -378,9 +404,21 @@ class TwoWayLayer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.norm3, self.norm4 = nn.LayerNorm(width), nn.LayerNorm(width)
 
+    def forward(self, q: Tensor, k: Tensor, tokens: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens ``q`` and image ``k``, whose positions are the initial ``tokens`` and ``position``."""
+        if self.is_first:
+            q = self.self_attention(q, q, q)
+        else:
+            q = q + self.self_attention(q + tokens, q + tokens, q)
+        q = self.norm1(q)
+        q = self.norm2(q + self.token_to_image(q + tokens, k + position, k))
+        q = self.norm3(q + self.mlp(q))
+        return q, self.norm4(k + self.image_to_token(k + position, q + tokens, q))
+
 
 class MaskDecoder(nn.Module):
-    """Two-way transformer, up-sampling with skips, hypernetworks, and the heads for IoU, presence and pointer."""
+    """Two-way transformer, up-sampling with skips, hypernetworks, and the heads for IoU, presence and
+    pointer."""
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
@@ -390,7 +428,7 @@ class MaskDecoder(nn.Module):
         skip_channels = {stride: channels for _, channels, stride in spec.skips}
         c8, c4 = skip_channels[8], skip_channels[4]
         self.tokens = nn.Parameter(torch.randn(1, 6, width) * 0.1)
-        self.layers = nn.ModuleList(TwoWayLayer(width, config.heads) for _ in range(2))
+        self.layers = nn.ModuleList(TwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2))
         self.final_attention = Attention(width, width, width // 2, config.heads)
         self.final_norm = nn.LayerNorm(width)
         self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), ChannelNorm(c8)
@@ -415,16 +453,9 @@ class MaskDecoder(nn.Module):
         return masks, ious, presence, self.pointer_head(queries[:, 2:6]).reshape(4, self.width)
 
     def _two_way(self, tokens: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = tokens, source.flatten(2).transpose(1, 2)
-        for i, layer in enumerate(self.layers):
-            if i == 0:
-                q = layer.self_attention(q, q, q)
-            else:
-                q = q + layer.self_attention(q + tokens, q + tokens, q)
-            q = layer.norm1(q)
-            q = layer.norm2(q + layer.token_to_image(q + tokens, k + position, k))
-            q = layer.norm3(q + layer.mlp(q))
-            k = layer.norm4(k + layer.image_to_token(k + position, q + tokens, q))
+        q, k = tokens, source.reshape(1, self.width, -1).transpose(1, 2)
+        for layer in self.layers:
+            q, k = layer(q, k, tokens, position)
         q = self.final_norm(q + self.final_attention(q + tokens, k + position, k))
         return q, k
 
@@ -432,7 +463,8 @@ class MaskDecoder(nn.Module):
         x = F.gelu(self.norm8(self.upsample8(image) + features_s8))
         x = F.gelu(x + self.refine8(x))
         x = F.gelu(self.upsample4(x) + features_s4)
-        return x + self.refine4(x)
+        fine: Tensor = x + self.refine4(x)
+        return fine
 
 
 class ConvNeXtBlock(nn.Module):
@@ -448,7 +480,7 @@ class ConvNeXtBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
         h = self.linear2(F.gelu(self.linear1(h)))
-        return x + (self.scale * h).permute(0, 3, 1, 2)
+        return x + torch.mul(self.scale, h).permute(0, 3, 1, 2)
 
 
 class MemoryEncoder(nn.Module):
@@ -472,13 +504,14 @@ class MemoryEncoder(nn.Module):
 
     def forward(self, features: Tensor, drawn: Tensor) -> Tensor:
         fused = self.fuser(self.feature_projection(features) + self.mask_downsampler(drawn))
-        return self.out(fused).flatten(2).transpose(1, 2)
+        tokens: Tensor = self.out(fused).flatten(2).transpose(1, 2)
+        return tokens
 
 
 def mlp(*widths: int) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:]):  # noqa: B905 - pairs, the last width has no successor
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

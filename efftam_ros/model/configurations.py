@@ -62,4 +62,6 @@ def configuration(name: str) -> Configuration:
         return CONFIGURATIONS[name]
     except KeyError:
         names = ", ".join(CONFIGURATIONS)
-        raise InputRefused(f"there is no EfficientTAM configuration {name!r}; choose one of {names}") from None
+        raise InputRefused(
+            f"there is no EfficientTAM configuration {name!r}; choose one of {names}"
+        ) from None

@@ -104,7 +104,9 @@ class EfficientTAM(Network):
         hard = binarize.reshape(1, 1, 1, 1) > 0.5
         mask = torch.where(hard, (logits > 0).to(logits), logits.sigmoid()) * MASK_SCALE + MASK_SHIFT
         memory = self.memory_encoder(features, mask)
-        return memory.flatten(2).mT, torch.where(present.reshape(1, 1) > 0.5, pointer, self.no_obj_ptr)
+        return memory.flatten(2).transpose(1, 2), torch.where(
+            present.reshape(1, 1) > 0.5, pointer, self.no_obj_ptr
+        )
 
 
 def _refresh_network(module: nn.Module, incompatible_keys: object) -> None:

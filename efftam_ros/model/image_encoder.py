@@ -41,7 +41,8 @@ class Trunk(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, PRETRAINED_GRID**2 + 1, width))
         self.register_buffer("position", torch.zeros(1, grid, grid, width), persistent=False)
         self.blocks = nn.ModuleList(
-            Block(grid, width, heads, window=None if index in GLOBAL_BLOCKS else WINDOW) for index in range(DEPTH)
+            Block(grid, width, heads, window=None if index in GLOBAL_BLOCKS else WINDOW)
+            for index in range(DEPTH)
         )
         self.register_load_state_dict_post_hook(_refresh_trunk)
 
@@ -126,18 +127,18 @@ class SelfAttention(nn.Module):
 
     def __init__(self, side: int, width: int, heads: int) -> None:
         super().__init__()
-        self.side, self.width, self.heads = side, width, heads
+        self.side, self.width, self.heads, self.head_size = side, width, heads, width // heads
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, self.side**2, self.width)
-        q, k, v = (self._split(part) for part in self.qkv(tokens).chunk(3, dim=-1))
-        out = dot_product_attention(q, k, v).transpose(1, 2)
+        q, k, v = (self._split(part) for part in self.qkv(tokens).split(self.width, dim=-1))
+        out = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
         return self.proj(out.reshape(-1, self.side, self.side, self.width))
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, self.side**2, self.heads, self.width // self.heads).transpose(1, 2)
+        return x.reshape(-1, self.side**2, self.heads, self.head_size).transpose(1, 2)
 
 
 class Neck(nn.Module):

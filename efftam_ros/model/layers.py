@@ -35,14 +35,16 @@ class MLP(nn.Module):
         return last(x)
 
 
-def dot_product_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+def dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, head_size: int, bias: Tensor | None = None
+) -> Tensor:
     """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to the logits.
 
     The query is scaled before the product: in half precision the raw logits would overflow. A trace gets the two
     products and the softmax as operators of their own (exporters otherwise scale the keys too, and precision is decided
     per operator later); eager execution gets PyTorch's fused kernel.
     """
-    query = query * query.shape[-1] ** -0.5
+    query = query * head_size**-0.5
     if not torch.jit.is_tracing():
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
     logits = query @ key.transpose(-2, -1)
@@ -65,8 +67,12 @@ class Attention(nn.Module):
         self.out_proj = nn.Linear(inner, width)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k, v = self._split(self.q_proj(query)), self._split(self.k_proj(key)), self._split(self.v_proj(value))
-        out = dot_product_attention(q, k, v).transpose(1, 2)
+        q, k, v = (
+            self._split(self.q_proj(query)),
+            self._split(self.k_proj(key)),
+            self._split(self.v_proj(value)),
+        )
+        out = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
         return self.out_proj(out.reshape(1, -1, self.heads * self.head_size))
 
     def _split(self, x: Tensor) -> Tensor:

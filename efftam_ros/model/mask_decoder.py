@@ -48,15 +48,19 @@ class MaskDecoder(nn.Module):
         self.iou_prediction_head = MLP((channels, channels, channels, MASKS))
         self.pred_obj_score_head = MLP((channels, channels, channels, 1))
 
-    def forward(self, features: Tensor, sparse: Tensor, dense: Tensor, image_position: Tensor) -> DecoderOutput:
+    def forward(
+        self, features: Tensor, sparse: Tensor, dense: Tensor, image_position: Tensor
+    ) -> DecoderOutput:
         """Conditioned features, dense prompt and position [1,C,G,G], sparse prompt [1,t,C] -> `DecoderOutput`."""
         fixed = torch.cat([self.obj_score_token.weight, self.iou_token.weight, self.mask_tokens.weight])
         tokens = torch.cat([fixed[None], sparse], dim=1)
-        image = (features + dense).flatten(2).mT
-        tokens, image = self.transformer(tokens, image, image_position.flatten(2).mT)
+        image = (features + dense).flatten(2).transpose(1, 2)
+        tokens, image = self.transformer(tokens, image, image_position.flatten(2).transpose(1, 2))
 
         mask_tokens = tokens[:, 2 : 2 + MASKS]
-        upscaled = self.output_upscaling(image.mT.reshape(1, self.channels, self.grid, self.grid))
+        upscaled = self.output_upscaling(
+            image.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
+        )
         weights = [mlp(mask_tokens[:, i]) for i, mlp in enumerate(self.output_hypernetworks_mlps)]
         masks = torch.stack(weights, dim=1) @ upscaled.flatten(2)
         return DecoderOutput(

@@ -29,13 +29,20 @@ class MemoryAttention(nn.Module):
         self.layers = nn.ModuleList(Layer(channels, memory_channels) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(channels)
         self.pooling = pooling
-        self.register_buffer("sine", sine_table(channels, grid).flatten(2).mT.contiguous(), persistent=False)
+        self.register_buffer(
+            "sine", sine_table(channels, grid).flatten(2).transpose(1, 2).contiguous(), persistent=False
+        )
         cosines, sines = rotary_table(channels, grid)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(
-        self, features: Tensor, maps: Tensor, positions: Tensor, pointers: Tensor, key_bias: Tensor | None = None
+        self,
+        features: Tensor,
+        maps: Tensor,
+        positions: Tensor,
+        pointers: Tensor,
+        key_bias: Tensor | None = None,
     ) -> Tensor:
         """Features [1,C,G,G], maps [T,N,M] with their positions [T,N,M], pointers [P,C] -> conditioned [1,C,G,G].
 
@@ -54,10 +61,10 @@ class MemoryAttention(nn.Module):
 
         turn = self.cosines, self.sines
         key_turn = self._key_rotation(maps, chunks)
-        x = features.flatten(2).mT + 0.1 * self.sine
+        x = features.flatten(2).transpose(1, 2) + 0.1 * self.sine
         for layer in self.layers:
             x = layer(x, turn, key_tokens[None], value_tokens[None], key_turn, key_bias, pooled)
-        return self.norm(x).mT.reshape(1, self.channels, self.grid, self.grid)
+        return self.norm(x).transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
     def _key_rotation(self, maps: Tensor, chunks: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines of every key: the grid's once per map, then the identity for the pointers' chunks."""
@@ -93,7 +100,9 @@ class Layer(nn.Module):
     ) -> Tensor:
         y = self.norm1(x)
         x = x + self.self_attn(y, turn, y, y, turn)
-        x = x + self.cross_attn_image(self.norm2(x), turn, key_tokens, value_tokens, key_turn, key_bias, pooled)
+        x = x + self.cross_attn_image(
+            self.norm2(x), turn, key_tokens, value_tokens, key_turn, key_bias, pooled
+        )
         return x + self.linear2(F.relu(self.linear1(self.norm3(x))))
 
 
@@ -102,6 +111,7 @@ class RotaryAttention(nn.Module):
 
     def __init__(self, channels: int, key_channels: int) -> None:
         super().__init__()
+        self.channels = channels
         self.q_proj = nn.Linear(channels, channels)
         self.k_proj = nn.Linear(key_channels, channels)
         self.v_proj = nn.Linear(key_channels, channels)
@@ -122,7 +132,9 @@ class RotaryAttention(nn.Module):
         if pooled is not None:
             k = pooled.keys(k[0])[None]
         v = self.v_proj(value)
-        return self.out_proj(dot_product_attention(q[:, None], k[:, None], v[:, None], key_bias)[:, 0])
+        heads = (tokens.unsqueeze(1) for tokens in (q, k, v))
+        attended = dot_product_attention(*heads, self.channels, key_bias)
+        return self.out_proj(attended.reshape(1, -1, self.channels))
 
 
 def project_and_rotate(projection: nn.Linear, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

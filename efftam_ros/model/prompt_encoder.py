@@ -36,7 +36,9 @@ class PromptEncoder(nn.Module):
         """Points [1,n,2] network px with labels [1,n] -> tokens [1,n+1,C]; a padding point is always appended."""
         points = torch.cat([points, points.new_zeros(1, 1, 2)], dim=1)
         labels = torch.cat([labels, labels.new_full((1, 1), -1)], dim=1)
-        place = fourier_features((points + 0.5) / self.side, self.pe_layer.positional_encoding_gaussian_matrix)
+        place = fourier_features(
+            (points + 0.5) / self.side, self.pe_layer.positional_encoding_gaussian_matrix
+        )
         kinds = torch.cat([self.not_a_point_embed.weight, *(kind.weight for kind in self.point_embeddings)])
         token = kinds[labels + 1]
         return torch.where((labels < 0)[..., None], token, place + token)
@@ -63,5 +65,7 @@ class GaussianPosition(nn.Module):
         """The code of every cell centre of a grid: [1,C,G,G]."""
         centre = (torch.arange(grid, dtype=torch.float32) + 0.5) / grid
         y, x = torch.meshgrid(centre, centre, indexing="ij")
-        table = fourier_features(torch.stack([x, y], dim=-1), self.positional_encoding_gaussian_matrix.float())
+        table = fourier_features(
+            torch.stack([x, y], dim=-1), self.positional_encoding_gaussian_matrix.float()
+        )
         return table.permute(2, 0, 1)[None]

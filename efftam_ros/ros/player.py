@@ -31,7 +31,8 @@ _QOS = QoSProfile(
 
 @dataclass
 class Answer:
-    """What the node said about one frame. ``mask``: uint8 [H, W] or None; ``delay_s``: image published to box received."""
+    """What the node said about one frame. ``mask``: uint8 [H, W] or None; ``delay_s``: image published to
+    box received."""
 
     track: Track
     mask: NDArray[np.uint8] | None
@@ -41,8 +42,8 @@ class Answer:
 class Player:
     """Publishes on `image`, selects through the node's service, collects `bbox`, `velocity` and `mask`.
 
-    Frames go out at their own pace, but the next one waits until the node has answered the last, so that a slow
-    machine shows every frame instead of skipping. Raises TimeoutError naming what did not come.
+    Frames go out at their own pace, but the next one waits until the node has answered the last, so that a
+    slow machine shows every frame instead of skipping. Raises TimeoutError naming what did not come.
     """
 
     def __init__(self, node: Node, executor: SingleThreadedExecutor, tracker: str = "efftam_tracker") -> None:
@@ -80,8 +81,11 @@ class Player:
                 raise TimeoutError(f"{what} within {seconds:g} s; is the tracker node running and active?")
             self._executor.spin_once(timeout_sec=0.02)
 
-    def play(self, frames: Iterable[NDArray[np.uint8]], fps: float, box: Box, start_ns: int = NS) -> list[Answer]:
-        """Play bgr8 [H, W, 3] frames; ``box`` is the selection on the first one. Stamps count from ``start_ns``."""
+    def play(
+        self, frames: Iterable[NDArray[np.uint8]], fps: float, box: Box, start_ns: int = NS
+    ) -> list[Answer]:
+        """Play bgr8 [H, W, 3] frames; ``box`` is the selection on the first one. Stamps count from
+        ``start_ns``."""
         self._wait(lambda: self._images.get_subscription_count() > 0, "no subscriber on the image topic", 30)
         self._wait(self._select.service_is_ready, "no service select_target", 30)
         answers, begin = [], time.monotonic()
@@ -98,7 +102,9 @@ class Player:
                 self._choose(message, box)
                 self._boxes.pop(stamp)
                 self._velocities.pop(stamp, None)
-            self._wait(lambda s=stamp: s in self._boxes and s in self._velocities, f"no bbox for image {i}", 30)
+            self._wait(
+                lambda s=stamp: s in self._boxes and s in self._velocities, f"no bbox for image {i}", 30
+            )
             self._wait_for_mask(stamp)
             answers.append(self._answer(stamp, sent))
         return answers

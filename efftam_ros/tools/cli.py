@@ -1,11 +1,12 @@
 """The command `efftam`: finds the sub-command, runs it, turns mistakes into one line.
 
-Every command is a module of this package: its docstring's first line is the help text, ``add_arguments(parser)`` declares
-its options and ``run(args) -> int`` does the work and returns the exit code. Only the module that is run is imported, so
-that ``efftam --help`` answers at once.
+Every command is a module of this package: its docstring's first line is the help text,
+``add_arguments(parser)`` declares its options and ``run(args) -> int`` does the work and returns the exit
+code. Only the module that is run is imported, so that ``efftam --help`` answers at once.
 
-Exit codes: 0 done; 1 done, and the answer is no (a check that failed); 2 something the user can mend, said in one line on
-stderr; 130 interrupted; 141 the reader of our output went away. A traceback means a fault of ours.
+Exit codes: 0 done; 1 done, and the answer is no (a check that failed); 2 something the user can mend, said
+in one line on stderr; 130 interrupted; 141 the reader of our output went away. A traceback means a fault of
+ours.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Single-object tracking scores from boxes and masks.
 
-One pass from the first true box, no re-initialisation. Frame 0 is given to the tracker and not scored; frames without
-truth (absent target) are left out of every score but ``false_claims``. A frame without an answer has overlap 0 and an
-infinite centre error.
+One pass from the first true box, no re-initialisation. Frame 0 is given to the tracker and not scored;
+frames without truth (absent target) are left out of every score but ``false_claims``. A frame without an
+answer has overlap 0 and an infinite centre error.
 
-Sources: success and precision curves, Wu, Lim and Yang, "Object Tracking Benchmark", PAMI 2015; normalised precision,
-Muller et al., "TrackingNet", ECCV 2018; average overlap, Huang, Zhao and Huang, "GOT-10k", PAMI 2019; J, Perazzi et
-al., "A Benchmark Dataset and Evaluation Methodology for Video Object Segmentation", CVPR 2016.
+Sources: success and precision curves, Wu, Lim and Yang, "Object Tracking Benchmark", PAMI 2015; normalised
+precision, Muller et al., "TrackingNet", ECCV 2018; average overlap, Huang, Zhao and Huang, "GOT-10k", PAMI
+2019; J, Perazzi et al., "A Benchmark Dataset and Evaluation Methodology for Video Object Segmentation", CVPR
+2016.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-SUCCESS_THRESHOLDS = np.linspace(0.0, 1.0, 21)
-NORMALISED_THRESHOLDS = np.linspace(0.0, 0.5, 51)
+SUCCESS_THRESHOLDS = np.linspace(0.0, 1.0, 21, dtype=np.float64)
+NORMALISED_THRESHOLDS = np.linspace(0.0, 0.5, 51, dtype=np.float64)
 PRECISION_PX = 20.0
 FALSE_CLAIM_IOU = 0.1
 
@@ -29,11 +30,12 @@ Boxes = NDArray[np.float64]
 class Scores:
     """Scores of one run, each 0..1.
 
-    ``ao`` mean overlap (IoU); ``auc`` mean over 21 overlap thresholds 0..1 of the share of frames strictly above;
-    ``sr50`` share with overlap above 0.5; ``precision`` share with centre error up to 20 px; ``norm_precision`` mean
-    over 51 thresholds 0..0.5 of the share with centre error, in units of the true box's width and height, up to it;
-    ``j`` mean mask overlap or NaN; ``false_claims`` share of all frames after the first where a box was claimed as
-    measured although it overlaps the truth by less than 0.1 or there was no target. ``frames`` that were scored.
+    ``ao`` mean overlap (IoU); ``auc`` mean over 21 overlap thresholds 0..1 of the share of frames strictly
+    above; ``sr50`` share with overlap above 0.5; ``precision`` share with centre error up to 20 px;
+    ``norm_precision`` mean over 51 thresholds 0..0.5 of the share with centre error, in units of the true
+    box's width and height, up to it; ``j`` mean mask overlap or NaN; ``false_claims`` share of all frames
+    after the first where a box was claimed as measured although it overlaps the truth by less than 0.1 or
+    there was no target. ``frames`` that were scored.
     """
 
     ao: float
@@ -52,15 +54,15 @@ def score(
     claimed: NDArray[np.bool_] | None = None,
     j: float = float("nan"),
 ) -> Scores:
-    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no answer). ``claimed`` [N]: the answer was called measured
-    (default: every answer was). Raises ValueError when the lengths differ or no frame can be scored."""
+    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no answer). ``claimed`` [N]: the answer was called
+    measured (default: every answer was). Raises ValueError when the lengths differ or no frame can be
+    scored."""
     truth, predicted = np.asarray(truth, np.float64), np.asarray(predicted, np.float64)
     if truth.shape != predicted.shape or truth.ndim != 2 or truth.shape[1] != 4:
         raise ValueError(f"truth is {truth.shape}, predicted {predicted.shape}; both must be [N, 4]")
-    answered = np.isfinite(predicted).all(axis=1)
+    answered = known_rows(predicted)
     claimed = answered if claimed is None else answered & claimed
-    visible = np.isfinite(truth).all(axis=1)
-    scored = visible.copy()
+    scored = known_rows(truth)
     scored[0] = False
     if not scored.any():
         raise ValueError("no frame after the first has truth")
@@ -81,21 +83,28 @@ def score(
     )
 
 
+def known_rows(boxes: Boxes) -> NDArray[np.bool_]:
+    """Which boxes [N, 4] hold four finite numbers, [N]."""
+    return np.asarray(np.isfinite(boxes).all(axis=1), np.bool_)
+
+
 def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
     """IoU of each pair of boxes [N, 4] (x, y, w, h); 0 where one is NaN or empty."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     low = np.maximum(a[:, :2], b[:, :2])
     high = np.minimum(a[:, :2] + a[:, 2:], b[:, :2] + b[:, 2:])
     inner = np.prod(np.clip(high - low, 0.0, None), axis=1)
-    outer = np.prod(np.clip(a[:, 2:], 0.0, None), axis=1) + np.prod(np.clip(b[:, 2:], 0.0, None), axis=1) - inner
+    outer = (
+        np.prod(np.clip(a[:, 2:], 0.0, None), axis=1) + np.prod(np.clip(b[:, 2:], 0.0, None), axis=1) - inner
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         result = inner / outer
     return np.where(np.isfinite(result), result, 0.0)
 
 
 def centre_errors(truth: Boxes, predicted: Boxes, *, normalised: bool = False) -> NDArray[np.float64]:
-    """Distance of the centres [N] in px, or with ``normalised`` with x and y in units of the true box's width and
-    height; infinite without an answer."""
+    """Distance of the centres [N] in px, or with ``normalised`` with x and y in units of the true box's
+    width and height; infinite without an answer."""
     offset = (predicted[:, :2] + predicted[:, 2:] / 2) - (truth[:, :2] + truth[:, 2:] / 2)
     if normalised:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -106,16 +115,17 @@ def centre_errors(truth: Boxes, predicted: Boxes, *, normalised: bool = False) -
 
 def success_curve(iou: NDArray[np.float64]) -> NDArray[np.float64]:
     """Share of frames whose overlap is strictly above each of `SUCCESS_THRESHOLDS`, [21]."""
-    return (iou[None, :] > SUCCESS_THRESHOLDS[:, None]).mean(axis=1)
+    return np.asarray((iou[None, :] > SUCCESS_THRESHOLDS[:, None]).mean(axis=1), np.float64)
 
 
 def shares_up_to(errors: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Share of frames whose error is at most each threshold."""
-    return (errors[None, :] <= thresholds[:, None]).mean(axis=1)
+    return np.asarray((errors[None, :] <= thresholds[:, None]).mean(axis=1), np.float64)
 
 
 def mask_overlap(truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Region similarity J of two masks [H, W]; 0 when both are empty (such frames have no truth and are not scored)."""
+    """Region similarity J of two masks [H, W]; 0 when both are empty (such frames have no truth and are not
+    scored)."""
     union = int(np.count_nonzero(truth | predicted))
     return int(np.count_nonzero(truth & predicted)) / union if union else 0.0
 

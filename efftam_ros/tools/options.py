@@ -15,22 +15,34 @@ from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     """--bundle, --backend, --threads."""
     group = parser.add_argument_group("network")
-    group.add_argument("--bundle", type=Path, metavar="DIR", help="folder of the network (default: the one that ships)")
+    group.add_argument(
+        "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the one that ships)"
+    )
     add_backend_arguments(group)
 
 
 def add_backend_arguments(group: argparse._ActionsContainer) -> None:
     group.add_argument(
-        "--backend", default=DEFAULT_BACKEND, choices=BACKENDS, metavar="NAME", help=f"one of {', '.join(BACKENDS)}"
+        "--backend",
+        default=DEFAULT_BACKEND,
+        choices=BACKENDS,
+        metavar="NAME",
+        help=f"one of {', '.join(BACKENDS)}",
     )
-    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)")
+    group.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
+    )
 
 
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
     """--view, --policy and --set NAME=VALUE for every other field of TrackerConfig."""
     group = parser.add_argument_group("tracker")
-    group.add_argument("--view", choices=VIEWS, help="what the network sees (default: what the bundle asks for)")
-    group.add_argument("--policy", choices=POLICIES, help="how candidates are chosen and remembered (default: default)")
+    group.add_argument(
+        "--view", choices=VIEWS, help="what the network sees (default: what the bundle asks for)"
+    )
+    group.add_argument(
+        "--policy", choices=POLICIES, help="how candidates are chosen and remembered (default: default)"
+    )
     add_settings_argument(group)
 
 
@@ -62,5 +74,7 @@ def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
         try:
             values[name] = kinds[name](value)
         except ValueError:
-            raise InputRefused(f"--set {text!r}: {value!r} is not a number of type {kinds[name].__name__}") from None
+            raise InputRefused(
+                f"--set {text!r}: {value!r} is not a number of type {kinds[name].__name__}"
+            ) from None
     return TrackerConfig(**values)

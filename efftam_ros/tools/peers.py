@@ -14,11 +14,14 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box
 
 PEERS = ("csrt", "kcf", "mosse", "nano")
-CONTRIB = "needs OpenCV's contrib modules; run: pip install opencv-contrib-python-headless (instead of the plain package)"
+CONTRIB = (
+    "needs OpenCV's contrib modules; replace opencv-python by: pip install opencv-contrib-python-headless"
+)
 
 
 class Peer:
-    """One OpenCV tracker with its default parameters; it takes whole-pixel boxes and may answer that it failed."""
+    """One OpenCV tracker with its default parameters; it takes whole-pixel boxes and may answer that it
+    failed."""
 
     def __init__(self, name: str, create: Callable[[], Any]) -> None:
         self.name, self._create = name, create
@@ -36,7 +39,8 @@ class Peer:
 
 
 def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
-    """A peer by name; ``models`` is the folder of NanoTrack's two ONNX files, ``threads`` OpenCV's (0: its own choice).
+    """A peer by name; ``models`` is the folder of NanoTrack's two ONNX files, ``threads`` OpenCV's (0: its
+    own choice).
 
     Raises InputRefused: unknown name, OpenCV without contrib modules, model files missing.
     """
@@ -46,6 +50,8 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
         raise InputRefused(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
     if threads:
         cv2.setNumThreads(threads)
+    logging = cv2.utils.logging
+    logging.setLogLevel(logging.LOG_LEVEL_ERROR)  # OpenCV 5 warns at every creation of NanoTrack
     if name == "nano":
         return Peer(name, _nano(models))
     # OpenCV keeps MOSSE in the legacy part and moved the others out of it in 4.5.1.
@@ -57,8 +63,9 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
 
 
 def _nano(models: Path | None) -> Callable[[], Any]:
-    import cv2
+    import cv2 as opencv
 
+    cv2: Any = opencv  # its type hints do not know every build's trackers
     if not hasattr(cv2, "TrackerNano_create"):
         raise InputRefused(f"peer nano {CONTRIB}")
     if models is None:
@@ -69,18 +76,23 @@ def _nano(models: Path | None) -> Callable[[], Any]:
     try:
         cv2.TrackerNano_create(parameters)
     except cv2.error as error:
-        raise InputRefused(f"{backbone} and {head} can't be loaded by OpenCV {cv2.__version__} ({error.err})") from None
+        raise InputRefused(
+            f"{backbone} and {head} can't be loaded by OpenCV {cv2.__version__} ({error.err})"
+        ) from None
     return lambda: cv2.TrackerNano_create(parameters)
 
 
 def nano_files(models: Path) -> tuple[Path, Path]:
-    """Backbone and head of the newest NanoTrack that OpenCV can run (it expects version 2's 16x16 maps at most).
+    """Backbone and head of the newest NanoTrack that OpenCV can run (it expects version 2's 16x16 maps at
+    most).
 
-    Takes the names OpenCV's samples use (nanotrack_backbone_sim.onnx, nanotrack_head_sim.onnx) and those with a version
-    (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).
+    Takes the names OpenCV's samples use (nanotrack_backbone_sim.onnx, nanotrack_head_sim.onnx) and those
+    with a version (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).
     """
     if not models.is_dir():
-        raise InputRefused(f"{models} is not a folder; --peer-models names the folder of NanoTrack's ONNX files")
+        raise InputRefused(
+            f"{models} is not a folder; --peer-models names the folder of NanoTrack's ONNX files"
+        )
     pairs = {}
     for backbone in models.glob("*backbone*.onnx"):
         head = backbone.with_name(backbone.name.replace("backbone", "head"))
@@ -89,5 +101,7 @@ def nano_files(models: Path) -> tuple[Path, Path]:
         if head.is_file() and number <= 2:
             pairs[number] = (backbone, head)
     if not pairs:
-        raise InputRefused(f"{models} holds no pair *backbone*.onnx and *head*.onnx of NanoTrack version 1 or 2")
+        raise InputRefused(
+            f"{models} holds no pair *backbone*.onnx and *head*.onnx of NanoTrack version 1 or 2"
+        )
     return pairs[max(pairs)]

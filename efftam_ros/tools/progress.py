@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int | None, text: str, *, unit: str = "frame", quiet: bool = False) -> tqdm:
-    """A tqdm bar on stderr; silent with ``quiet`` and when stderr is not a terminal. ``total`` None: unknown."""
+    """A tqdm bar on stderr; silent with ``quiet`` and when stderr is not a terminal. ``total`` None:
+    unknown."""
     from tqdm import tqdm
 
     return tqdm(

@@ -23,13 +23,21 @@ def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X,Y[,0]",
         help="a point on the target, px; with ,0 a point that is not on it; repeatable",
     )
-    group.add_argument("--mask", type=Path, metavar="FILE", help="image as large as the video, brighter than half on the target")
+    group.add_argument(
+        "--mask",
+        type=Path,
+        metavar="FILE",
+        help="image as large as the video, brighter than half on the target",
+    )
 
 
-def read_prompt(box: str | None, points: list[str], mask: Path | None, width: int, height: int) -> Prompt | None:
+def read_prompt(
+    box: str | None, points: list[str], mask: Path | None, width: int, height: int
+) -> Prompt | None:
     """The Prompt for an image of ``width`` x ``height`` px; None when nothing was given.
 
-    Raises InputRefused: not numbers, no area, outside the image, mask of another size or beside a box or point.
+    Raises InputRefused: not numbers, no area, outside the image, mask of another size or beside a box or
+    point.
     """
     if box is None and not points and mask is None:
         return None
@@ -38,7 +46,9 @@ def read_prompt(box: str | None, points: list[str], mask: Path | None, width: in
             raise InputRefused("--mask stands alone; leave out --box and --point")
         image = read_bgr(mask)
         if image.shape[:2] != (height, width):
-            raise InputRefused(f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height}; they must agree")
+            raise InputRefused(
+                f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height}; they must agree"
+            )
         on = image.max(axis=2) > 127
         if not on.any():
             raise InputRefused(f"{mask} marks nothing; the target must be brighter than 127 of 255")

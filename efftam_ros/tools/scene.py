@@ -1,4 +1,5 @@
-"""A synthetic drone video with exact truth: a car on a country road, a twin coming the other way, a bridge to hide under.
+"""A synthetic drone video with exact truth: a car on a country road, a twin coming the other way, a bridge
+to hide under.
 
 Everything follows from a seed. Boxes are those of the visible outline, computed, not measured in the pixels.
 """
@@ -25,7 +26,7 @@ from efftam_ros.tools.video import NS, VideoWriter
 FPS = 30.0
 MOST_FRAMES = 1800
 SPEED = 118.0  # world px/s
-LANE = 18.0  # world px from the centre line
+LANE = 30.0  # world px from the centre line
 WIDE = 1280.0  # picture width at which a world px is an image px
 STEP = 4.0  # world px between points of the road
 RUN_UP = 1400.0  # road before the start and after the end
@@ -35,7 +36,8 @@ Area = tuple[int, int, int, int]
 
 
 class SceneFrame(NamedTuple):
-    """``bgr`` uint8 [H, W, 3]; ``box`` of the visible part of the target in px, None while it is hidden; ``mask`` bool [H, W]."""
+    """``bgr`` uint8 [H, W, 3]; ``box`` of the visible part of the target in px, None while it is hidden;
+    ``mask`` bool [H, W]."""
 
     bgr: NDArray[np.uint8]
     box: Box | None
@@ -47,8 +49,9 @@ def render_scene(
 ) -> Iterator[SceneFrame]:
     """Render ``frames`` pictures of ``size`` (width, height) px. The same arguments give the same pixels.
 
-    The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the time and is
-    hidden by the bridge for some tenths of a second at two thirds. Raises InputRefused for a size or length out of range.
+    The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of
+    the time and is hidden by the bridge for some tenths of a second at two thirds. Raises InputRefused for a
+    size or length out of range.
     """
     width, height = size
     if not (64 <= width <= 4096 and 64 <= height <= 4096):
@@ -67,7 +70,7 @@ def write_scene(folder: Path, scene: Iterable[SceneFrame], fps: float = FPS) -> 
     writer: VideoWriter | None = None
     try:
         for index, frame in enumerate(scene):
-            shape = frame.bgr.shape[:2]
+            shape = (frame.bgr.shape[0], frame.bgr.shape[1])
             if writer is None:
                 writer = VideoWriter(folder / "video.mp4", shape[1], shape[0], fps)
             writer.write(frame.bgr, round(index * NS / fps))
@@ -80,7 +83,14 @@ def write_scene(folder: Path, scene: Iterable[SceneFrame], fps: float = FPS) -> 
     with (folder / "boxes.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([["frame", "x", "y", "w", "h"], *rows])
     np.savez_compressed(folder / "masks.npz", shape=np.array([len(rows), *shape]), bits=np.array(bits))
-    meta = {"name": folder.name, "data_set": "synthetic", "frames": len(rows), "width": shape[1], "height": shape[0], "fps": fps}
+    meta = {
+        "name": folder.name,
+        "data_set": "synthetic",
+        "frames": len(rows),
+        "width": shape[1],
+        "height": shape[0],
+        "fps": fps,
+    }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
 
 
@@ -97,7 +107,11 @@ class _Scene:
         reach = np.hypot(*size) / self.scale * 0.56 + 40
         track = np.array([self._camera_centre(t) for t in np.linspace(0, duration, 2 + int(4 * duration))])
         terrain = paint(
-            self._rng, self._road, self._bridge, tuple(track.min(axis=0) - reach), tuple(track.max(axis=0) + reach)
+            self._rng,
+            self._road,
+            self._bridge,
+            tuple(track.min(axis=0) - reach),
+            tuple(track.max(axis=0) + reach),
         )
         self._terrain = self._resized(terrain)
         self._car: Sprite = paint_car((58, 62, 190))
@@ -157,7 +171,8 @@ class _Scene:
         return np.vstack([shape, shape + camera[:, :2] @ np.array(SUN) * HEIGHT])
 
     def _visible_box(self, pose: Affine, camera: Affine) -> Box | None:
-        """Bounds of the target's outline minus the bridge, inside the picture; exact, as all of them are convex."""
+        """Bounds of the target's outline minus the bridge, inside the picture; exact, as all of them are
+        convex."""
         shape = outline() @ pose[:, :2].T + pose[:, 2]
         edge_a, edge_b = self._bridge @ camera[:, :2].T + camera[:, 2]
         along = (edge_b - edge_a) / np.hypot(*(edge_b - edge_a))
@@ -189,7 +204,8 @@ class _Scene:
         return np.asarray(line - line[np.searchsorted(s, 0.0)])
 
     def _lay_bridge(self, duration: float) -> NDArray[np.float64]:
-        """Centre line [2, 2] of the road above, nearly square to the road, where the target is at two thirds."""
+        """Centre line [2, 2] of the road above, nearly square to the road, where the target is at two
+        thirds."""
         at, heading = self._on_road(SPEED * duration * 2 / 3, LANE)
         angle = heading + math.pi / 2 + self._rng.uniform(-0.2, 0.2)
         reach = 2400 * np.array((math.cos(angle), math.sin(angle)))
@@ -214,7 +230,13 @@ class _Scene:
     def _sway(self, t: float, row: int, periods: tuple[float, float, float]) -> float:
         """A smooth wander in about -1..1."""
         phases = self._wander[row]
-        return sum(math.sin(2 * math.pi * t / period + phase) for period, phase in zip(periods, phases, strict=True)) / 3
+        return (
+            sum(
+                math.sin(2 * math.pi * t / period + phase)
+                for period, phase in zip(periods, phases, strict=True)
+            )
+            / 3
+        )
 
     def _camera_centre(self, t: float) -> NDArray[np.float64]:
         """The drone trails the target and never quite centres it."""
@@ -225,7 +247,9 @@ class _Scene:
 
     def _camera(self, t: float) -> Affine:
         """World px -> image px [2, 3]: position, slow yaw with a little shake, breathing altitude."""
-        yaw = math.radians(9.0 * self._sway(t, 4, (13.0, 8.0, 5.0)) + 0.25 * self._sway(t, 2, (0.61, 0.37, 0.19)))
+        yaw = math.radians(
+            9.0 * self._sway(t, 4, (13.0, 8.0, 5.0)) + 0.25 * self._sway(t, 2, (0.61, 0.37, 0.19))
+        )
         zoom = self.scale * (1 + 0.06 * self._sway(t, 5, (12.0, 9.0, 6.0)))
         turn = zoom * np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
         offset = np.array(self.size) / 2 - turn @ self._camera_centre(t)
@@ -233,22 +257,34 @@ class _Scene:
 
     def _resized(self, terrain: Terrain) -> Terrain:
         """The terrain at the picture's scale, so that shrinking is done once and with an area filter."""
+        self._layer_scale = np.array((1.0, 1.0))
         if self.scale == 1.0:
             return terrain
         how = cv2.INTER_AREA if self.scale < 1 else cv2.INTER_LINEAR
         height, width = terrain.light.shape
         size = (max(1, round(width * self.scale)), max(1, round(height * self.scale)))
-        layers = (terrain.ground, terrain.bridge, terrain.light, terrain.empty)
-        return Terrain(*(np.asarray(cv2.resize(x, size, interpolation=how)) for x in layers), terrain.origin)
+        self._layer_scale = np.array(size) / (width, height)
+
+        def resized(layer: NDArray[np.uint8]) -> NDArray[np.uint8]:
+            return np.asarray(cv2.resize(layer, size, interpolation=how), np.uint8)
+
+        return Terrain(
+            resized(terrain.ground),
+            resized(terrain.bridge),
+            resized(terrain.light),
+            resized(terrain.empty),
+            terrain.origin,
+        )
 
     def _warp(self, layer: NDArray[np.uint8], camera: Affine, area: Area, border: int) -> NDArray[np.uint8]:
         """A layer of the terrain as it falls on this part of the picture."""
         matrix = camera.copy()
-        matrix[:, :2] /= self.scale
+        matrix[:, :2] /= self._layer_scale
         matrix[:, 2] += camera[:, :2] @ np.array(self._terrain.origin)
         matrix[:, 2] += matrix[:, :2] @ (0.5, 0.5) - 0.5 - np.array(area[:2])
         size = (area[2] - area[0], area[3] - area[1])
-        return np.asarray(cv2.warpAffine(layer, matrix, size, flags=cv2.INTER_LINEAR, borderMode=border))
+        warped = cv2.warpAffine(layer, matrix, size, flags=cv2.INTER_LINEAR, borderMode=border)
+        return np.asarray(warped, np.uint8)
 
 
 def _pose(point: NDArray[np.float64], heading: float) -> Affine:

@@ -18,8 +18,8 @@ MARGIN = 4.0  # world px around the car in its sprite
 
 @dataclass(frozen=True)
 class Sprite:
-    """``bgr`` float32 [h, w, 3] 0..255 and ``cover`` float32 [h, w] 0..1 at `FINE` px per world px; the car's centre is the
-    middle of the picture and its front points to +x."""
+    """``bgr`` float32 [h, w, 3] 0..255 and ``cover`` float32 [h, w] 0..1 at `FINE` px per world px; the
+    car's centre is the middle of the picture and its front points to +x."""
 
     bgr: NDArray[np.float32]
     cover: NDArray[np.float32]
@@ -56,14 +56,21 @@ def paint_car(body: tuple[int, int, int]) -> Sprite:
     fill([(-17.5, -8.2), (-13, -7.6), (-13, 7.6), (-17.5, 8.2)], glass)  # rear window
     for side in (-1, 1):
         fill([(-12, side * 8.4), (3, side * 8.4), (8, side * 9.8), (-14, side * 9.8)], glass)
-        fill([(21.5, side * 5), (24, side * 5), (23, side * 9), (20.5, side * 9)], (225.0, 238.0, 240.0))  # lamps
-        fill([(-24.3, side * 5), (-22.5, side * 5), (-22, side * 9.3), (-23.6, side * 9.3)], (40.0, 40.0, 190.0))
-        fill([(13, side * 7.2), (21, side * 6), (21, side * 6.4), (13, side * 7.6)], tuple(paint * 0.75))  # bonnet
+        fill(
+            [(21.5, side * 5), (24, side * 5), (23, side * 9), (20.5, side * 9)], (225.0, 238.0, 240.0)
+        )  # lamps
+        fill(
+            [(-24.3, side * 5), (-22.5, side * 5), (-22, side * 9.3), (-23.6, side * 9.3)],
+            (40.0, 40.0, 190.0),
+        )
+        fill(
+            [(13, side * 7.2), (21, side * 6), (21, side * 6.4), (13, side * 7.6)], tuple(paint * 0.75)
+        )  # bonnet
     fill([(-11, -5.5), (2, -5.5), (2, -2.5), (-11, -2.5)], tuple(np.minimum(paint * 1.25, 255)))  # highlight
     cover = np.zeros((height, width), np.uint8)
     fixed = np.round((outline() + half) * FINE * 16 - 8).astype(np.int32)
     cv2.fillPoly(cover, [fixed], 255, cv2.LINE_AA, 4)
-    return Sprite(np.asarray(bgr, np.float32), cover.astype(np.float32) / 255)
+    return Sprite(np.asarray(bgr, np.float32), np.asarray(cover / 255, np.float32))
 
 
 @dataclass(frozen=True)
@@ -90,13 +97,15 @@ class Patch:
 
 
 def place(sprite: Sprite, to_image: NDArray[np.float64]) -> Patch:
-    """Draw a car through an affine map [2, 3] from its own coordinates (world px) to image px, with smooth edges."""
+    """Draw a car through an affine map [2, 3] from its own coordinates (world px) to image px, with smooth
+    edges."""
     half = np.array((LENGTH, WIDTH)) / 2 + MARGIN
     corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * half @ to_image[:, :2].T + to_image[:, 2]
     x0, y0 = np.floor(corners.min(axis=0)).astype(int) - 1
     x1, y1 = np.ceil(corners.max(axis=0)).astype(int) + 1
     width, height = int(x1 - x0) * SUPER, int(y1 - y0) * SUPER
-    # Sprite px -> car coordinates -> image px -> samples, all in edge coordinates; OpenCV counts pixel centres.
+    # Sprite px -> car coordinates -> image px -> samples, all in edge coordinates; OpenCV counts pixel
+    # centres.
     matrix = np.zeros((2, 3))
     matrix[:, :2] = to_image[:, :2] * SUPER / FINE
     matrix[:, 2] = (to_image[:, 2] - to_image[:, :2] @ half - (x0, y0)) * SUPER

@@ -1,4 +1,5 @@
-"""Paints the ground of the synthetic scene: fields, roads, houses, trees and the bridge, seen straight from above.
+"""Paints the ground of the synthetic scene: fields, roads, houses, trees and the bridge, seen straight from
+above.
 
 World units are px of a 1280-wide picture at zoom 1; colours are BGR.
 """
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 # Where shadows fall, world px per px of height: the sun stands in the upper left.
 SUN = (0.55, 0.75)
-ROAD_WIDTH = 74.0
+ROAD_WIDTH = 112.0
 BRIDGE_WIDTH = 84.0
 SHIFT = 4  # fractional bits of OpenCV's drawing coordinates
 
@@ -23,9 +24,9 @@ Points = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Terrain:
-    """``ground`` uint8 [H, W, 3] under the cars; ``bridge`` uint8 [H, W, 4] BGR and coverage above them; ``light`` uint8
-    [H, W], 255 where the sun reaches the road, less in the bridge's shadow; ``empty`` uint8 [H, W, 3] all of that without
-    cars. Pixel (0, 0) is the world point ``origin``."""
+    """``ground`` uint8 [H, W, 3] under the cars; ``bridge`` uint8 [H, W, 4] BGR and coverage above them;
+    ``light`` uint8 [H, W], 255 where the sun reaches the road, less in the bridge's shadow; ``empty`` uint8
+    [H, W, 3] all of that without cars. Pixel (0, 0) is the world point ``origin``."""
 
     ground: Image
     bridge: Image
@@ -35,18 +36,24 @@ class Terrain:
 
 
 def paint(
-    rng: np.random.Generator, road: Points, bridge: Points, low: tuple[float, float], high: tuple[float, float]
+    rng: np.random.Generator,
+    road: Points,
+    bridge: Points,
+    low: tuple[float, float],
+    high: tuple[float, float],
 ) -> Terrain:
-    """Paint the rectangle from ``low`` to ``high``, world px, around the road's centre line [n, 2]; ``bridge`` [2, 2] is the
-    centre line of the road that crosses above."""
+    """Paint the rectangle from ``low`` to ``high``, world px, around the road's centre line [n, 2];
+    ``bridge`` [2, 2] is the centre line of the road that crosses above."""
     origin = (float(np.floor(low[0])), float(np.floor(low[1])))
     width, height = int(np.ceil(high[0] - origin[0])), int(np.ceil(high[1] - origin[1]))
     road, bridge = road - origin, bridge - origin
     ground = _fields(rng, width, height)
     _track(rng, ground, road)
     _asphalt(rng, ground, road, ROAD_WIDTH)
-    blocked = _strip((height, width), [road], ROAD_WIDTH + 24) | _strip((height, width), [bridge], BRIDGE_WIDTH + 30)
-    room = cv2.distanceTransform((~blocked).astype(np.uint8), cv2.DIST_L2, 3)
+    blocked = _strip((height, width), [road], ROAD_WIDTH + 24) | _strip(
+        (height, width), [bridge], BRIDGE_WIDTH + 30
+    )
+    room = np.asarray(cv2.distanceTransform((~blocked).astype(np.uint8), cv2.DIST_L2, 3), np.float32)
     _houses(rng, ground, room, road)
     _trees(rng, ground, room)
     deck, light = _bridge(rng, bridge, width, height)
@@ -67,7 +74,15 @@ def noise(rng: np.random.Generator, width: int, height: int, cell: float) -> NDA
 def _fields(rng: np.random.Generator, width: int, height: int) -> Image:
     """Parcels of meadow and crop with furrows, hedges between them."""
     crops = np.array(
-        [(62, 112, 92), (70, 132, 112), (84, 142, 138), (98, 158, 170), (58, 96, 74), (92, 128, 146), (66, 120, 84)],
+        [
+            (62, 112, 92),
+            (70, 132, 112),
+            (84, 142, 138),
+            (98, 158, 170),
+            (58, 96, 74),
+            (92, 128, 146),
+            (66, 120, 84),
+        ],
         np.float32,
     )
     angle = rng.uniform(-0.5, 0.5)
@@ -85,12 +100,16 @@ def _fields(rng: np.random.Generator, width: int, height: int) -> Image:
     spacing = rng.uniform(9, 15, 4096).astype(np.float32)[parcel]
     depth = np.where(rng.random(4096) < 0.65, 6.0, 0.0).astype(np.float32)[parcel]
     ground += (depth * np.sin(2 * np.pi * np.where(turned, u, v) / spacing))[..., None]
-    shade = 11 * noise(rng, width, height, 140) + 7 * noise(rng, width, height, 36) + 6 * noise(rng, width, height, 7)
+    shade = (
+        11 * noise(rng, width, height, 140)
+        + 7 * noise(rng, width, height, 36)
+        + 6 * noise(rng, width, height, 7)
+    )
     ground += shade[..., None] + rng.normal(0, 4, (height, width, 1)).astype(np.float32)
     edge = np.maximum(np.abs((v % 330) - 165) - 165, np.abs(((u + stagger) % 470) - 235) - 235)
     hedge = (edge + 2.2 * noise(rng, width, height, 9) > -3.2) & (noise(rng, width, height, 90) > -0.15)
     ground[hedge] = ground[hedge] * 0.35 + np.array((30, 62, 44), np.float32) * 0.65
-    return np.clip(ground, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(ground, 0, 255), np.uint8)
 
 
 def _track(rng: np.random.Generator, ground: Image, road: Points) -> None:
@@ -143,9 +162,14 @@ def _houses(rng: np.random.Generator, ground: Image, room: NDArray[np.float32], 
         along = np.array((-normal[1], normal[0]))
         half_w, half_h = rng.uniform(28, 40), rng.uniform(19, 26)
         if rng.random() < 0.5:
-            _line(ground, np.array([centre, road[index] + normal * (ROAD_WIDTH / 2 + 4)]), (128, 140, 146), 13)
+            _line(
+                ground, np.array([centre, road[index] + normal * (ROAD_WIDTH / 2 + 4)]), (128, 140, 146), 13
+            )
         corners = np.array(
-            [centre + a * along * half_w + b * normal * half_h for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+            [
+                centre + a * along * half_w + b * normal * half_h
+                for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+            ]
         )
         _shadow(ground, corners, 26)
         roof = np.array(roofs[int(rng.integers(0, len(roofs)))], np.float64) * rng.uniform(0.9, 1.15)
@@ -159,7 +183,11 @@ def _houses(rng: np.random.Generator, ground: Image, room: NDArray[np.float32], 
                 _line(ground, row, roof * (1.02 if not bright else 0.72), 1)
         _line(ground, np.array(ridge), roof * 1.3, 2)
         chimney = centre + along * half_w * 0.5 + normal * half_h * 0.3
-        _polygon(ground, np.array([chimney + (-3, -3), chimney + (3, -3), chimney + (3, 3), chimney + (-3, 3)]), (70, 72, 78))
+        _polygon(
+            ground,
+            np.array([chimney + (-3, -3), chimney + (3, -3), chimney + (3, 3), chimney + (-3, 3)]),
+            (70, 72, 78),
+        )
 
 
 def _trees(rng: np.random.Generator, ground: Image, room: NDArray[np.float32]) -> None:
@@ -205,7 +233,7 @@ def _bridge(rng: np.random.Generator, line: Points, width: int, height: int) -> 
         _line(deck, _offset(line, side * (BRIDGE_WIDTH / 2 - 1)), (120, 124, 126), 2)
     light = np.full((height, width), 255, np.uint8)
     _line(light, line + np.array(SUN) * 26, 130, BRIDGE_WIDTH - 6)
-    return np.dstack([deck, cover]), cv2.GaussianBlur(light, (0, 0), 2.0)
+    return np.dstack([deck, cover]), np.asarray(cv2.GaussianBlur(light, (0, 0), 2.0), np.uint8)
 
 
 def _normal(line: Points, index: int) -> Points:

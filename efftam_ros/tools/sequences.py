@@ -1,6 +1,7 @@
 """Sequences with known truth: our own format and those of DAVIS, OTB, UAV123 and GOT-10k.
 
-Boxes are taken as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one pixel.
+Boxes are taken as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
+pixel.
 """
 
 from __future__ import annotations
@@ -22,16 +23,23 @@ DAVIS_FPS = 24.0
 UAV123_FPS = 30.0
 OTB_FPS = 30.0
 GOT10K_FPS = 10.0
-# Sequences whose published truth starts or ends inside the folder of images (1-based, inclusive; the benchmark's own list).
-OTB_RANGES = {"david": (300, 770), "football1": (1, 74), "freeman3": (1, 460), "freeman4": (1, 283), "diving": (1, 215)}
+# Sequences whose published truth starts or ends inside the folder of images (1-based, inclusive; the
+# benchmark's own list).
+OTB_RANGES = {
+    "david": (300, 770),
+    "football1": (1, 74),
+    "freeman3": (1, 460),
+    "freeman4": (1, 283),
+    "diving": (1, 215),
+}
 
 
 @dataclass(frozen=True)
 class Sequence:
     """One target through one video.
 
-    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)`` gives the true mask, bool
-    [H, W], or None where a sequence has no masks. Frames come from ``frames()``, N of them.
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)`` gives the
+    true mask, bool [H, W], or None where a sequence has no masks. Frames come from ``frames()``, N of them.
     """
 
     name: str
@@ -90,26 +98,33 @@ def _read(folder: Path) -> list[Sequence]:
 
 
 def read_own(folder: Path) -> Sequence:
-    """Our format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz (``shape`` [N, H, W]
-    and ``bits``, a row of ``np.packbits`` per frame)."""
+    """Our format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
+    (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame)."""
     with (folder / "boxes.csv").open(newline="") as file:
         try:
             boxes = np.array([[float(row[k]) for k in "xywh"] for row in csv.DictReader(file)], np.float64)
         except (KeyError, TypeError, ValueError):
-            raise InputRefused(f"{folder / 'boxes.csv'} is not a table with the columns frame,x,y,w,h") from None
+            raise InputRefused(
+                f"{folder / 'boxes.csv'} is not a table with the columns frame,x,y,w,h"
+            ) from None
     video = folder / "video.mp4"
     if not video.is_file():
         raise InputRefused(f"{video} is missing beside boxes.csv")
     return Sequence(
-        folder.name, boxes.reshape(-1, 4), lambda: open_video(video).frames(), _packed_masks(folder / "masks.npz", len(boxes))
+        folder.name,
+        boxes.reshape(-1, 4),
+        lambda: open_video(video).frames(),
+        _packed_masks(folder / "masks.npz", len(boxes)),
     )
 
 
 def read_davis(root: Path) -> list[Sequence]:
-    """DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a folder for the resolution between. A sequence
-    with several objects becomes one per object, ``name#1``, ``name#2``, ..."""
+    """DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a folder for the resolution
+    between. A sequence with several objects becomes one per object, ``name#1``, ``name#2``, ..."""
     sequences = []
-    for images in sorted((p for p in (root / "JPEGImages").glob("**/*") if p.is_dir()), key=lambda p: natural_key(p.name)):
+    for images in sorted(
+        (p for p in (root / "JPEGImages").glob("**/*") if p.is_dir()), key=lambda p: natural_key(p.name)
+    ):
         annotations = root / "Annotations" / images.relative_to(root / "JPEGImages")
         files = image_files(images)
         if not files or not annotations.is_dir():
@@ -117,7 +132,9 @@ def read_davis(root: Path) -> list[Sequence]:
         labels = [annotations / f"{file.stem}.png" for file in files]
         missing = [label for label in labels if not label.is_file()]
         if missing:
-            raise InputRefused(f"{missing[0]} is missing; DAVIS has an annotation for each of its {len(files)} images")
+            raise InputRefused(
+                f"{missing[0]} is missing; DAVIS has an annotation for each of its {len(files)} images"
+            )
         objects = sorted(int(i) for i in np.unique(_label_image(labels[0])) if i)
         for number in objects:
             masks = _label_masks(labels, number)
@@ -128,8 +145,8 @@ def read_davis(root: Path) -> list[Sequence]:
 
 
 def read_otb(folder: Path) -> list[Sequence]:
-    """OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...), numbers separated by comma, tab
-    or space."""
+    """OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...), numbers separated
+    by comma, tab or space."""
     files = image_files(folder / "img")
     sequences = []
     truths = _otb_truths(folder)
@@ -138,7 +155,9 @@ def read_otb(folder: Path) -> list[Sequence]:
         first, last = OTB_RANGES.get(folder.name.lower(), (1, len(files)))
         part = files[first - 1 : last] if len(files) > len(boxes) else files
         if len(part) != len(boxes):
-            raise InputRefused(f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number")
+            raise InputRefused(
+                f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
+            )
         number = re.search(r"\.(\d+)\.txt$", truth.name)
         name = f"{folder.name}#{number[1]}" if number and len(truths) > 1 else folder.name
         sequences.append(Sequence(name, boxes, _image_source(part, OTB_FPS)))
@@ -146,8 +165,8 @@ def read_otb(folder: Path) -> list[Sequence]:
 
 
 def read_uav123(root: Path) -> list[Sequence]:
-    """UAV123 and UAV123_10fps: anno/**/NAME.txt and data_seq/**/NAME/*.jpg. Where a sequence is a part of a folder
-    (car1_2 of car1), configSeqs.m names the range."""
+    """UAV123 and UAV123_10fps: anno/**/NAME.txt and data_seq/**/NAME/*.jpg. Where a sequence is a part of a
+    folder (car1_2 of car1), configSeqs.m names the range."""
     folders = {p.name: p for p in (root / "data_seq").glob("**/*") if p.is_dir() and image_files(p)}
     ranges = _uav123_ranges(root)
     sequences = []
@@ -164,7 +183,9 @@ def read_uav123(root: Path) -> list[Sequence]:
             )
         files = image_files(folders[source])[first - 1 : last]
         if len(files) != len(boxes):
-            raise InputRefused(f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number")
+            raise InputRefused(
+                f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
+            )
         fps = 10.0 if "10fps" in str(folders[source].relative_to(root)) else UAV123_FPS
         sequences.append(Sequence(name, boxes, _image_source(files, fps)))
     return sequences
@@ -175,23 +196,29 @@ def read_got10k(folder: Path) -> Sequence:
     boxes = read_boxes(folder / "groundtruth.txt")
     files = image_files(folder)
     if len(boxes) == 1 < len(files):
-        raise InputRefused(f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); no truth to score by")
+        raise InputRefused(
+            f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); no truth to "
+            f"score by"
+        )
     if len(files) != len(boxes):
         raise InputRefused(
-            f"{folder / 'groundtruth.txt'} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
+            f"{folder / 'groundtruth.txt'} has {len(boxes)} boxes for {len(files)} images; they must be "
+            f"equal in number"
         )
     absence = folder / "absence.label"
     if absence.is_file():
         absent = np.array([int(float(word)) for word in absence.read_text().split()], bool)
         if len(absent) != len(boxes):
-            raise InputRefused(f"{absence} has {len(absent)} entries for {len(boxes)} boxes; they must be equal in number")
+            raise InputRefused(
+                f"{absence} has {len(absent)} entries for {len(boxes)} boxes; they must be equal in number"
+            )
         boxes[absent] = np.nan
     return Sequence(folder.name, boxes, _image_source(files, GOT10K_FPS))
 
 
 def read_boxes(path: Path) -> NDArray[np.float64]:
-    """Boxes [N, 4] of a text file: four numbers a line, separated by comma, tab, semicolon or space; NaN or a box of no
-    area: absent."""
+    """Boxes [N, 4] of a text file: four numbers a line, separated by comma, tab, semicolon or space; NaN or
+    a box of no area: absent."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
@@ -202,7 +229,9 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
         except ValueError:
             row = []
         if len(row) != 4:
-            raise InputRefused(f"{path}, line {number}: {line.strip()[:60]!r} is not a box; it needs four numbers x,y,w,h")
+            raise InputRefused(
+                f"{path}, line {number}: {line.strip()[:60]!r} is not a box; it needs four numbers x,y,w,h"
+            )
         rows.append(row)
     boxes = np.array(rows, np.float64).reshape(-1, 4)
     with np.errstate(invalid="ignore"):
@@ -223,7 +252,9 @@ def _checked(sequence: Sequence) -> Sequence:
     if len(sequence) < 2:
         raise InputRefused(f"{sequence.name} has {len(sequence)} frames; a sequence needs at least two")
     if not np.isfinite(sequence.boxes[0]).all():
-        raise InputRefused(f"{sequence.name} has no box in its first frame, so nothing can be selected; cut its start off")
+        raise InputRefused(
+            f"{sequence.name} has no box in its first frame, so nothing can be selected; cut its start off"
+        )
     if not np.isfinite(sequence.boxes[1:]).all(axis=1).any():
         raise InputRefused(f"{sequence.name} has no box after its first frame; there is nothing to score")
     return sequence
@@ -261,8 +292,8 @@ def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.
 
 
 def _label_image(path: Path) -> NDArray[np.uint8]:
-    """Object numbers of an annotation, uint8 [H, W]. A palette image holds them as they are; DAVIS 2016's black and white
-    images become 0 and 255."""
+    """Object numbers of an annotation, uint8 [H, W]. A palette image holds them as they are; DAVIS 2016's
+    black and white images become 0 and 255."""
     from PIL import Image
 
     with Image.open(path) as image:

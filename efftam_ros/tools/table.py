@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -27,14 +28,13 @@ def print_table(
 
 
 def table_lines(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, digits: int = 3) -> list[str]:
-    """The lines of the table; a column is right-aligned when every cell in it is a number or empty."""
+    """The lines of the table; a column is right-aligned when every cell in it is a number, a text that is
+    one, or empty."""
     cells = [[_text(cell, digits) for cell in row] for row in rows]
     widths = [
         max([len(header)] + [len(row[column]) for row in cells]) for column, header in enumerate(headers)
     ]
-    numeric = [
-        bool(rows) and all(not isinstance(row[column], str) for row in rows) for column in range(len(headers))
-    ]
+    numeric = [bool(rows) and all(_is_number(row[column]) for row in rows) for column in range(len(headers))]
 
     def line(values: Sequence[str]) -> str:
         parts = [
@@ -44,6 +44,10 @@ def table_lines(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, digit
         return "  ".join(parts).rstrip()
 
     return [line(headers), "  ".join("-" * width for width in widths), *(line(row) for row in cells)]
+
+
+def _is_number(cell: Cell) -> bool:
+    return not isinstance(cell, str) or re.fullmatch(r"[-+]?[0-9.]+", cell) is not None
 
 
 def _text(cell: Cell, digits: int) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("video", type=Path, metavar="VIDEO_OR_FOLDER", help="video file, or folder of images")
     add_prompt_arguments(parser)
     files = parser.add_argument_group("input and output")
-    files.add_argument("--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)")
+    files.add_argument(
+        "--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)"
+    )
     files.add_argument("--frames", type=int, metavar="N", help="frames to process (default: to the end)")
     files.add_argument("--fps", type=float, help="frame rate of a folder of images (default 30)")
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
@@ -47,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputRefused(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompt = read_prompt(args.box, args.point, args.mask, source.width, source.height)
     if prompt is None:
-        raise InputRefused("no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE")
+        raise InputRefused(
+            "no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE"
+        )
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
@@ -71,7 +75,7 @@ class _Run:
     def __init__(self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt) -> None:
         self._source, self._pipeline, self._tracker, self._prompt = source, pipeline, tracker, prompt
         self.tracks: list[tuple[int, Track]] = []
-        self._spent: Counter[str] = Counter()
+        self._spent: dict[str, float] = defaultdict(float)
         self._counted: Counter[str] = Counter()
 
     def follow(self, start: int, frames: int | None, out: Path | None, *, quiet: bool) -> None:
@@ -93,7 +97,9 @@ class _Run:
                     from efftam_ros.runtime.overlay import draw_overlay
 
                     if writer is None:
-                        writer = stack.enter_context(VideoWriter(out, source.width, source.height, source.fps))
+                        writer = stack.enter_context(
+                            VideoWriter(out, source.width, source.height, source.fps)
+                        )
                     shown = picture.bgr if picture.bgr.flags.writeable else picture.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
                     writer.write(shown, picture.stamp_ns)
@@ -101,7 +107,9 @@ class _Run:
                 if frames is not None and len(self.tracks) == frames:
                     break
         if not self.tracks:
-            raise InputRefused(f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames")
+            raise InputRefused(
+                f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
+            )
 
     def report(self, backend: str) -> dict[str, Any]:
         """What --json writes."""
@@ -119,7 +127,9 @@ class _Run:
     def summary(self) -> str:
         """One line: frames, mean time per stage, states seen."""
         stages = ", ".join(
-            f"{name} {1e3 * self._spent[name] / self._counted[name]:.1f}" for name in self._spent if name != "frame"
+            f"{name} {1e3 * self._spent[name] / self._counted[name]:.1f}"
+            for name in self._spent
+            if name != "frame"
         )
         whole = 1e3 * self._spent["frame"] / self._counted["frame"]
         states = Counter(track.state.name for _, track in self.tracks)

@@ -27,7 +27,8 @@ TICKS_PER_S = 90_000
 
 @dataclass(frozen=True)
 class VideoFrame:
-    """One picture: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR pixels."""
+    """One picture: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR
+    pixels."""
 
     index: int
     stamp_ns: int
@@ -35,8 +36,8 @@ class VideoFrame:
 
 
 class VideoSource(Protocol):
-    """A row of pictures of one size. ``count`` is None when the container does not tell; ``note`` says what was done to
-    the pictures on the way (a rotation), or is empty."""
+    """A row of pictures of one size. ``count`` is None when the container does not tell; ``note`` says what
+    was done to the pictures on the way (a rotation), or is empty."""
 
     @property
     def path(self) -> Path: ...
@@ -57,7 +58,8 @@ class VideoSource(Protocol):
 
 
 def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
-    """Open a video file or a folder of images; ``fps`` is for folders (default 30), a video has its own stamps.
+    """Open a video file or a folder of images; ``fps`` is for folders (default 30), a video has its own
+    stamps.
 
     Raises InputRefused: nothing there, no images, unreadable file, ``fps`` given for a video.
     """
@@ -72,7 +74,8 @@ def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
 
 
 class VideoFile:
-    """A video read with PyAV: stamps are the container's presentation times, also when the frame rate varies."""
+    """A video read with PyAV: stamps are the container's presentation times, also when the frame rate
+    varies."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,15 +91,13 @@ class VideoFile:
                 raise InputRefused(f"{path} holds no picture; is the recording complete?") from None
             self.rotation = _quarter_turns(path, getattr(frame, "rotation", 0))
             turned = self.rotation % 2 == 1
-            self.width, self.height = (
-                (frame.height, frame.width) if turned else (frame.width, frame.height)
-            )
+            self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
 
     @property
     def note(self) -> str:
         if not self.rotation:
             return ""
-        return f"the file asks players to turn it by {90 * self.rotation} degrees counter-clockwise; so is the box meant"
+        return f"turned by {90 * self.rotation} degrees counter-clockwise, as the file asks players to do"
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
         with self._open() as container:
@@ -107,7 +108,7 @@ class VideoFile:
                 stamp_ns = self._stamp_ns(index, frame, stream)
                 if index < start:
                     continue
-                bgr = frame.to_ndarray(format="bgr24")
+                bgr = np.asarray(frame.to_ndarray(format="bgr24"), np.uint8)
                 if self.rotation:
                     bgr = np.ascontiguousarray(np.rot90(bgr, self.rotation))
                 if bgr.shape != (self.height, self.width, 3):
@@ -127,7 +128,8 @@ class VideoFile:
         promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
         if last_ns / NS + 2.5 / self.fps < promised_s:
             raise InputRefused(
-                f"{self.path} ends after {done} of {self.count} pictures ({last_ns / NS:.1f} of {promised_s:.1f} s); "
+                f"{self.path} ends after {done} of {self.count} pictures ({last_ns / NS:.1f} of "
+                f"{promised_s:.1f} s); "
                 "it was cut off, copy it again"
             )
 
@@ -143,7 +145,9 @@ class VideoFile:
         try:
             container = av.open(str(self.path))
         except av.error.FFmpegError as error:
-            raise InputRefused(f"{self.path} is not a readable video ({error.strerror}); convert it with ffmpeg") from None
+            raise InputRefused(
+                f"{self.path} is not a readable video ({error.strerror}); convert it with ffmpeg"
+            ) from None
         if not container.streams.video:
             container.close()
             raise InputRefused(f"{self.path} holds no video stream; give a video file or a folder of images")
@@ -161,7 +165,8 @@ class VideoFile:
                     return
         except av.error.FFmpegError as error:
             raise InputRefused(
-                f"{self.path}: picture {done} can't be decoded ({error.strerror}); repair the file or cut it there"
+                f"{self.path}: picture {done} can't be decoded ({error.strerror}); repair the file or cut "
+                f"it there"
             ) from None
 
 
@@ -195,7 +200,8 @@ class ImageFolder:
 class VideoWriter:
     """Writes H.264, yuv420p, index first: plays in a browser. A context manager; ``stamps`` may be uneven.
 
-    Pictures are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0 needs even ones.
+    Pictures are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0
+    needs even ones.
     """
 
     def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 21) -> None:
@@ -263,7 +269,9 @@ def image_files(folder: Path) -> list[Path]:
 
 def natural_key(name: str) -> list[tuple[int, int | str]]:
     """Sort key that counts: ``img2`` before ``img10``."""
-    return [(0, int(part)) if part.isdecimal() else (1, part.lower()) for part in re.split(r"(\d+)", name) if part]
+    return [
+        (0, int(part)) if part.isdecimal() else (1, part.lower()) for part in re.split(r"(\d+)", name) if part
+    ]
 
 
 def read_bgr(path: Path) -> NDArray[np.uint8]:
@@ -281,5 +289,7 @@ def _quarter_turns(path: Path, degrees: float) -> int:
     """Counter-clockwise quarter turns 0..3 that a display matrix asks for."""
     turns = degrees / 90
     if abs(turns - round(turns)) > 0.01:
-        raise InputRefused(f"{path} is to be shown turned by {degrees:g} degrees; only quarter turns can be read")
+        raise InputRefused(
+            f"{path} is to be shown turned by {degrees:g} degrees; only quarter turns can be read"
+        )
     return round(turns) % 4

@@ -29,7 +29,7 @@ def filled(rule, frames, slots=24, prompted=(0,), anchors=()):
     ],
 )
 def test_the_reference_attends_to_the_prompt_and_the_last_frames(frame, maps, pointers):
-    """Counts measured on the reference predictor: T = min(t, 7), P = min(t, 16) with one prompt at frame 0."""
+    """Counts measured on the reference predictor: T = min(t, 7), P = min(t, 16), one prompt at frame 0."""
     plan = filled(RecentFrames(), range(frame)).plan(frame)
     assert len(plan.slots) == len(plan.rows) == maps
     assert len(plan.pointer_slots) == pointers

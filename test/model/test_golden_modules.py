@@ -23,12 +23,15 @@ CONFIGURATIONS = ("ti_512x512", "s_512x512", "ti", "ti_1", "ti_2", "s")
 TEMPORAL_ROWS = {1: [6], 3: [6, 1, 0], 7: [6, 5, 4, 3, 2, 1, 0]}
 
 
-
-
 def stored_cases(*cases: str) -> list[tuple[str, str]]:
     """(configuration, case) of all golden files that hold ``<case>/...``."""
     held = {name: StoredModules(name).keys() for name in CONFIGURATIONS}
-    return [(name, case) for name in held for case in cases if any(key.startswith(f"{case}/") for key in held[name])]
+    return [
+        (name, case)
+        for name in held
+        for case in cases
+        if any(key.startswith(f"{case}/") for key in held[name])
+    ]
 
 
 every_configuration = pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -154,7 +157,9 @@ def decoder_features(grid: int, case: str) -> Tensor:
 def decode(network: EfficientTAM, features: Tensor, sparse: Tensor, dense: Tensor) -> dict[str, Tensor]:
     """The decoder's intermediate and raw outputs under their golden names."""
     decoder = network.sam_mask_decoder
-    hooks: dict[str, nn.Module] = {f"hyper{i}": mlp for i, mlp in enumerate(decoder.output_hypernetworks_mlps)}
+    hooks: dict[str, nn.Module] = {
+        f"hyper{i}": mlp for i, mlp in enumerate(decoder.output_hypernetworks_mlps)
+    }
     hooks |= {f"block{i}": layer for i, layer in enumerate(decoder.transformer.layers)}
     hooks |= {"transformer": decoder.transformer, "upscaled": decoder.output_upscaling}
     entered = []
@@ -217,7 +222,9 @@ def test_an_unstable_single_mask_gives_way_but_its_pointer_stays(golden_network)
     answer = network.decode(features, prompt["sparse"], prompt["dense"], {})
     assert torch.equal(answer["masks"][0, 0], raw.masks[0, 2])
     assert answer["ious"][0] == raw.ious[0, 2]
-    torch.testing.assert_close(answer["pointers"][0], network.obj_ptr_proj(raw.tokens[0, 0]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        answer["pointers"][0], network.obj_ptr_proj(raw.tokens[0, 0]), rtol=0, atol=1e-5
+    )
 
 
 def test_stability_counts_pixels_that_change_sides():
@@ -252,7 +259,9 @@ def test_mask_prompt(name, golden_network, golden_clip):
     assert torch.equal(prompt["conditioned"], features)
     computed = decode(network, features, prompt["sparse"], prompt["dense"])
     answer = network.decode(features, prompt["sparse"], prompt["dense"], {})
-    lowres = F.interpolate(20 * mask - 10, scale_factor=0.25, mode="bilinear", align_corners=False, antialias=True)
+    lowres = F.interpolate(
+        20 * mask - 10, scale_factor=0.25, mode="bilinear", align_corners=False, antialias=True
+    )
     computed |= {"mask": mask, "mask_down": network.mask_downsample(mask), "ptr": answer["pointers"][:1]}
     computed |= {"lowres": lowres, "highres": 20 * mask - 10}
     computed |= {"ious": torch.ones(1, 1), "score_out": torch.full((1, 1), 10.0)}

@@ -1,0 +1,77 @@
+"""Turn a checkpoint into a bundle of ONNX graphs that the tracker runs.
+
+Every graph is compared with PyTorch on seeded inputs before the bundle is put in place; a difference above
+1e-3 fails. Official checkpoints do not say which configuration they are: name it with --config.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.tools.progress import progress_bar
+from efftam_ros.tools.table import print_table
+
+if TYPE_CHECKING:
+    from efftam_ros.export.parity import Difference
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="PyTorch file {'model': state_dict}"
+    )
+    parser.add_argument("--config", required=True, metavar="NAME", help="such as efficienttam_ti_512x512")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the bundle")
+    parser.add_argument(
+        "--weights",
+        choices=("float32", "float16"),
+        default="float32",
+        help="how weights are stored; float16 halves the files, computing stays float32 (default: float32)",
+    )
+    parser.add_argument("--licence", metavar="TEXT", help="licence of the weights, noted in the bundle")
+    parser.add_argument(
+        "--note", default="", metavar="TEXT", help="remark on the weights, noted in the bundle"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, print the parity table and return 0; raises InputRefused for what the user can mend."""
+    try:
+        from efftam_ros.export.bundle import STEPS, export_bundle
+        from efftam_ros.export.manifest import Source, file_sha256
+        from efftam_ros.export.networks import load_network
+    except ModuleNotFoundError as error:
+        raise InputRefused(
+            f"export needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
+        ) from None
+
+    network = load_network(args.checkpoint, args.config)
+    licence = args.licence
+    if licence is None:
+        licence = "Apache-2.0" if network.spec.family == "efficienttam" else "not stated"
+    source = Source(file_sha256(args.checkpoint), licence, args.note)
+    with progress_bar(STEPS, "export", unit="graph", quiet=args.json) as bar:
+
+        def announce(step: str) -> None:
+            bar.set_postfix_str(step, refresh=False)
+            bar.update()
+
+        differences = export_bundle(network, args.out, weights=args.weights, source=source, progress=announce)
+    _report(args, differences)
+    return 0
+
+
+def _report(args: argparse.Namespace, differences: list[Difference]) -> None:
+    size = sum(path.stat().st_size for path in args.out.iterdir())
+    if args.json:
+        rows = [vars(difference) for difference in differences]
+        print(json.dumps({"bundle": str(args.out), "bytes": size, "parity": rows}, indent=2))
+        return
+    table = [[d.graph, d.output, f"{d.max_abs:.1e}", f"{d.largest:.3g}", d.case] for d in differences]
+    print_table(["graph", "output", "max_abs", "largest value", "worst case"], table)
+    print(f"{args.out}: {size / 1e6:.1f} MB, {args.weights} weights")

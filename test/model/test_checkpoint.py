@@ -1,0 +1,137 @@
+"""Checkpoints: the official layout loads strictly, everything else is refused in one line that says what to do."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.model.checkpoint import load_checkpoint
+from efftam_ros.model.configurations import CONFIGURATIONS, Pooling, configuration
+from efftam_ros.model.efficienttam import EfficientTAM
+
+
+@pytest.fixture
+def saved(tmp_path, golden_state):
+    """Writes a changed copy of the golden ``ti`` state dict as a checkpoint."""
+
+    def write(change=lambda state: None, size: str = "ti"):
+        state = dict(golden_state(size))
+        change(state)
+        path = tmp_path / "checkpoint.pt"
+        torch.save({"model": state}, path)
+        return path
+
+    return write
+
+
+def refusal(path, name: str = "efficienttam_ti_512x512") -> str:
+    with pytest.raises(InputRefused) as refused:
+        load_checkpoint(path, name)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_there_are_eight_configurations():
+    table = {
+        c.name.removeprefix("efficienttam_"): (c.side, c.width, c.heads, c.pooling)
+        for c in CONFIGURATIONS.values()
+    }
+    plain, one, two = Pooling
+    assert table == {
+        "ti": (1024, 192, 3, plain),
+        "ti_1": (1024, 192, 3, one),
+        "ti_2": (1024, 192, 3, two),
+        "ti_512x512": (512, 192, 3, plain),
+        "s": (1024, 384, 6, plain),
+        "s_1": (1024, 384, 6, one),
+        "s_2": (1024, 384, 6, two),
+        "s_512x512": (512, 384, 6, plain),
+    }
+
+
+def test_an_unknown_configuration_is_refused_with_the_names():
+    with pytest.raises(InputRefused, match="'efficienttam_xl'.*efficienttam_ti, .*efficienttam_s_512x512"):
+        configuration("efficienttam_xl")
+
+
+@pytest.mark.parametrize(("size", "parameters"), [("ti", 17_866_018), ("s", 34_055_842)])
+def test_the_state_dict_is_the_official_one(size, parameters, golden_state):
+    network = EfficientTAM(configuration(f"efficienttam_{size}_512x512"))
+    official = {name: tuple(tensor.shape) for name, tensor in golden_state(size).items()}
+    assert {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()} == official
+    assert sum(p.numel() for p in network.parameters()) == parameters
+
+
+def test_loading_fills_the_network_and_the_tables_made_of_its_weights(saved, golden_network):
+    network = load_checkpoint(saved(), "efficienttam_ti_512x512")
+    golden = golden_network("ti_512x512")
+    assert not network.training
+    for (name, mine), (_, theirs) in zip(network.named_buffers(), golden.named_buffers(), strict=True):
+        assert torch.equal(mine, theirs), name
+    assert network.image_encoder.trunk.position.abs().sum() > 0
+
+
+def test_a_checkpoint_of_the_other_size_names_the_configurations_it_fits(saved):
+    text = refusal(saved(size="s"))
+    assert "width 384" in text
+    assert "efficienttam_ti_512x512 has 192" in text
+    assert "efficienttam_s, efficienttam_s_1" in text
+
+
+def test_missing_unexpected_and_misshapen_tensors_are_named(saved):
+    def change(state):
+        del state["no_obj_ptr"]
+        state["backbone.extra"] = torch.zeros(3)
+        state["mask_downsample.bias"] = torch.zeros(2)
+
+    text = refusal(saved(change))
+    assert "1 tensors missing (no_obj_ptr)" in text
+    assert "1 tensors too many (backbone.extra)" in text
+    assert "mask_downsample.bias [2] instead of [1]" in text
+    assert "efficienttam_ti_512x512.pt" in text
+
+
+def test_a_checkpoint_with_numbers_that_are_not_finite_is_refused(saved):
+    def change(state):
+        state["no_obj_ptr"] = torch.full((1, 256), float("nan"))
+
+    assert "not finite (no_obj_ptr)" in refusal(saved(change))
+
+
+def test_no_file(tmp_path):
+    assert "there is no checkpoint" in refusal(tmp_path / "absent.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 truncated"])
+def test_a_file_that_is_no_checkpoint(tmp_path, content):
+    path = tmp_path / "wrong.pt"
+    path.write_bytes(content)
+    assert "checkpoint" in refusal(path)
+
+
+def test_a_truncated_checkpoint(saved):
+    path = saved()
+    path.write_bytes(path.read_bytes()[:100_000])
+    assert "download it again" in refusal(path)
+
+
+def test_a_pickle_with_code_is_not_run(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "made by the payload"), "w"))
+
+    path = tmp_path / "payload.pt"
+    path.write_bytes(pickle.dumps({"model": Payload()}))
+    assert "tensors alone" in refusal(path)
+    assert not (tmp_path / "made by the payload").exists()
+
+
+def test_a_bare_state_dict_is_refused_with_its_keys(tmp_path):
+    path = tmp_path / "bare.pt"
+    torch.save({"state_dict": {"a": torch.zeros(1)}}, path)
+    text = refusal(path)
+    assert "'state_dict'" in text
+    assert "{'model': state_dict}" in text

@@ -1,0 +1,231 @@
+"""Bundles: what is read, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.ort import OrtPipeline
+
+Manifest = dict[str, Any]
+Spoil = Callable[[Callable[[Manifest], None]], Path]
+
+
+def one_line(refusal: pytest.ExceptionInfo[InputRefused]) -> str:
+    text = str(refusal.value)
+    assert "\n" not in text
+    return text
+
+
+class TestTheShippedBundle:
+    def test_loads(self) -> None:
+        assert default_bundle().folder.name == "compact_192"
+
+    def test_says_what_the_tracker_must_know(self, shipped: Bundle) -> None:
+        manifest = json.loads((shipped.folder / "bundle.json").read_text())
+        spec = shipped.spec
+        assert spec.name == manifest["name"]
+        assert spec.image_side == manifest["image"]["side"]
+        for key in ("temporal_rows", "max_maps", "max_pointers", "recent_maps", "default_view", "window_factor"):
+            assert getattr(spec, key) == manifest["protocol"][key]
+        assert spec.slots == 24
+
+    def test_lists_every_graph_with_its_tensors(self, shipped: Bundle) -> None:
+        graph = shipped.graphs["image_encoder"]
+        side = shipped.spec.image_side
+        assert graph.inputs["image"].shape == (1, 3, side, side)
+        assert graph.inputs["image"].dtype == "float32"
+        assert graph.path.is_file()
+
+    def test_fits_in_eight_megabytes(self, shipped: Bundle) -> None:
+        assert sum(path.stat().st_size for path in shipped.folder.iterdir()) < 8e6
+
+
+def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match=r"is not a bundle: it has no bundle\.json; give a folder") as refusal:
+        Bundle.load(tmp_path)
+    assert str(tmp_path) in one_line(refusal)
+
+
+def test_a_missing_folder_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match="is not a bundle"):
+        Bundle.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"format": "1"}'])
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bundle.json").write_text(text)
+    with pytest.raises(InputRefused, match=r"bundle\.json (is not JSON|has no format number).*again") as refusal:
+        Bundle.load(tmp_path)
+    one_line(refusal)
+
+
+def test_a_newer_format_asks_for_a_newer_program(spoiled: Spoil) -> None:
+    with pytest.raises(InputRefused, match="has format 2; this version reads format 1: update efftam_ros"):
+        Bundle.load(spoiled(lambda manifest: manifest.update(format=2)))
+
+
+def without(*path: str) -> Callable[[Manifest], None]:
+    def change(manifest: Manifest) -> None:
+        for key in path[:-1]:
+            manifest = manifest[key]
+        del manifest[path[-1]]
+
+    return change
+
+
+def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
+    def change(manifest: Manifest) -> None:
+        for key in path[:-1]:
+            manifest = manifest[key]
+        manifest[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("name"), "name is missing; it must be present"),
+        (without("protocol", "max_pointers"), "protocol.max_pointers is missing"),
+        (with_value("192", "image", "side"), "image.side is '192'; it must be of type int"),
+        (with_value(True, "image", "side"), "image.side is True; it must be of type int"),
+        (with_value(100, "image", "side"), "image.side is 100; it must be a positive multiple of 16"),
+        (with_value([0.5, 0.5], "image", "mean"), r"image.mean is \[0.5, 0.5\]; it must be three numbers"),
+        (with_value("float8", "protocol", "memory_dtype"), "float8; it must be one of float32, bfloat16"),
+        (with_value("zoom", "protocol", "default_view"), "zoom; it must be one of full, window"),
+        (with_value("wide", "protocol", "window_factor"), "window_factor is 'wide'; it must be of type int or float"),
+        (with_value({"../x": {}}, "files"), r"files is \.\./x; it must be names of files in the bundle's own folder"),
+        (without("graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is missing"),
+        (without("graphs", "mask_decoder"), "has no graph mask_decoder"),
+        (with_value({"file": "image_encoder.onnx", "inputs": {}, "outputs": {}}, "graphs", "extra"), "unknown graph extra"),
+        (without("graphs", "mask_decoder", "outputs", "ious"), "mask_decoder lacks output ious"),
+        (
+            with_value({"dtype": "float32", "shape": [1]}, "graphs", "mask_decoder", "outputs", "depth"),
+            "mask_decoder has an unknown output depth",
+        ),
+        (without("files", "mask_decoder.onnx"), "graph file mask_decoder.onnx is not listed under files"),
+        (without("files", "mask_decoder.onnx", "sha256"), "files/mask_decoder.onnx/sha256 is missing"),
+        (
+            with_value([1, 128, 13, 12], "graphs", "image_encoder", "outputs", "features", "shape"),
+            r"image_encoder output features is float32 \[1, 128, 13, 12\]; it must be float32 \[1, 128, 12, 12\]|"
+            r"image_encoder output features is float32 \[1, 128, 13, 12\]; it must be float32 \[1, C, 12, 12\]",
+        ),
+        (
+            with_value([1, 3, 12.5], "graphs", "image_encoder", "outputs", "features", "shape"),
+            r"features.shape is \[1, 3, 12.5\]; it must be positive sizes or axis names",
+        ),
+        (
+            with_value([1, 64], "graphs", "memory_encoder", "outputs", "stored_pointer", "shape"),
+            r"memory_encoder output stored_pointer is float32 \[1, 64\]; it must be float32 \[1, 128\]",
+        ),
+        (
+            with_value("float32", "graphs", "memory_attention", "inputs", "rows", "dtype"),
+            r"memory_attention input rows is float32 \[T\]; it must be int64 \[T\]",
+        ),
+        (
+            with_value([7, 144, 64], "graphs", "memory_attention", "inputs", "maps", "shape"),
+            r"memory_attention input maps is float32 \[7, 144, 64\]; it must be float32 \[T, 144, M\]",
+        ),
+    ],
+)
+def test_a_faulty_manifest_is_refused_naming_the_entry(
+    spoiled: Spoil, change: Callable[[Manifest], None], message: str
+) -> None:
+    folder = spoiled(change)
+    with pytest.raises(InputRefused, match=message) as refusal:
+        Bundle.load(folder)
+    assert str(folder) in one_line(refusal)
+
+
+def unchanged(manifest: Manifest) -> None:
+    pass
+
+
+def test_a_missing_file_is_refused(spoiled: Spoil) -> None:
+    folder = spoiled(unchanged)
+    (folder / "mask_decoder.onnx").unlink()
+    with pytest.raises(InputRefused, match=r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"):
+        Bundle.load(folder)
+
+
+def test_a_truncated_file_is_refused_with_both_sizes(spoiled: Spoil) -> None:
+    folder = spoiled(unchanged)
+    path = folder / "memory_attention.weights"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(InputRefused, match=r"weights has 1000 bytes, its manifest says \d+; export or fetch"):
+        Bundle.load(folder)
+
+
+def test_a_changed_file_is_refused_with_both_hashes(spoiled: Spoil) -> None:
+    folder = spoiled(unchanged)
+    Bundle.load(folder)
+    path = folder / "mask_decoder.onnx"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputRefused, match=r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}"):
+        Bundle.load(folder)
+
+
+def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = spoiled(unchanged)
+    Bundle.load(folder)
+    opened = []
+    original = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, *a, **k: opened.append(self.name) or original(self, *a, **k))
+    Bundle.load(folder)
+    assert not [name for name in opened if name.endswith((".onnx", ".weights"))]
+
+
+class TestGraphsThatAreNotWhatTheTableSays:
+    """The hash fits, so the exporter wrote a wrong table or took a wrong file."""
+
+    def swap(self, manifest: Manifest) -> None:
+        graphs = manifest["graphs"]
+        graphs["mask_decoder"]["file"] = graphs["memory_encoder"]["file"]
+
+    def test_other_tensors(self, spoiled: Spoil) -> None:
+        bundle = Bundle.load(spoiled(self.swap))
+        with pytest.raises(InputRefused, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned") as e:
+            OrtPipeline(bundle, threads=1)
+        one_line(e)
+
+    def test_another_shape(self, spoiled: Spoil) -> None:
+        def halve(manifest: Manifest) -> None:
+            for graph in manifest["graphs"].values():
+                for tensor in (*graph["inputs"].values(), *graph["outputs"].values()):
+                    tensor["shape"] = [32 if axis == 64 else axis for axis in tensor["shape"]]
+
+        bundle = Bundle.load(spoiled(halve))
+        with pytest.raises(InputRefused, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]") as e:
+            OrtPipeline(bundle, threads=1)
+        one_line(e)
+
+    def test_no_graph_at_all(self, spoiled: Spoil) -> None:
+        import hashlib
+
+        noise = b"not a graph"
+
+        def replace(manifest: Manifest) -> None:
+            manifest["files"]["mask_decoder.onnx"] = {"sha256": hashlib.sha256(noise).hexdigest(), "bytes": len(noise)}
+
+        folder = spoiled(replace)
+        (folder / "mask_decoder.onnx").write_bytes(noise)
+        bundle = Bundle.load(folder)
+        with pytest.raises(InputRefused, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again") as e:
+            OrtPipeline(bundle, threads=1)
+        one_line(e)
+
+
+def test_a_bundle_may_lie_anywhere(shipped: Bundle, tmp_path: Path) -> None:
+    folder = tmp_path / "with a space" / "ünicode"
+    shutil.copytree(shipped.folder, folder)
+    OrtPipeline(Bundle.load(str(folder)), threads=1).close()
