@@ -1,9 +1,9 @@
-"""The six graphs of a network as traceable modules, with names, example tensors and dynamic axes
+"""The six graphs of a network as traceable modules with tensor names, shapes and dynamic axes
 (docs/bundle.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -13,14 +13,15 @@ from efftam_ros.export.fixed_form import key_count
 from efftam_ros.model.boxes import boxes_and_areas
 from efftam_ros.model.network import Network, NetworkSpec
 
-Axes = dict[str, dict[int, str]]
+Shape = tuple[int | str, ...]
+"""Sizes of a tensor's axes; a string names a dynamic one."""
 
-MASK_CANDIDATES = 4
+CANDIDATES = 4
+"""Masks that the decoder makes: the single answer and three alternatives."""
 
 
 class GraphModule(nn.Module):
-    """One function of a network as a module, so that the exporter finds the weights under
-    ``network.<name>``."""
+    """One function of a network as a module: the exporter then finds the weights under ``network.<name>``."""
 
     def __init__(self, network: Network, function: Callable[..., tuple[Tensor, ...]]) -> None:
         super().__init__()
@@ -33,73 +34,82 @@ class GraphModule(nn.Module):
 
 @dataclass(frozen=True)
 class Graph:
-    """What is traced. ``inputs`` are example tensors by name, in the order of ``module``'s arguments;
-    ``axes`` names the dynamic axes of inputs and outputs."""
+    """What is traced. ``inputs``: example tensors by name, in the order of ``function``'s arguments after the
+    network; ``outputs``: shapes by name, in the order of its results; ``axes``: names of the inputs' dynamic
+    axes.
+    """
 
     name: str
-    module: GraphModule
-    inputs: dict[str, Tensor]
-    outputs: tuple[str, ...]
-    axes: Axes = field(default_factory=dict)
+    network: Network
+    function: Callable[..., tuple[Tensor, ...]]
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Shape]
+    axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 def build_graphs(network: Network) -> Iterator[Graph]:
     """The graphs of ``network`` in the order of a frame."""
+    yield _image_encoder(network)
+    yield _prompt_encoder(network)
+    yield _memory_attention(network)
+    yield _memory_attention_fixed(network)
+    yield _mask_decoder(network)
+    yield _memory_encoder(network)
+
+
+def _image_encoder(network: Network) -> Graph:
     spec = network.spec
-    yield _image_encoder(network, spec)
-    yield _prompt_encoder(network, spec)
-    yield _memory_attention(network, spec)
-    yield _memory_attention_fixed(network, spec)
-    yield _mask_decoder(network, spec)
-    yield _memory_encoder(network, spec)
-
-
-def _image_encoder(network: Network, spec: NetworkSpec) -> Graph:
-    outputs = ("features", *(name for name, _, _ in spec.skips))
+    outputs = {"features": _features_shape(spec)} | _skip_shapes(spec)
 
     def encode_image(network: Network, image: Tensor) -> tuple[Tensor, ...]:
         encoded = network.encode_image(image)
         return tuple(encoded[name] for name in outputs)
 
-    module = GraphModule(network, encode_image)
-    return Graph("image_encoder", module, {"image": torch.zeros(1, 3, spec.side, spec.side)}, outputs)
+    inputs = {"image": torch.zeros(1, 3, spec.side, spec.side)}
+    return Graph("image_encoder", network, encode_image, inputs, outputs)
 
 
-def _prompt_encoder(network: Network, spec: NetworkSpec) -> Graph:
-    outputs = ("conditioned", "sparse", "dense") + (("prompt_raster",) if spec.prompt_raster else ())
+def _prompt_encoder(network: Network) -> Graph:
+    spec = network.spec
+    features = _features_shape(spec)
+    outputs: dict[str, Shape] = {
+        "conditioned": features,
+        "sparse": (1, _prompt_tokens(network), spec.channels),
+        "dense": features,
+    }
+    if spec.prompt_raster:
+        outputs["prompt_raster"] = (1, 1, spec.low_side, spec.low_side)
 
     def encode_prompt(network: Network, *inputs: Tensor) -> tuple[Tensor, ...]:
         encoded = network.encode_prompt(*inputs)
         return tuple(encoded[name] for name in outputs)
 
-    inputs = {
-        "features": torch.zeros(1, spec.channels, spec.grid, spec.grid),
-        "points": torch.zeros(1, 2, 2),
-        "labels": torch.tensor([[2, 3]]),
-        "mask": torch.zeros(1, 1, spec.side, spec.side),
-        "has_mask": torch.zeros(1),
-    }
-    axes: Axes = {"points": {1: "n"}, "labels": {1: "n"}} | _sparse_axes(network)
-    return Graph("prompt_encoder", GraphModule(network, encode_prompt), inputs, outputs, axes)
+    inputs = _prompt_inputs(spec, points=2)
+    axes = {"points": {1: "n"}, "labels": {1: "n"}}
+    return Graph("prompt_encoder", network, encode_prompt, inputs, outputs, axes)
 
 
-def _memory_attention(network: Network, spec: NetworkSpec) -> Graph:
+def _memory_attention(network: Network) -> Graph:
+    spec = network.spec
+
     def attend(
         network: Network, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor
     ) -> tuple[Tensor, ...]:
         return (network.attend(features, maps, rows, pointers),)
 
     inputs = {
-        "features": torch.zeros(1, spec.channels, spec.grid, spec.grid),
+        "features": torch.zeros(_features_shape(spec)),
         "maps": torch.zeros(2, spec.grid * spec.grid, spec.memory_channels),
         "rows": torch.arange(2),
         "pointers": torch.zeros(3, spec.channels),
     }
-    axes: Axes = {"maps": {0: "T"}, "rows": {0: "T"}, "pointers": {0: "P"}}
-    return Graph("memory_attention", GraphModule(network, attend), inputs, ("conditioned",), axes)
+    outputs = {"conditioned": _features_shape(spec)}
+    axes = {"maps": {0: "T"}, "rows": {0: "T"}, "pointers": {0: "P"}}
+    return Graph("memory_attention", network, attend, inputs, outputs, axes)
 
 
-def _memory_attention_fixed(network: Network, spec: NetworkSpec) -> Graph:
+def _memory_attention_fixed(network: Network) -> Graph:
+    spec = network.spec
     rows = torch.arange(spec.temporal_rows)
 
     def attend(
@@ -108,66 +118,96 @@ def _memory_attention_fixed(network: Network, spec: NetworkSpec) -> Graph:
         return (network.attend(features, maps, rows, pointers, key_bias),)
 
     inputs = {
-        "features": torch.zeros(1, spec.channels, spec.grid, spec.grid),
+        "features": torch.zeros(_features_shape(spec)),
         "maps": torch.zeros(spec.temporal_rows, spec.grid * spec.grid, spec.memory_channels),
         "pointers": torch.zeros(spec.max_pointers, spec.channels),
         "key_bias": torch.zeros(1, 1, 1, key_count(spec)),
     }
-    return Graph("memory_attention_fixed", GraphModule(network, attend), inputs, ("conditioned",))
+    outputs = {"conditioned": _features_shape(spec)}
+    return Graph("memory_attention_fixed", network, attend, inputs, outputs)
 
 
-def _mask_decoder(network: Network, spec: NetworkSpec) -> Graph:
-    names = tuple(name for name, _, _ in spec.skips)
+def _mask_decoder(network: Network) -> Graph:
+    spec = network.spec
+    skips = _skip_shapes(spec)
 
     def decode(
-        network: Network, conditioned: Tensor, sparse: Tensor, dense: Tensor, *skips: Tensor
+        network: Network, conditioned: Tensor, sparse: Tensor, dense: Tensor, *skip_features: Tensor
     ) -> tuple[Tensor, ...]:
-        decoded = network.decode(conditioned, sparse, dense, dict(zip(names, skips, strict=True)))
-        boxes, areas = boxes_and_areas(
-            decoded["masks"].reshape(MASK_CANDIDATES, spec.low_side, spec.low_side)
+        decoded = network.decode(conditioned, sparse, dense, dict(zip(skips, skip_features, strict=True)))
+        logits = decoded["masks"].reshape(CANDIDATES, spec.low_side, spec.low_side)
+        return (
+            *(decoded[name] for name in ("masks", "ious", "presence", "pointers")),
+            *boxes_and_areas(logits),
         )
-        return decoded["masks"], decoded["ious"], decoded["presence"], decoded["pointers"], boxes, areas
 
-    grid = torch.zeros(1, spec.channels, spec.grid, spec.grid)
-    inputs = {"conditioned": grid, "sparse": _sparse(network, 2), "dense": grid.clone()}
-    for name, channels, stride in spec.skips:
-        inputs[name] = torch.zeros(1, channels, spec.side // stride, spec.side // stride)
-    outputs = ("masks", "ious", "presence", "pointers", "boxes", "areas")
-    return Graph("mask_decoder", GraphModule(network, decode), inputs, outputs, _sparse_axes(network))
+    tokens = _prompt_tokens(network)
+    inputs = {
+        "conditioned": torch.zeros(_features_shape(spec)),
+        "sparse": torch.zeros(1, 3 if isinstance(tokens, str) else tokens, spec.channels),
+        "dense": torch.zeros(_features_shape(spec)),
+    } | {name: torch.zeros(shape) for name, shape in skips.items()}
+    outputs: dict[str, Shape] = {
+        "masks": (1, CANDIDATES, spec.low_side, spec.low_side),
+        "ious": (CANDIDATES,),
+        "presence": (1,),
+        "pointers": (CANDIDATES, spec.channels),
+        "boxes": (CANDIDATES, 4),
+        "areas": (CANDIDATES,),
+    }
+    axes = {"sparse": {1: tokens}} if isinstance(tokens, str) else {}
+    return Graph("mask_decoder", network, decode, inputs, outputs, axes)
 
 
-def _memory_encoder(network: Network, spec: NetworkSpec) -> Graph:
+def _memory_encoder(network: Network) -> Graph:
+    spec = network.spec
+
     def encode_memory(network: Network, *inputs: Tensor) -> tuple[Tensor, ...]:
         return network.encode_memory(*inputs)
 
-    low = torch.zeros(1, 1, spec.low_side, spec.low_side)
+    low = (1, 1, spec.low_side, spec.low_side)
     inputs = {
-        "features": torch.zeros(1, spec.channels, spec.grid, spec.grid),
-        "mask_logits": low,
+        "features": torch.zeros(_features_shape(spec)),
+        "mask_logits": torch.zeros(low),
         "present": torch.ones(1),
         "binarize": torch.zeros(1),
         "pointer": torch.zeros(1, spec.channels),
     }
     if spec.prompt_raster:
-        inputs["prompt_raster"] = low.clone()
-    return Graph("memory_encoder", GraphModule(network, encode_memory), inputs, ("map", "stored_pointer"))
+        inputs["prompt_raster"] = torch.zeros(low)
+    outputs: dict[str, Shape] = {
+        "map": (1, spec.grid * spec.grid, spec.memory_channels),
+        "stored_pointer": (1, spec.channels),
+    }
+    return Graph("memory_encoder", network, encode_memory, inputs, outputs)
 
 
-def _sparse(network: Network, points: int) -> Tensor:
-    """Zeros in the shape of the prompt tokens of that many points."""
-    spec = network.spec
+def _features_shape(spec: NetworkSpec) -> tuple[int, ...]:
+    return 1, spec.channels, spec.grid, spec.grid
+
+
+def _skip_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
+    return {
+        name: (1, channels, spec.side // stride, spec.side // stride) for name, channels, stride in spec.skips
+    }
+
+
+def _prompt_inputs(spec: NetworkSpec, points: int) -> dict[str, Tensor]:
+    return {
+        "features": torch.zeros(_features_shape(spec)),
+        "points": torch.zeros(1, points, 2),
+        "labels": torch.ones(1, points, dtype=torch.int64),
+        "mask": torch.zeros(1, 1, spec.side, spec.side),
+        "has_mask": torch.zeros(1),
+    }
+
+
+def _prompt_tokens(network: Network) -> int | str:
+    """How many prompt tokens the decoder gets: a number where the family fixes it, else the dynamic axis
+    "t"."""
     with torch.no_grad():
-        encoded = network.encode_prompt(
-            torch.zeros(1, spec.channels, spec.grid, spec.grid),
-            torch.zeros(1, points, 2),
-            torch.ones(1, points, dtype=torch.int64),
-            torch.zeros(1, 1, spec.side, spec.side),
-            torch.zeros(1),
+        one, two = (
+            network.encode_prompt(*_prompt_inputs(network.spec, points).values())["sparse"].shape[1]
+            for points in (1, 2)
         )
-    return torch.zeros_like(encoded["sparse"])
-
-
-def _sparse_axes(network: Network) -> Axes:
-    """The prompt tokens' axis is dynamic unless the family has a fixed number of them."""
-    fixed = _sparse(network, 1).shape == _sparse(network, 2).shape
-    return {} if fixed else {"sparse": {1: "t"}}
+    return one if one == two else "t"

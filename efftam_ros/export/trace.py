@@ -33,7 +33,7 @@ def trace_graph(graph: Graph) -> onnx.ModelProto:
     buffers) initialisers under their buffer's name, and everything that depends on shapes and tables alone is
     folded.
     """
-    network = graph.module.network
+    network = graph.network
     model = _export(graph, _stand_in(network))
     _name_weights(model, network)
     fold_constants(model)
@@ -55,7 +55,10 @@ def _stand_in(network: Network) -> Network:
 
 def _export(graph: Graph, network: Network) -> onnx.ModelProto:
     buffer = io.BytesIO()
-    module = GraphModule(network, graph.module.function).eval()
+    module = GraphModule(network, graph.function).eval()
+    axes = {name: dict(named) for name, named in graph.axes.items()}
+    for name, shape in graph.outputs.items():
+        axes[name] = {i: size for i, size in enumerate(shape) if isinstance(size, str)}
     with torch.no_grad(), warnings.catch_warnings():
         # Deprecation of this exporter, and its remarks on shapes that are meant to be constants.
         warnings.simplefilter("ignore")
@@ -65,7 +68,7 @@ def _export(graph: Graph, network: Network) -> onnx.ModelProto:
             buffer,  # type: ignore[arg-type]  # files are taken too, the annotation forgets them
             input_names=list(graph.inputs),
             output_names=list(graph.outputs),
-            dynamic_axes=graph.axes,
+            dynamic_axes=axes,
             opset_version=OPSET,
             dynamo=False,
             do_constant_folding=False,
@@ -114,11 +117,8 @@ def _content(value: NDArray[Any]) -> bytes:
 
 
 def _state_shapes(model: onnx.ModelProto, graph: Graph) -> None:
-    """Write the outputs' true shapes into the graph (the exporter leaves computed ones open)."""
-    with torch.no_grad():
-        results = graph.module(*graph.inputs.values())
-    for info, result in zip(model.graph.output, results, strict=True):
-        axes = graph.axes.get(info.name, {})
-        shape = [axes.get(i, size) for i, size in enumerate(result.shape)]
+    """Write the outputs' shapes into the graph; the exporter leaves computed ones open."""
+    for info in model.graph.output:
+        shape = graph.outputs[info.name]
         info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))
     del model.graph.value_info[:]

@@ -1,4 +1,5 @@
-"""Official checkpoints: ``{"model": state_dict}``, loaded strictly into the configuration the caller names."""
+"""Official checkpoints: ``{"model": state_dict}``, loaded strictly into the configuration the caller
+names."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ WIDTH_TENSOR = "image_encoder.trunk.patch_embed.proj.bias"
 
 
 def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
-    """The network of configuration ``name`` with the weights of an official checkpoint, on the CPU in evaluation mode.
+    """The network of configuration ``name`` with the weights of an official checkpoint, on the CPU in
+    evaluation mode.
 
-    A checkpoint can't tell its image side nor its pooling, so the name is the caller's to know (official files are called
-    after their configuration). Raises InputRefused when the file is no checkpoint or does not fit the configuration.
+    A checkpoint can't tell its image side nor its pooling, so the name is the caller's to know (official
+    files are called after their configuration). Raises InputRefused when the file is no checkpoint or does
+    not fit the configuration.
     """
     network = EfficientTAM(configuration(name)).eval()
     state = read_state_dict(path)
@@ -49,7 +52,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     state = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputRefused(
-            f"{path} holds {_describe(content)}, not {{'model': state_dict}} as the official checkpoints do; name one"
+            f"{path} holds {_describe(content)}, not {{'model': state_dict}}; use an official checkpoint"
         )
     return dict(state)
 

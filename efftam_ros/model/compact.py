@@ -250,8 +250,8 @@ class RotaryAttention(Attention):
 
 
 class Memory(NamedTuple):
-    """What a frame attends to: ``map_keys`` [T,N,M] with their positions, ``pointer_tokens`` [p,M], ``values`` of
-    both [T*N+p,M], ``key_bias`` [1,1,1,T*N+p] or None."""
+    """What a frame attends to: ``map_keys`` [T,N,M] with their positions, ``pointer_tokens`` [p,M],
+    ``values`` of both [T*N+p,M], ``key_bias`` [1,1,1,T*N+p] or None."""
 
     map_keys: Tensor
     pointer_tokens: Tensor

@@ -12,8 +12,8 @@ from efftam_ros.model.network import NetworkSpec
 class Pooling(Enum):
     """How cross-attention of the memory attention shortens its keys once it attends to two maps or more.
 
-    POOLED_1 averages keys and values over 2x2 tokens and adds ln 4 to the logits of pooled keys; POOLED_2 adds that
-    constant to every channel of the pooled keys instead.
+    POOLED_1 averages keys and values over 2x2 tokens and adds ln 4 to the logits of pooled keys; POOLED_2
+    adds that constant to every channel of the pooled keys instead.
     """
 
     PLAIN = "plain"
@@ -23,7 +23,8 @@ class Pooling(Enum):
 
 @dataclass(frozen=True)
 class Configuration:
-    """What tells one official network from another: input ``side`` (network px), ViT ``width`` and ``heads``, pooling.
+    """What tells one official network from another: input ``side`` (network px), ViT ``width`` and ``heads``,
+    pooling.
 
     A checkpoint tells the width only; side and pooling must be known from its name.
     """

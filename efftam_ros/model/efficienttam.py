@@ -24,7 +24,8 @@ MASK_SCALE, MASK_SHIFT = 20.0, -10.0
 
 
 class EfficientTAM(Network):
-    """One of the official configurations. Tables made of parameters follow them whenever a state dict is loaded."""
+    """One of the official configurations. Tables made of parameters follow them whenever a state dict is
+    loaded."""
 
     image_position: Tensor
     map_position: Tensor
@@ -48,7 +49,7 @@ class EfficientTAM(Network):
         memory_sine = sine_table(spec.memory_channels, grid).flatten(2)[0].T.contiguous()
         self.register_buffer("map_position", memory_sine, persistent=False)
         self.register_buffer("image_position", torch.zeros(1, channels, grid, grid), persistent=False)
-        self.register_load_state_dict_post_hook(_refresh_network)
+        self.register_load_state_dict_post_hook(_refresh_network)  # type: ignore[no-untyped-call]
         self.refresh()
 
     def refresh(self) -> None:
@@ -75,7 +76,8 @@ class EfficientTAM(Network):
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
     ) -> Tensor:
         positions = self.map_position + self.maskmem_tpos_enc[:, 0][rows]
-        return self.memory_attention(features, maps, positions, pointers, key_bias)
+        conditioned: Tensor = self.memory_attention(features, maps, positions, pointers, key_bias)
+        return conditioned
 
     def decode(
         self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,30 +19,37 @@ from efftam_ros.model.configurations import CONFIGURATIONS, configuration
 from efftam_ros.model.efficienttam import EfficientTAM
 from efftam_ros.model.network import Network
 
-NOT_IN_GRAPHS = frozenset({"no_mem_pos_enc", "image_encoder.trunk.pos_embed"})
-"""Parameters that no graph holds: one is never used, of the other the graphs hold only the table made of it."""
+UNUSED = frozenset({"no_mem_pos_enc"})
+"""Parameters that checkpoints hold and no network uses."""
+
+TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
+"""Parameters of which the graphs hold only the table made of them."""
 
 
 def load_network(folder: str | Path) -> Network:
     """The network that the bundle in ``folder`` was exported from, in evaluation mode with FP32 weights.
 
-    Weights and tables are the graphs' initialisers, which bear their PyTorch names. Raises InputRefused when the bundle's
-    network is not known here or a weight is not in its graphs.
+    Weights and tables are the graphs' initialisers, which bear their PyTorch names; batch norms are folded as
+    they were for export. Raises InputRefused when the network is not known here or when its weights are not
+    those in the graphs.
     """
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     network = _untrained(manifest["family"], manifest["name"]).eval()
-    stored = _initialisers(folder, [graph["file"] for graph in manifest["graphs"].values()])
-    state = {name: stored[name] for name in network.state_dict() if name in stored}
-    missing = sorted(network.state_dict().keys() - state.keys() - NOT_IN_GRAPHS)
-    if missing:
-        raise InputRefused(
-            f"bundle {folder} lacks {len(missing)} weights of {manifest['name']}, first {missing[0]}; export it again"
-        )
-    network.load_state_dict(state, strict=False)
-    for name, table in network.named_buffers():
+    stored = _initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
+    state = network.state_dict()
+    for name, like in state.items():
+        if name in UNUSED:
+            continue
+        table = TABLE_INSTEAD.get(name)
+        if table is None:
+            state[name] = _fitting(stored, name, like, folder)
+        elif table not in stored:
+            raise InputRefused(f"bundle {folder} has no table {table}; export it again")
+    network.load_state_dict(state)
+    for name, like in network.named_buffers():
         if name in stored:
-            table.copy_(stored[name])
+            like.copy_(_fitting(stored, name, like, folder))
     return network
 
 
@@ -53,16 +61,29 @@ def _untrained(family: str, name: str) -> Network:
         fold_batch_norms(network)
         return network
     known = ", ".join([*CONFIGURATIONS, *COMPACT_CONFIGS])
-    raise InputRefused(f"bundle of network {name!r} (family {family!r}) can't be rebuilt; known are {known}")
+    raise InputRefused(
+        f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}"
+    )
 
 
-def _initialisers(folder: Path, files: list[str]) -> dict[str, Tensor]:
-    """All initialisers of these graphs by name, half precision widened to FP32."""
+def _initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """All initialisers of these graphs by name; half precision is widened."""
     stored: dict[str, Tensor] = {}
-    for file in files:
-        graph = onnx.load(folder / file).graph
-        for tensor in graph.initializer:
-            value = numpy_helper.to_array(tensor, str(folder))
-            wide = value.astype(np.float32) if value.dtype == np.float16 else value
-            stored[tensor.name] = torch.from_numpy(wide.copy())
+    for path in paths:
+        for tensor in onnx.load(path).graph.initializer:
+            value = numpy_helper.to_array(tensor)
+            wide = value.astype(np.float32) if value.dtype == np.float16 else value.copy()
+            stored[tensor.name] = torch.from_numpy(wide)
     return stored
+
+
+def _fitting(stored: dict[str, Tensor], name: str, like: Tensor, folder: Path) -> Tensor:
+    value = stored.get(name)
+    if value is None:
+        raise InputRefused(f"bundle {folder} has no weight {name}; export it again")
+    if value.numel() != like.numel():
+        raise InputRefused(
+            f"bundle {folder}: weight {name} has the shape {list(value.shape)}, not {list(like.shape)};"
+            " export it again"
+        )
+    return value.reshape(like.shape)

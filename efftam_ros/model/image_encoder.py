@@ -1,4 +1,5 @@
-"""Image encoder: a plain ViT whose blocks attend in windows or over the whole grid, and a neck to 256 channels."""
+"""Image encoder: a plain ViT whose blocks attend in windows or over the whole grid, and a neck to 256
+channels."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class ImageEncoder(nn.Module):
         self.neck = Neck(width, channels)
 
     def forward(self, image: Tensor) -> Tensor:
-        return self.neck(self.trunk(image).permute(0, 3, 1, 2))
+        features: Tensor = self.neck(self.trunk(image).permute(0, 3, 1, 2))
+        return features
 
 
 class Trunk(nn.Module):
@@ -44,7 +46,7 @@ class Trunk(nn.Module):
             Block(grid, width, heads, window=None if index in GLOBAL_BLOCKS else WINDOW)
             for index in range(DEPTH)
         )
-        self.register_load_state_dict_post_hook(_refresh_trunk)
+        self.register_load_state_dict_post_hook(_refresh_trunk)  # type: ignore[no-untyped-call]
 
     def refresh(self) -> None:
         """Resize ``pos_embed`` (without its class token) to the grid; to be called when it has changed."""
@@ -54,7 +56,7 @@ class Trunk(nn.Module):
         self.position.copy_(resized.permute(0, 2, 3, 1))
 
     def forward(self, image: Tensor) -> Tensor:
-        x = self.patch_embed(image) + self.position
+        x: Tensor = self.patch_embed(image) + self.position
         for block in self.blocks:
             x = block(x)
         return x
@@ -73,11 +75,13 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(3, width, kernel_size=PATCH, stride=PATCH)
 
     def forward(self, image: Tensor) -> Tensor:
-        return self.proj(image).permute(0, 2, 3, 1)
+        patches: Tensor = self.proj(image)
+        return patches.permute(0, 2, 3, 1)
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block on [B,G,G,width]; ``window`` is the side of its windows in tokens, None for global."""
+    """Pre-norm transformer block on [B,G,G,width]; ``window`` is the side of its windows in tokens, None for
+    global."""
 
     def __init__(self, grid: int, width: int, heads: int, window: int | None) -> None:
         super().__init__()
@@ -95,14 +99,15 @@ class Block(nn.Module):
         else:
             attended = self.partition.join(self.attn(self.partition.split(normed)))
         x = x + attended
-        return x + self.mlp(self.norm2(x))
+        out: Tensor = x + self.mlp(self.norm2(x))
+        return out
 
 
 class Windows:
     """Cuts [B,G,G,C] into square windows [B * windows, side, side, C] and puts them back.
 
-    The map is padded with zeros at the bottom and right. Padded tokens stay unmasked: the reference's attention sees
-    them as tokens whose q, k and v equal the biases.
+    The map is padded with zeros at the bottom and right. Padded tokens stay unmasked: the reference's
+    attention sees them as tokens whose q, k and v equal the biases.
     """
 
     def __init__(self, grid: int, side: int, channels: int) -> None:
@@ -134,8 +139,9 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, self.side**2, self.width)
         q, k, v = (self._split(part) for part in self.qkv(tokens).split(self.width, dim=-1))
-        out = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
-        return self.proj(out.reshape(-1, self.side, self.side, self.width))
+        attended = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
+        out: Tensor = self.proj(attended.reshape(-1, self.side, self.side, self.width))
+        return out
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(-1, self.side**2, self.heads, self.head_size).transpose(1, 2)
@@ -155,4 +161,5 @@ class Neck(nn.Module):
         self.convs = nn.ModuleList([nn.Sequential(level)])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.convs[0](x)
+        features: Tensor = self.convs[0](x)
+        return features

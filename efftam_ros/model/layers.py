@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 
 class LayerNorm2d(nn.LayerNorm):
-    """LayerNorm over the channels of every pixel of [B,C,H,W]; one LayerNormalization between two Transposes in ONNX,
-    so that its squares are summed in FP32 whatever the graph's precision."""
+    """LayerNorm over the channels of every pixel of [B,C,H,W]; one LayerNormalization between two Transposes
+    in ONNX, so that its squares are summed in FP32 whatever the graph's precision."""
 
     def __init__(self, channels: int, eps: float = 1e-6) -> None:
         super().__init__(channels, eps=eps)
@@ -25,27 +26,29 @@ class MLP(nn.Module):
 
     def __init__(self, widths: Sequence[int], activation: Callable[[Tensor], Tensor] = F.relu) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.layers
         for layer in hidden:
             x = self.activation(layer(x))
-        return last(x)
+        out: Tensor = last(x)
+        return out
 
 
 def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, head_size: int, bias: Tensor | None = None
 ) -> Tensor:
-    """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to the logits.
+    """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to
+    the logits.
 
-    The query is scaled before the product: in half precision the raw logits would overflow. A trace gets the two
-    products and the softmax as operators of their own (exporters otherwise scale the keys too, and precision is decided
-    per operator later); eager execution gets PyTorch's fused kernel.
+    The query is scaled before the product: in half precision the raw logits would overflow. An exported graph
+    gets the two products and the softmax as operators of their own (the exporter would otherwise scale the
+    keys too, and precision is decided per operator later); eager execution gets PyTorch's fused kernel.
     """
     query = query * head_size**-0.5
-    if not torch.jit.is_tracing():
+    if not torch.onnx.is_in_onnx_export():
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
     logits = query @ key.transpose(-2, -1)
     if bias is not None:
@@ -72,8 +75,9 @@ class Attention(nn.Module):
             self._split(self.k_proj(key)),
             self._split(self.v_proj(value)),
         )
-        out = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
-        return self.out_proj(out.reshape(1, -1, self.heads * self.head_size))
+        attended = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
+        out: Tensor = self.out_proj(attended.reshape(1, -1, self.heads * self.head_size))
+        return out
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(1, -1, self.heads, self.head_size).transpose(1, 2)

@@ -1,11 +1,11 @@
-"""Mask decoder: prompt tokens and image tokens exchange what they know; out come masks, their IoUs and presence."""
+"""Mask decoder: prompt tokens and image tokens exchange what they know; out come masks, their IoUs and
+presence."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from efftam_ros.model.layers import MLP, Attention, LayerNorm2d
@@ -17,7 +17,8 @@ STABILITY_THRESHOLD = 0.98
 
 
 class DecoderOutput(NamedTuple):
-    """``masks`` [1,4,4G,4G] logits, ``ious`` [1,4] 0..1, ``presence`` [1,1] logit, ``tokens`` [1,4,C] of the masks."""
+    """``masks`` [1,4,4G,4G] logits, ``ious`` [1,4] 0..1, ``presence`` [1,1] logit, ``tokens`` [1,4,C] of the
+    masks."""
 
     masks: Tensor
     ious: Tensor
@@ -51,7 +52,8 @@ class MaskDecoder(nn.Module):
     def forward(
         self, features: Tensor, sparse: Tensor, dense: Tensor, image_position: Tensor
     ) -> DecoderOutput:
-        """Conditioned features, dense prompt and position [1,C,G,G], sparse prompt [1,t,C] -> `DecoderOutput`."""
+        """Conditioned features, dense prompt and position [1,C,G,G], sparse prompt [1,t,C] ->
+        `DecoderOutput`."""
         fixed = torch.cat([self.obj_score_token.weight, self.iou_token.weight, self.mask_tokens.weight])
         tokens = torch.cat([fixed[None], sparse], dim=1)
         image = (features + dense).flatten(2).transpose(1, 2)
@@ -81,7 +83,8 @@ class TwoWayTransformer(nn.Module):
         self.norm_final_attn = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, image: Tensor, image_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [1,t,C], image and its position [1,N,C] -> both after the exchange. A token's position is the token."""
+        """Tokens [1,t,C], image and its position [1,N,C] -> both after the exchange. A token's position is
+        the token."""
         queries = tokens
         for layer in self.layers:
             queries, image = layer(queries, image, tokens, image_position)
@@ -124,8 +127,9 @@ class TwoWayLayer(nn.Module):
 def single_answer(masks: Tensor, ious: Tensor) -> tuple[Tensor, Tensor]:
     """Row 0 of masks [1,4,h,w] and IoUs [4] becomes the single answer, rows 1 to 3 stay the alternatives.
 
-    The answer is mask 0 while it is stable, that is while hardly any pixel changes sides when the threshold moves by
-    `STABILITY_DELTA`; else it is the alternative with the highest predicted IoU (SAM 2's dynamic multimask).
+    The answer is mask 0 while it is stable, that is while hardly any pixel changes sides when the threshold
+    moves by `STABILITY_DELTA`; else it is the alternative with the highest predicted IoU (SAM 2's dynamic
+    multimask).
     """
     first = masks[0, 0]
     sure = (first > STABILITY_DELTA).float().sum()

@@ -1,4 +1,5 @@
-"""Memory attention: the current frame's tokens attend to themselves and to the remembered maps and pointers."""
+"""Memory attention: the current frame's tokens attend to themselves and to the remembered maps and
+pointers."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ FEEDFORWARD = 2048
 
 
 class MemoryAttention(nn.Module):
-    """Conditions features on the memory; see `forward`. Maps keep their place by axial rotary position, their age by the
-    positions added to them; pointers have neither."""
+    """Conditions features on the memory; see `forward`. Maps keep their place by axial rotary position, their
+    age by the positions added to them; pointers have neither."""
 
     sine: Tensor
     cosines: Tensor
@@ -44,11 +45,12 @@ class MemoryAttention(nn.Module):
         pointers: Tensor,
         key_bias: Tensor | None = None,
     ) -> Tensor:
-        """Features [1,C,G,G], maps [T,N,M] with their positions [T,N,M], pointers [P,C] -> conditioned [1,C,G,G].
+        """Features [1,C,G,G], maps [T,N,M] with their positions [T,N,M], pointers [P,C] -> conditioned
+        [1,C,G,G].
 
-        Without ``key_bias`` all maps and pointers are attended to, T and P are free and a pooled network pools from
-        T = 2. With it [1,1,1,K], added to the logits of every key, the number of keys is fixed: those of T maps and P
-        pointers, in a pooled network headed by the unpooled keys of the last map.
+        Without ``key_bias`` all maps and pointers are attended to, T and P are free and a pooled network
+        pools from T = 2. With it [1,1,1,K], added to the logits of every key, the number of keys is fixed:
+        those of T maps and P pointers, in a pooled network headed by the unpooled keys of the last map.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])
@@ -64,10 +66,12 @@ class MemoryAttention(nn.Module):
         x = features.flatten(2).transpose(1, 2) + 0.1 * self.sine
         for layer in self.layers:
             x = layer(x, turn, key_tokens[None], value_tokens[None], key_turn, key_bias, pooled)
-        return self.norm(x).transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
+        conditioned: Tensor = self.norm(x)
+        return conditioned.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
     def _key_rotation(self, maps: Tensor, chunks: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of every key: the grid's once per map, then the identity for the pointers' chunks."""
+        """Cosines and sines of every key: the grid's once per map, then the identity for the pointers'
+        chunks."""
         still = torch.zeros_like(chunks[:, :1]).expand(-1, self.channels // 2)
         size = (maps.shape[0], -1, -1)
         cosines = self.cosines.expand(size).reshape(-1, self.channels // 2)
@@ -103,7 +107,8 @@ class Layer(nn.Module):
         x = x + self.cross_attn_image(
             self.norm2(x), turn, key_tokens, value_tokens, key_turn, key_bias, pooled
         )
-        return x + self.linear2(F.relu(self.linear1(self.norm3(x))))
+        out: Tensor = x + self.linear2(F.relu(self.linear1(self.norm3(x))))
+        return out
 
 
 class RotaryAttention(nn.Module):
@@ -132,16 +137,18 @@ class RotaryAttention(nn.Module):
         if pooled is not None:
             k = pooled.keys(k[0])[None]
         v = self.v_proj(value)
-        heads = (tokens.unsqueeze(1) for tokens in (q, k, v))
-        attended = dot_product_attention(*heads, self.channels, key_bias)
-        return self.out_proj(attended.reshape(1, -1, self.channels))
+        q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
+        attended = dot_product_attention(q, k, v, self.channels, key_bias)
+        out: Tensor = self.out_proj(attended.reshape(1, -1, self.channels))
+        return out
 
 
 def project_and_rotate(projection: nn.Linear, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Project tokens [1,n,.] and turn channel pair (2j, 2j+1) by angle j of each token's row in the tables [n, C/2].
+    """Project tokens [1,n,.] and turn channel pair (2j, 2j+1) by angle j of each token's row in the tables
+    [n, C/2].
 
-    The result holds all even channels, then all odd ones: q and k are permuted alike, which leaves their product as it
-    was, and taking the pairs apart in the weights spares a strided pass over the tokens.
+    The result holds all even channels, then all odd ones: q and k are permuted alike, which leaves their
+    product as it was, and taking the pairs apart in the weights spares a strided pass over the tokens.
     """
     even = F.linear(x, projection.weight[0::2], projection.bias[0::2])
     odd = F.linear(x, projection.weight[1::2], projection.bias[1::2])

@@ -26,7 +26,8 @@ class MemoryEncoder(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         x = self.pix_feat_proj(features) + self.mask_downsampler(mask)
-        return self.out_proj(self.fuser(x))
+        memory: Tensor = self.out_proj(self.fuser(x))
+        return memory
 
 
 class MaskDownsampler(nn.Module):
@@ -41,7 +42,8 @@ class MaskDownsampler(nn.Module):
         self.encoder = nn.Sequential(*layers)
 
     def forward(self, mask: Tensor) -> Tensor:
-        return self.encoder(mask)
+        encoded: Tensor = self.encoder(mask)
+        return encoded
 
 
 class Fuser(nn.Module):
@@ -69,6 +71,6 @@ class ConvNeXtBlock(nn.Module):
         self.gamma = nn.Parameter(torch.full((channels,), 1e-6))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(self.dwconv(x).permute(0, 2, 3, 1))
+        y: Tensor = self.norm(self.dwconv(x).permute(0, 2, 3, 1))
         y = self.gamma * self.pwconv2(F.gelu(self.pwconv1(y)))
         return x + y.permute(0, 3, 1, 2)

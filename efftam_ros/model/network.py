@@ -52,7 +52,8 @@ class NetworkSpec:
 
 
 class Network(nn.Module):
-    """A tracker network of four modules and a prompt encoder. Batch 1; all methods are traceable for export."""
+    """A tracker network of four modules and a prompt encoder. Batch 1; all methods are traceable for
+    export."""
 
     spec: NetworkSpec
 
@@ -78,8 +79,8 @@ class Network(nn.Module):
     def decode(
         self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """-> ``masks`` [1,4,4G,4G] logits (row 0 after the stability fallback), ``ious`` [4] 0..1, ``presence`` [1]
-        logit, ``pointers`` [4,C] of a present object."""
+        """-> ``masks`` [1,4,4G,4G] logits (row 0 after the stability fallback), ``ious`` [4] 0..1,
+        ``presence`` [1] logit, ``pointers`` [4,C] of a present object."""
 
     @abstractmethod
     def encode_memory(

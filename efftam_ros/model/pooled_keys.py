@@ -16,10 +16,10 @@ POOLED_WEIGHT = 2 * math.log(2)
 class PooledKeys:
     """Makes the keys of one call from the tokens of T maps (N each) followed by pointer tokens.
 
-    The order of the result is: the last map's tokens unpooled, all maps' tokens pooled, pointer tokens. A single map is
-    attended to unpooled, several are attended to pooled. With ``choose`` the set that T does not ask for is left out, by
-    slices of computed length, so that a traced graph with a free T does the same; without it both sets are there and
-    the caller's key bias decides.
+    The order of the result is: the last map's tokens unpooled, all maps' tokens pooled, pointer tokens. A
+    single map is attended to unpooled, several are attended to pooled. With ``choose`` the set that T does
+    not ask for is left out, by slices of computed length, so that a traced graph with a free T does the same;
+    without it both sets are there and the caller's key bias decides.
     """
 
     def __init__(self, maps: Tensor, grid: int, pooling: Pooling, choose: bool) -> None:
@@ -51,7 +51,8 @@ class PooledKeys:
         return self.merge(keys, pooled)
 
     def bias(self, tokens: Tensor, key_bias: Tensor | None) -> Tensor | None:
-        """What is added to the logits: the caller's bias and, in the first form, ln 4 for pooled keys; [1,1,1,K]."""
+        """What is added to the logits: the caller's bias and, in the first form, ln 4 for pooled keys;
+        [1,1,1,K]."""
         if self.pooling is Pooling.POOLED_2:
             return key_bias
         none = torch.zeros_like(tokens[:, :1])

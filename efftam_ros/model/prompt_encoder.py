@@ -33,19 +33,21 @@ class PromptEncoder(nn.Module):
         )
 
     def sparse(self, points: Tensor, labels: Tensor) -> Tensor:
-        """Points [1,n,2] network px with labels [1,n] -> tokens [1,n+1,C]; a padding point is always appended."""
+        """Points [1,n,2] network px with labels [1,n] -> tokens [1,n+1,C]; a padding point is always
+        appended."""
         points = torch.cat([points, points.new_zeros(1, 1, 2)], dim=1)
         labels = torch.cat([labels, labels.new_full((1, 1), -1)], dim=1)
         place = fourier_features(
             (points + 0.5) / self.side, self.pe_layer.positional_encoding_gaussian_matrix
         )
-        kinds = torch.cat([self.not_a_point_embed.weight, *(kind.weight for kind in self.point_embeddings)])
+        kinds = torch.cat([self.not_a_point_embed.weight, *self.point_embeddings.parameters()])
         token = kinds[labels + 1]
         return torch.where((labels < 0)[..., None], token, place + token)
 
     def dense(self, mask_logits: Tensor) -> Tensor:
         """A mask prompt [1,1,4G,4G] (logits, or the network's own reduction of a 0/1 mask) -> [1,C,G,G]."""
-        return self.mask_downscaling(mask_logits)
+        dense: Tensor = self.mask_downscaling(mask_logits)
+        return dense
 
     def no_mask(self, grid: int) -> Tensor:
         """What stands for "no mask prompt": [1,C,G,G]."""

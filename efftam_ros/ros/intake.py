@@ -184,7 +184,7 @@ class Intake:
         age_s, kept_s = (newest - stamp_ns) * 1e-9, (newest - oldest) * 1e-9
         if age_s < 0:
             raise InputRefused(
-                f"the selection's stamp {_seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
+                f"the stamp {_seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
                 " it from the image's header, or use 0 for the newest image"
             )
         if age_s <= kept_s:

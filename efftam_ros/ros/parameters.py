@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, TypeVar
 
@@ -111,14 +112,22 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     return type(config)(**values)
 
 
-def table(config_types: Iterable[type[Any]] = (NodeConfig, TrackerConfig)) -> list[tuple[str, str, str, str]]:
-    """Name, default, what is allowed and when it may change, description: one row per parameter."""
-    rows = []
-    for config_type in config_types:
+def as_yaml() -> str:
+    """Every parameter with its default, described, as a parameter file."""
+    lines = [
+        "# Every parameter of efftam_tracker with its default. Written by: python -m efftam_ros.ros.parameters",
+        "# For one platform: copy the lines that differ, as desktop.yaml and jetson.yaml do.",
+        "/**:",
+        "  ros__parameters:",
+    ]
+    for config_type, title in ((NodeConfig, "The node"), (TrackerConfig, "Tracking")):
+        lines += ["", f"    # {title}"]
         for f in fields(config_type):
-            when = "at start" if f.name in READ_ONLY else "when configured" if f.name in FIXED else "any time"
-            rows.append((f.name, repr(f.default), f"{_allowed(f)}; {when}", f.metadata["text"]))
-    return rows
+            when = {True: "; read at the start", False: ""}[f.name in READ_ONLY]
+            when = "; read when configured" if f.name in FIXED else when
+            lines += ["", f"    # {f.metadata['text']}", f"    # {_allowed(f)}{when}"]
+            lines += [f"    {f.name}: {json.dumps(f.default)}"]
+    return "\n".join(lines) + "\n"
 
 
 def _descriptor(f: Field[Any]) -> ParameterDescriptor:
@@ -154,5 +163,9 @@ def _allowed(f: Field[Any]) -> str:
     if f.metadata["choices"]:
         return f"one of {', '.join(f.metadata['choices'])}"
     if f.metadata["low"] is not None:
-        return f"{kind} from {f.metadata['low']:g} to {f.metadata['high']:g}"
+        return f"{kind} from {f.metadata['low']:.12g} to {f.metadata['high']:.12g}"
     return kind
+
+
+if __name__ == "__main__":
+    print(as_yaml(), end="")

@@ -129,8 +129,8 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
     if (camera.width, camera.height) != tuple(track.image_size):
         width, height = track.image_size
         return None, (
-            f"camera_info is for {camera.width} x {camera.height} px, the image has {width} x {height}: no bearing;"
-            " send the camera_info of this image topic"
+            f"no bearing: camera_info is for {camera.width} x {camera.height} px, the image has"
+            f" {width} x {height}; send the camera_info of this image topic"
         )
     motion = track.motion
     try:

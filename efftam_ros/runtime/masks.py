@@ -105,5 +105,5 @@ def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _centres_within(low: float, high: float, size: int) -> tuple[int, int]:
-    """The pixels, half-open, of a line of ``size`` whose centres lie between two edges (half-open as well)."""
+    """The pixels [first, end) of a line of ``size`` whose centres lie in the interval [low, high)."""
     return max(0, int(np.ceil(low - 0.5))), min(size, int(np.ceil(high - 0.5)))

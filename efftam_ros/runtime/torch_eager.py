@@ -1,4 +1,5 @@
-"""The PyTorch pipeline: the network as it is written, eager FP32 on the CPU; the baseline that others are compared with."""
+"""The PyTorch pipeline: the network as it is written, eager FP32 on the CPU; the baseline that others are
+compared with."""
 
 from __future__ import annotations
 
@@ -28,10 +29,15 @@ Preprocess = Callable[[Image, View], NDArray[np.float32]]
 class TorchPipeline:
     """The `Pipeline` contract on a PyTorch network.
 
-    ``preprocess`` turns an image and a view into network input float32 [1,3,S,S]; left out, it is a `Preprocessor` with
-    the network's mean and standard deviation. ``threads``: CPU threads of the whole process' PyTorch, 0 for
-    `default_threads`.
+    ``preprocess`` turns an image and a view into network input float32 [1,3,S,S]; left out, it is a
+    `Preprocessor` with the network's mean and standard deviation. ``threads``: CPU threads of the whole
+    process' PyTorch, 0 for `default_threads`.
     """
+
+    _view: View | None
+    _encoded: dict[str, Tensor]
+    _prompt: dict[str, Tensor]
+    _encoded_prompt: EncodedPrompt | None
 
     def __init__(self, network: Network, preprocess: Preprocess | None = None, threads: int = 0) -> None:
         torch.set_num_threads(threads or default_threads())
@@ -90,8 +96,8 @@ class TorchPipeline:
     def decode(self, prompt: Prompt | None) -> Candidates:
         view = self._shown()
         if prompt is not None:
-            self._encoded_prompt = encode_prompt(prompt, view, *self._image_size)
-            self._prompt = self._encode_prompt(self._encoded_prompt)
+            encoded = encode_prompt(prompt, view, *self._image_size)
+            self._prompt, self._encoded_prompt = self._encode_prompt(encoded), encoded
         elif not self._prompt or self._encoded_prompt is not None:
             raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
         with self._timed("mask_decoder"):
@@ -158,11 +164,11 @@ class TorchPipeline:
 
     def _forget_frame(self) -> None:
         self._stage_seconds = {}
-        self._view: View | None = None
+        self._view = None
         self._image_size = (0, 0)
-        self._encoded: dict[str, Tensor] = {}
-        self._prompt: dict[str, Tensor] = {}
-        self._encoded_prompt: EncodedPrompt | None = None
+        self._encoded = {}
+        self._prompt = {}
+        self._encoded_prompt = None
         self._logits = self._candidate_pointers = torch.empty(0)
 
     @contextmanager

@@ -12,9 +12,9 @@ from efftam_ros.core.types import Prompt
 from efftam_ros.tools.video import read_bgr
 
 
-def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
-    """--box, --point (repeatable), --mask."""
-    group = parser.add_argument_group("target (a box, points, both, or a mask)")
+def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
+    """--box, --point (repeatable) and, unless left out, --mask."""
+    group = parser.add_argument_group("target (box, points, or both" + ("; or a mask)" if mask else ")"))
     group.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
     group.add_argument(
         "--point",
@@ -23,12 +23,13 @@ def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X,Y[,0]",
         help="a point on the target, px; with ,0 a point that is not on it; repeatable",
     )
-    group.add_argument(
-        "--mask",
-        type=Path,
-        metavar="FILE",
-        help="image as large as the video, brighter than half on the target",
-    )
+    if mask:
+        group.add_argument(
+            "--mask",
+            type=Path,
+            metavar="FILE",
+            help="image as large as the video, brighter than half on the target",
+        )
 
 
 def read_prompt(

@@ -220,7 +220,7 @@ def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen(
 
 
 def test_the_same_stamp_is_not_processed_twice():
-    tracks, tracker, pipeline = follow(steady, 10)
+    _, tracker, pipeline = follow(steady, 10)
     again = tracker.step(frame(9))
     assert not again.processed
     assert "already processed" in again.reason

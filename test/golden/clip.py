@@ -1,7 +1,8 @@
-"""The golden clip: 20 frames of a red ellipse that crosses a textured scene, in integers and therefore bit-exact.
+"""The golden clip: 20 frames of a red ellipse that crosses a textured scene, in integers and therefore
+bit-exact.
 
-``clip()`` is the plain clip, ``clip(dark=True)`` the one where frames 8 to 11 are nearly black (the target is absent).
-SHA-256 of the raw bytes: ``SHA256``.
+``clip()`` is the plain clip, ``clip(dark=True)`` the one where frames 8 to 11 are nearly black (the target is
+absent). SHA-256 of the raw bytes: ``SHA256``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def _target() -> NDArray[np.int64]:
 
 
 def _noise(seed: int, size: tuple[int, int], cell: int, low: int, high: int) -> NDArray[np.int64]:
-    """Value noise in [low, high]: a coarse random grid of ``cell`` px, interpolated bilinearly in integers."""
+    """Value noise in [low, high]: a coarse random grid of ``cell`` px, interpolated bilinearly in
+    integers."""
     height, width = size
     knots = np.random.RandomState(seed).randint(0, 1024, size=(height // cell + 2, width // cell + 2))
     knots = knots.astype(np.int64)

@@ -1,7 +1,7 @@
 """Reads the golden files of the network's modules.
 
-A tensor ``key`` is stored as float32 samples ``full.ravel()[::step]`` with ``key/step``, ``key/shape`` (of the full
-tensor) and ``key/stats`` (sum, mean, population standard deviation, largest magnitude, float64).
+A tensor ``key`` is stored as float32 samples ``full.ravel()[::step]`` with ``key/step``, ``key/shape`` (of
+the full tensor) and ``key/stats`` (sum, mean, population standard deviation, largest magnitude, float64).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class StoredModules:
         with np.load(FOLDER / f"modules_{name}.npz") as stored:
             self._arrays = {key: stored[key] for key in stored.files}
 
-    def keys(self) -> set[str]:
+    def names(self) -> set[str]:
         """Names of the tensors stored."""
         return {key for key in self._arrays if f"{key}/step" in self._arrays}
 
@@ -35,7 +35,8 @@ class StoredModules:
         return self._arrays[key]
 
     def deviation(self, key: str, full: NDArray[np.float32]) -> float:
-        """Largest absolute difference of the samples, and of mean, standard deviation and largest magnitude."""
+        """Largest absolute difference of the samples, and of mean, standard deviation and largest
+        magnitude."""
         samples, step = self._arrays[key], int(self._arrays[f"{key}/step"])
         stored_shape = tuple(int(n) for n in self._arrays[f"{key}/shape"])
         assert full.size == np.prod(stored_shape), f"{key}: {full.shape} against {stored_shape}"

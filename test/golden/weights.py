@@ -1,9 +1,10 @@
 """Artificial EfficientTAM weights, the same on every machine: the golden numbers belong to them.
 
-Every tensor is normal noise whose seed is the CRC-32 of its name, scaled so that activations keep a sane size. Over the
-noise lies a planted path that makes the network follow the red target of the golden clip: channel 0 of the features
-says "this patch is red" and becomes the mask logits, channel 1 says "the scene is lit" and becomes the presence logit.
-The other channels stay random, so that any wiring mistake changes the outputs.
+Every tensor is normal noise whose seed is the CRC-32 of its name, scaled so that activations keep a sane
+size. Over the noise lies a planted path that makes the network follow the red target of the golden clip:
+channel 0 of the features says "this patch is red" and becomes the mask logits, channel 1 says "the scene is
+lit" and becomes the presence logit. The other channels stay random, so that any wiring mistake changes the
+outputs.
 """
 
 from __future__ import annotations

@@ -59,8 +59,9 @@ def golden_clip() -> Callable[[bool], tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.fixture(scope="session")
-def pillow_input() -> Callable[[np.ndarray, int], "torch.Tensor"]:
-    """The reference's own preprocessing of an RGB frame: Pillow's bicubic, rounded to uint8, then normalised."""
+def pillow_input() -> Callable[[np.ndarray, int], torch.Tensor]:
+    """The reference's own preprocessing of an RGB frame: Pillow's bicubic, rounded to uint8, then
+    normalised."""
 
     def prepare(frame: np.ndarray, side: int) -> torch.Tensor:
         small = np.asarray(PillowImage.fromarray(frame).resize((side, side)))

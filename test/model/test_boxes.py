@@ -25,7 +25,7 @@ def ramp(left: float, top: float, right: float, bottom: float) -> torch.Tensor:
 
 
 @given(
-    left=st.floats(0.6, 6.9), top=st.floats(0.6, 6.9), width=st.floats(2.1, 8.0), height=st.floats(2.1, 8.0)
+    left=st.floats(0.6, 6.9), top=st.floats(0.6, 6.9), width=st.floats(3.1, 8.0), height=st.floats(3.1, 8.0)
 )
 def test_edges_are_the_zero_crossings_between_pixel_centres(left, top, width, height):
     edges = left, top, left + width, top + height

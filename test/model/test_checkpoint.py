@@ -1,4 +1,5 @@
-"""Checkpoints: the official layout loads strictly, everything else is refused in one line that says what to do."""
+"""Checkpoints: the official layout loads strictly, everything else is refused in one line that says what to
+do."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_there_are_eight_configurations():
 
 
 def test_an_unknown_configuration_is_refused_with_the_names():
-    with pytest.raises(InputRefused, match="'efficienttam_xl'.*efficienttam_ti, .*efficienttam_s_512x512"):
+    with pytest.raises(InputRefused, match=r"'efficienttam_xl'.*efficienttam_ti, .*efficienttam_s_512x512"):
         configuration("efficienttam_xl")
 
 

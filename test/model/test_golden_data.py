@@ -25,5 +25,5 @@ def test_clip_has_the_recorded_bytes(dark, golden_clip):
 
 def test_the_prompts_lie_on_the_target():
     cx, cy = CENTRES[0]
-    assert CLICK == (cx, cy)
-    assert BOX_EDGES == (cx - SEMI_X, cy - SEMI_Y, cx + SEMI_X, cy + SEMI_Y)
+    assert (cx, cy) == CLICK
+    assert (cx - SEMI_X, cy - SEMI_Y, cx + SEMI_X, cy + SEMI_Y) == BOX_EDGES

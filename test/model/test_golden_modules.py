@@ -1,4 +1,5 @@
-"""Every module gives the reference's numbers on the golden weights: FP32, 1e-4 absolute, each stored array."""
+"""Every module gives the reference's numbers on the golden weights: FP32, 1e-4 absolute, each stored
+array."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from golden.clip import BOX_EDGES, CLICK
 from golden.stored import StoredModules
 from golden.weights import seeded_normal
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ TEMPORAL_ROWS = {1: [6], 3: [6, 1, 0], 7: [6, 5, 4, 3, 2, 1, 0]}
 
 def stored_cases(*cases: str) -> list[tuple[str, str]]:
     """(configuration, case) of all golden files that hold ``<case>/...``."""
-    held = {name: StoredModules(name).keys() for name in CONFIGURATIONS}
+    held = {name: StoredModules(name).names() for name in CONFIGURATIONS}
     return [
         (name, case)
         for name in held
@@ -55,7 +55,7 @@ def outputs_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
 
 def assert_golden(stored: StoredModules, prefix: str, computed: Mapping[str, Tensor]) -> None:
     """All arrays stored under the prefix are among the computed ones and near enough."""
-    wanted = {key for key in stored.keys() if key.startswith(prefix)}
+    wanted = {key for key in stored.names() if key.startswith(prefix)}
     assert wanted, prefix
     missing = wanted - computed.keys()
     assert not missing, f"not computed: {sorted(missing)}"
@@ -94,7 +94,7 @@ def test_constant_tables(name, golden_network):
         "ma/pos_sine_mem": sine_table(64, network.spec.grid),
         "md/dense_pe": network.image_position,
     }
-    for key in tables.keys() & stored.keys():
+    for key in tables.keys() & stored.names():
         assert stored.deviation(key, tables[key].numpy()) <= LIMIT, key
 
 

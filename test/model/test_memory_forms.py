@@ -1,4 +1,5 @@
-"""Memory attention in all its forms is one function: plain and pooled, free and fixed length, PyTorch and ONNX."""
+"""Memory attention in all its forms is one function: plain and pooled, free and fixed length, PyTorch and
+ONNX."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def test_pooled_networks_differ_from_two_maps_on(small):
 
 @pytest.mark.parametrize("pooling", [Pooling.POOLED_1, Pooling.POOLED_2])
 def test_pooled_attention_is_the_published_formula(pooling):
-    """Four keys of a square become their mean; ln 4 goes to its logit (form 1) or to each of its channels (form 2)."""
+    """Four keys of a square become their mean; ln 4 goes to its logit (form 1) or to each of its channels
+    (form 2)."""
     grid, channels, maps, pointers = 4, 8, 3, 5
     tokens = maps * grid * grid
     q, keys, values = torch.randn(6, channels), *torch.randn(2, tokens + pointers, channels)

@@ -33,7 +33,14 @@ class TestTheShippedBundle:
         spec = shipped.spec
         assert spec.name == manifest["name"]
         assert spec.image_side == manifest["image"]["side"]
-        for key in ("temporal_rows", "max_maps", "max_pointers", "recent_maps", "default_view", "window_factor"):
+        for key in (
+            "temporal_rows",
+            "max_maps",
+            "max_pointers",
+            "recent_maps",
+            "default_view",
+            "window_factor",
+        ):
             assert getattr(spec, key) == manifest["protocol"][key]
         assert spec.slots == 24
 
@@ -49,7 +56,9 @@ class TestTheShippedBundle:
 
 
 def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(InputRefused, match=r"is not a bundle: it has no bundle\.json; give a folder") as refusal:
+    with pytest.raises(
+        InputRefused, match=r"is not a bundle: it has no bundle\.json; give a folder"
+    ) as refusal:
         Bundle.load(tmp_path)
     assert str(tmp_path) in one_line(refusal)
 
@@ -62,7 +71,9 @@ def test_a_missing_folder_is_no_bundle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"format": "1"}'])
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bundle.json").write_text(text)
-    with pytest.raises(InputRefused, match=r"bundle\.json (is not JSON|has no format number).*again") as refusal:
+    with pytest.raises(
+        InputRefused, match=r"bundle\.json (is not JSON|has no format number).*again"
+    ) as refusal:
         Bundle.load(tmp_path)
     one_line(refusal)
 
@@ -101,11 +112,20 @@ def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
         (with_value([0.5, 0.5], "image", "mean"), r"image.mean is \[0.5, 0.5\]; it must be three numbers"),
         (with_value("float8", "protocol", "memory_dtype"), "float8; it must be one of float32, bfloat16"),
         (with_value("zoom", "protocol", "default_view"), "zoom; it must be one of full, window"),
-        (with_value("wide", "protocol", "window_factor"), "window_factor is 'wide'; it must be of type int or float"),
-        (with_value({"../x": {}}, "files"), r"files is \.\./x; it must be names of files in the bundle's own folder"),
+        (
+            with_value("wide", "protocol", "window_factor"),
+            "window_factor is 'wide'; it must be of type int or float",
+        ),
+        (
+            with_value({"../x": {}}, "files"),
+            r"files is \.\./x; it must be names of files in the bundle's own folder",
+        ),
         (without("graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is missing"),
         (without("graphs", "mask_decoder"), "has no graph mask_decoder"),
-        (with_value({"file": "image_encoder.onnx", "inputs": {}, "outputs": {}}, "graphs", "extra"), "unknown graph extra"),
+        (
+            with_value({"file": "image_encoder.onnx", "inputs": {}, "outputs": {}}, "graphs", "extra"),
+            "unknown graph extra",
+        ),
         (without("graphs", "mask_decoder", "outputs", "ious"), "mask_decoder lacks output ious"),
         (
             with_value({"dtype": "float32", "shape": [1]}, "graphs", "mask_decoder", "outputs", "depth"),
@@ -115,8 +135,7 @@ def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
         (without("files", "mask_decoder.onnx", "sha256"), "files/mask_decoder.onnx/sha256 is missing"),
         (
             with_value([1, 128, 13, 12], "graphs", "image_encoder", "outputs", "features", "shape"),
-            r"image_encoder output features is float32 \[1, 128, 13, 12\]; it must be float32 \[1, 128, 12, 12\]|"
-            r"image_encoder output features is float32 \[1, 128, 13, 12\]; it must be float32 \[1, C, 12, 12\]",
+            r"output features is float32 \[1, 128, 13, 12\]; it must be float32 \[1, 128, 12, 12\]",
         ),
         (
             with_value([1, 3, 12.5], "graphs", "image_encoder", "outputs", "features", "shape"),
@@ -152,7 +171,9 @@ def unchanged(manifest: Manifest) -> None:
 def test_a_missing_file_is_refused(spoiled: Spoil) -> None:
     folder = spoiled(unchanged)
     (folder / "mask_decoder.onnx").unlink()
-    with pytest.raises(InputRefused, match=r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"):
+    with pytest.raises(
+        InputRefused, match=r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"
+    ):
         Bundle.load(folder)
 
 
@@ -180,7 +201,9 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
     Bundle.load(folder)
     opened = []
     original = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, *a, **k: opened.append(self.name) or original(self, *a, **k))
+    monkeypatch.setattr(
+        Path, "open", lambda self, *a, **k: opened.append(self.name) or original(self, *a, **k)
+    )
     Bundle.load(folder)
     assert not [name for name in opened if name.endswith((".onnx", ".weights"))]
 
@@ -194,7 +217,9 @@ class TestGraphsThatAreNotWhatTheTableSays:
 
     def test_other_tensors(self, spoiled: Spoil) -> None:
         bundle = Bundle.load(spoiled(self.swap))
-        with pytest.raises(InputRefused, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned") as e:
+        with pytest.raises(
+            InputRefused, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned"
+        ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
 
@@ -205,7 +230,9 @@ class TestGraphsThatAreNotWhatTheTableSays:
                     tensor["shape"] = [32 if axis == 64 else axis for axis in tensor["shape"]]
 
         bundle = Bundle.load(spoiled(halve))
-        with pytest.raises(InputRefused, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]") as e:
+        with pytest.raises(
+            InputRefused, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]"
+        ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
 
@@ -215,12 +242,17 @@ class TestGraphsThatAreNotWhatTheTableSays:
         noise = b"not a graph"
 
         def replace(manifest: Manifest) -> None:
-            manifest["files"]["mask_decoder.onnx"] = {"sha256": hashlib.sha256(noise).hexdigest(), "bytes": len(noise)}
+            manifest["files"]["mask_decoder.onnx"] = {
+                "sha256": hashlib.sha256(noise).hexdigest(),
+                "bytes": len(noise),
+            }
 
         folder = spoiled(replace)
         (folder / "mask_decoder.onnx").write_bytes(noise)
         bundle = Bundle.load(folder)
-        with pytest.raises(InputRefused, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again") as e:
+        with pytest.raises(
+            InputRefused, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"
+        ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
 

@@ -74,7 +74,9 @@ def stored(encoding: str) -> tuple[np.ndarray, np.ndarray]:
         return rows, bgr_of(luma, repeated(blue, 2, 2), repeated(red, 2, 2))
     blue, red = blue[:, ::2], red[:, ::2]
     first_luma = encoding in ("yuyv", "yuv422_yuy2")
-    order = [luma[:, ::2], blue, luma[:, 1::2], red] if first_luma else [blue, luma[:, ::2], red, luma[:, 1::2]]
+    order = (
+        [luma[:, ::2], blue, luma[:, 1::2], red] if first_luma else [blue, luma[:, ::2], red, luma[:, 1::2]]
+    )
     rows = np.stack(order, -1).reshape(HEIGHT, 2 * WIDTH)
     return rows, bgr_of(luma, repeated(blue, 1, 2), repeated(red, 1, 2))
 
@@ -94,7 +96,9 @@ class TestEveryEncoding:
         assert got.shape == (HEIGHT, WIDTH, 3)
         assert got.dtype == np.uint8
         difference = np.abs(got.astype(int) - expected)
-        if encoding.startswith("bayer_"):  # the border has no neighbours to ask; slopes of up to 5 levels per pixel
+        if encoding.startswith(
+            "bayer_"
+        ):  # the border has no neighbours to ask; slopes of up to 5 levels per pixel
             assert difference[2:-2, 2:-2].max() <= 2
             assert difference.max() <= 10
         else:
@@ -132,7 +136,9 @@ class TestEveryEncoding:
 
     def test_too_few_rows_are_refused_with_both_numbers(self, encoding: str) -> None:
         rows, _ = stored(encoding)
-        with pytest.raises(InputRefused, match=rf"after {rows.shape[0] - 1} rows; .* need {rows.shape[0]}: .*truncated"):
+        with pytest.raises(
+            InputRefused, match=rf"after {rows.shape[0] - 1} rows; .* need {rows.shape[0]}: .*truncated"
+        ):
             check_image(Image(rows[:-1], WIDTH, HEIGHT, encoding))
 
     def test_zero_size_is_refused(self, encoding: str) -> None:
@@ -163,7 +169,9 @@ def test_odd_sizes_are_refused_where_pixels_share_colour(
     encoding: str, width: int, height: int, sides: str
 ) -> None:
     rows = np.zeros((100, 200), np.uint8)
-    with pytest.raises(InputRefused, match=f"{width} x {height} px; encoding {encoding} needs an even {sides}:"):
+    with pytest.raises(
+        InputRefused, match=f"{width} x {height} px; encoding {encoding} needs an even {sides}:"
+    ):
         check_image(Image(rows, width, height, encoding))
 
 

@@ -12,7 +12,8 @@ from efftam_ros.runtime.masks import boxes_and_areas, image_mask, make_candidate
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:
-    """Logits that fall linearly with the distance from (x, y) and cross zero at ``radius``; cells of a low-res map."""
+    """Logits that fall linearly with the distance from (x, y) and cross zero at ``radius``; cells of a
+    low-res map."""
     rows, columns = np.mgrid[0:side, 0:side] + 0.5
     return (radius - np.hypot(columns - x, rows - y)).astype(np.float32)
 
@@ -70,7 +71,11 @@ class TestCandidates:
 
     def test_have_no_box_where_the_mask_is_empty(self) -> None:
         found = make_candidates(
-            View(0, 0, 1, 1, 8), np.zeros((2, 4), np.float32), np.array([0, 5], np.float32), np.ones(2, np.float32), 0.0
+            View(0, 0, 1, 1, 8),
+            np.zeros((2, 4), np.float32),
+            np.array([0, 5], np.float32),
+            np.ones(2, np.float32),
+            0.0,
         )
         assert found.box(0).is_empty
         assert np.isnan(found.boxes[0]).all()
@@ -79,14 +84,19 @@ class TestCandidates:
 
     def test_carry_on_what_is_not_finite(self) -> None:
         found = make_candidates(
-            View(0, 0, 1, 1, 8), np.full((1, 4), np.nan, np.float32), np.ones(1, np.float32), np.array([np.nan]), np.inf
+            View(0, 0, 1, 1, 8),
+            np.full((1, 4), np.nan, np.float32),
+            np.ones(1, np.float32),
+            np.array([np.nan]),
+            np.inf,
         )
         assert not found.is_finite
 
 
 class TestImageMask:
     def test_of_the_full_view_is_bilinear_between_pixel_centres(self) -> None:
-        """Written out: sample i of n lies at (i + 0.5) * L / n - 0.5 low-resolution pixels, clamped to the map."""
+        """Written out: sample i of n lies at (i + 0.5) * L / n - 0.5 low-resolution pixels, clamped to the
+        map."""
         logits = np.random.default_rng(0).normal(size=(48, 48)).astype(np.float32)
         weights = []
         for size in (90, 160):

@@ -60,13 +60,19 @@ class OneByOne:
         session = self.sessions[name]
         wanted = {tensor.name for tensor in session.get_inputs()}
         names = [tensor.name for tensor in session.get_outputs()]
-        return dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in wanted}), strict=True))
+        return dict(
+            zip(names, session.run(names, {k: v for k, v in feeds.items() if k in wanted}), strict=True)
+        )
 
-    def step(self, image: Image, view: View, prompt: Prompt | None, plan: MemoryPlan | None) -> dict[str, np.ndarray]:
+    def step(
+        self, image: Image, view: View, prompt: Prompt | None, plan: MemoryPlan | None
+    ) -> dict[str, np.ndarray]:
         bundle = self.bundle
         prepare = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
         self.features = self.run("image_encoder", image=prepare(image, view))
-        encoded = no_prompt(view.side) if prompt is None else encode_prompt(prompt, view, image.width, image.height)
+        encoded = (
+            no_prompt(view.side) if prompt is None else encode_prompt(prompt, view, image.width, image.height)
+        )
         self.prompted = self.run(
             "prompt_encoder",
             features=self.features["features"],
@@ -117,7 +123,7 @@ def assert_same(found: Candidates, answer: dict[str, np.ndarray], rows: list[int
 def play(
     pipeline: OrtPipeline, bundle: Bundle, absent: tuple[int, ...] = (), frames: int = 6, window: bool = True
 ) -> list[Candidates]:
-    """Box on frame 0, then tracking with everything remembered; with the twin beside it when there is one."""
+    """Box on frame 0, then tracking with the first candidate of every frame remembered."""
     found = []
     for index in range(frames):
         pipeline.encode(frame(index), view_of(bundle, index, window))
@@ -165,7 +171,7 @@ class TestAPromptedFrame:
         found = pipeline.decode(PROMPTS["mask"])
         assert found.ious.tolist() == [1.0]
         assert found.presence_logit == 10.0
-        assert iou(found.box(0), Box.from_edges(108, 154, 233, 247)) > 0.97
+        assert iou(found.box(0), Box.from_edges(108, 154, 233, 247)) > 0.95
         got = pipeline.mask(0) > 0
         assert (got & MASKS[0]).sum() / (got | MASKS[0]).sum() > 0.95
 
@@ -239,9 +245,8 @@ class TestBoxesAndMasks:
             assert np.array_equal(areas, answer["areas"])
 
     def test_agree_in_the_image(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
-        for index, candidates in enumerate(play(pipeline, shipped)):
-            pass
-        view = view_of(shipped, index)
+        candidates = play(pipeline, shipped, frames=6)[-1]
+        view = view_of(shipped, 5)
         for choice in range(len(candidates)):
             rows, columns = np.nonzero(pipeline.mask(choice))
             box = candidates.box(choice)
@@ -339,7 +344,7 @@ class TestTheOrderOfCalls:
             lambda: pipeline.mask(0),
             lambda: pipeline.remember(0, 0, True),
         ):
-            with pytest.raises(RuntimeError, match="closed|nothing comes after close"):
+            with pytest.raises(RuntimeError, match=r"closed|nothing comes after close"):
                 call()
 
 

@@ -27,10 +27,10 @@ def levels(network_input: np.ndarray) -> np.ndarray:
     return (network_input[0] * np.array(STD)[:, None, None] + np.array(MEAN)[:, None, None]) * 255
 
 
-def blob(width: int, height: int, x: float, y: float, sigma: float) -> Image:
+def blob(width: int, height: int, x: float, y: float, sigma_x: float, sigma_y: float) -> Image:
     """A grey bell around the image point (x, y), on black."""
-    across = np.exp(-((np.arange(width) + 0.5 - x) ** 2) / (2 * sigma**2))
-    down = np.exp(-((np.arange(height) + 0.5 - y) ** 2) / (2 * sigma**2))
+    across = np.exp(-((np.arange(width) + 0.5 - x) ** 2) / (2 * sigma_x**2))
+    down = np.exp(-((np.arange(height) + 0.5 - y) ** 2) / (2 * sigma_y**2))
     return Image.from_array(np.rint(250 * down[:, None] * across).astype(np.uint8), "mono8")
 
 
@@ -80,7 +80,9 @@ class TestTheArray:
     def test_is_one_and_the_same_for_every_call(self) -> None:
         prepare = make(32)
         first = prepare(Image.from_array(np.zeros((60, 80, 3), np.uint8)), View.full(80, 60, 32))
-        second = prepare(Image.from_array(np.full((200, 300), 9, np.uint8), "mono8"), View.window(9, 9, 99, 32))
+        second = prepare(
+            Image.from_array(np.full((200, 300), 9, np.uint8), "mono8"), View.window(9, 9, 99, 32)
+        )
         assert first is second is prepare.output
         assert first.shape == (1, 3, 32, 32)
         assert first.dtype == np.float32
@@ -107,8 +109,8 @@ class TestAPointOfTheImageLiesWhereTheViewSaysIt:
     )
     def test_full_view(self, x: float, y: float, width: int, height: int) -> None:
         view = View.full(width, height, 64)
-        sigma = 0.06 * min(width, height)
-        got = levels(make(64)(blob(width, height, x * width, y * height, sigma), view))[0]
+        image = blob(width, height, x * width, y * height, 0.06 * width, 0.06 * height)
+        got = levels(make(64)(image, view))[0]
         assert centroid(got) == pytest.approx((64 * x, 64 * y), abs=0.05)
 
     @settings(max_examples=60, deadline=None)
@@ -120,14 +122,16 @@ class TestAPointOfTheImageLiesWhereTheViewSaysIt:
     )
     def test_window_view(self, x: float, y: float, extent: float, shift: float) -> None:
         view = View.window(x + shift * extent, y - shift * extent, extent, 64)
-        got = levels(make(64)(blob(400, 300, x, y, max(0.05 * extent, 2.0)), view))[0]
+        sigma = max(0.05 * extent, 2.0)
+        got = levels(make(64)(blob(400, 300, x, y, sigma, sigma), view))[0]
         target = view.to_network(Box(x, y, 0, 0))
         assert centroid(got) == pytest.approx((target.x, target.y), abs=0.05)
 
     @settings(max_examples=60, deadline=None)
     @given(edge=st.integers(120, 280), offset=st.floats(-0.3, 0.3), extent=st.floats(20.0, 64.0))
     def test_an_edge_between_two_pixels(self, edge: int, offset: float, extent: float) -> None:
-        """Measured as the length of the bright part of a row; a hard edge falls between samples, hence the limit."""
+        """Measured as the length of the bright part of a row; a hard edge falls between samples, hence the
+        limit."""
         pixels = np.zeros((300, 400), np.uint8)
         pixels[:, :edge] = 240
         view = View.window(edge + offset * extent, 150.0, extent, 64)
@@ -149,12 +153,14 @@ class TestTheFilter:
     @pytest.mark.parametrize("size", [(640, 480), (1280, 720), (1920, 1080), (3840, 2160)])
     @pytest.mark.parametrize("window", [False, True])
     def test_does_not_alias(self, size: tuple[int, int], window: bool) -> None:
-        """Of stripes four pixels apart, finer than the network can show, most of the contrast goes (a standard
-        deviation of 127); bilinear sampling alone turns it into false stripes of 100 and more."""
+        """Of stripes four pixels apart, finer than the network can show, most of the contrast goes (a
+        standard deviation of 127); bilinear sampling alone turns it into false stripes of 100 and more."""
         width, height = size
         pixels = np.zeros((height, width), np.uint8)
         pixels[:, ::4] = pixels[:, 1::4] = 255
-        view = View.window(width / 2 + 0.3, height / 2, height, 192) if window else View.full(width, height, 192)
+        view = (
+            View.window(width / 2 + 0.3, height / 2, height, 192) if window else View.full(width, height, 192)
+        )
         got = levels(make(192)(Image.from_array(pixels, "mono8"), view))[0, 4:-4, 4:-4]
         assert got.mean() == pytest.approx(127.5, abs=2)
         assert got.std() < 64

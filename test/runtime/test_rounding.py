@@ -51,7 +51,10 @@ def test_the_result_is_a_bfloat16_and_none_is_nearer(value: float) -> None:
     result = np.array([rounded(value)], np.float32)
     bits = int(result.view(np.uint32)[0])
     assert bits & 0xFFFF == 0
-    step = abs(float(np.array([(bits & 0x7FFFFFFF) + 0x10000], np.uint32).view(np.float32)[0]) - abs(float(result[0])))
+    step = abs(
+        float(np.array([(bits & 0x7FFFFFFF) + 0x10000], np.uint32).view(np.float32)[0])
+        - abs(float(result[0]))
+    )
     assert abs(float(result[0]) - value) <= step / 2
 
 

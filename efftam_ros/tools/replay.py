@@ -1,0 +1,361 @@
+"""Run a recorded bag through the tracker: every image in order, the answers into a new bag.
+
+The target is selected on the first image with --box or --point, or by the TargetSelection messages in the
+bag: each applies to the image its stamp names (0: the newest image at the time it was recorded), CLEAR from
+the next image on. Answers carry the headers of their images; replaying twice gives the same messages, byte
+for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from efftam_ros.core.bearing import Bearing
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.ros.messages import (
+    CameraModel,
+    Kind,
+    bbox_fields,
+    camera_model,
+    check_selection,
+    image_fields,
+    image_from_compressed,
+    image_from_message,
+    selection_prompt,
+    stamp_ns,
+    velocity_fields,
+)
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.tools.bags import (
+    IMAGE_TYPES,
+    PACKAGE,
+    SELECTION_TYPE,
+    STORAGES,
+    camera_info_topic,
+    check_same_definition,
+    choose_topic,
+    open_typestore,
+    reading,
+    writing,
+)
+from efftam_ros.tools.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.progress import progress_bar
+from efftam_ros.tools.prompts import add_prompt_arguments, read_prompt
+
+if TYPE_CHECKING:
+    from rosbags.interfaces import Connection
+    from rosbags.rosbag2 import Reader, Writer
+    from rosbags.typesys.store import Typestore
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bag", type=Path, metavar="BAG", help="bag folder, .mcap or .db3")
+    add_prompt_arguments(parser, mask=False)
+    files = parser.add_argument_group("input and output")
+    files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the answers")
+    files.add_argument("--topic", help="image topic, raw or compressed (default: /image, or the only one)")
+    files.add_argument("--storage", choices=STORAGES, default="mcap", help="of the new bag (default mcap)")
+    files.add_argument("--mask", action="store_true", help="write the mask of every measured frame too")
+    files.add_argument("--rectified", action="store_true", help="images are rectified: P counts, not K and D")
+    files.add_argument("--namespace", default="", metavar="NS", help="before the topics of the answers")
+    files.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_network_arguments(parser)
+    add_tracker_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    config = tracker_config(args.settings, view=args.view, policy=args.policy)
+    store = open_typestore()
+    with ExitStack() as stack:
+        reader = stack.enter_context(reading(args.bag))
+        images = choose_topic(reader, args.topic)
+        drawn = bool(args.box or args.point)
+        selections = [] if drawn else read_selections(reader, store)
+        if not drawn and not selections:
+            raise InputRefused(
+                f"nothing says what to follow: {args.bag} holds no {SELECTION_TYPE}; give --box X,Y,W,H"
+            )
+        pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+        stack.callback(pipeline.close)
+        answers = Answers(stack.enter_context(writing(args.out, args.storage)), store, args.namespace)
+        replay = Replay(Tracker(pipeline, config), answers, selections, write_mask=args.mask)
+        if drawn:
+            replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
+        bar = stack.enter_context(
+            progress_bar(images.msgcount, args.bag.name, unit="image", quiet=args.quiet)
+        )
+        for message in read_images(reader, store, images, args.rectified):
+            replay.process(message)
+            bar.update()
+        replay.finish()
+    print(replay.summary())
+    if not replay.tracked:
+        raise InputRefused(f"no image of {images.topic} could be used; the lines above say why")
+    return 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A TargetSelection message and when it was recorded, ns."""
+
+    recorded_ns: int
+    message: Any
+
+    @property
+    def stamp_ns(self) -> int:
+        return stamp_ns(self.message.header.stamp)
+
+    def __str__(self) -> str:
+        stamp = self.stamp_ns
+        return f"selection for {'the newest image' if stamp == 0 else f'the image of {stamp * 1e-9:.3f} s'}"
+
+
+@dataclass(frozen=True)
+class RecordedImage:
+    """An image message, when it and the next one were recorded (ns; None: it is the last), and the camera's
+    model."""
+
+    message: Any
+    compressed: bool
+    recorded_ns: int
+    next_ns: int | None
+    camera: CameraModel | None
+
+    def read(self) -> Image:
+        return image_from_compressed(self.message) if self.compressed else image_from_message(self.message)
+
+
+def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
+    """Every TargetSelection of the bag, in the order recorded."""
+    connections = [c for c in reader.connections if c.msgtype == SELECTION_TYPE]
+    for connection in connections:
+        check_same_definition(connection, store)
+    if not connections:
+        return []
+    return [
+        Selection(recorded, store.deserialize_cdr(raw, connection.msgtype))
+        for connection, recorded, raw in reader.messages(connections)
+    ]
+
+
+def read_images(
+    reader: Reader, store: Typestore, images: Connection, rectified: bool
+) -> Iterator[RecordedImage]:
+    """The images in the order recorded, each with the camera_info that was newest then."""
+    info = camera_info_topic(reader, images.topic)
+    camera: CameraModel | None = None
+    held: tuple[int, bytes, CameraModel | None] | None = None
+
+    def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
+        recorded, raw, model = held
+        message = store.deserialize_cdr(raw, images.msgtype)
+        return RecordedImage(message, images.msgtype == IMAGE_TYPES[1], recorded, next_ns, model)
+
+    for connection, recorded, raw in reader.messages([images] if info is None else [images, info]):
+        if info is not None and connection.topic == info.topic:
+            try:
+                camera = camera_model(store.deserialize_cdr(raw, info.msgtype), rectified)
+            except InputRefused as refusal:
+                _warn(f"{info.topic}: {refusal}")
+                camera = None
+            continue
+        if held is not None:
+            yield made(held, recorded)
+        held = recorded, raw, camera
+    if held is not None:
+        yield made(held, None)
+
+
+class Answers:
+    """The outgoing topics of a new bag."""
+
+    def __init__(self, writer: Writer, store: Typestore, namespace: str) -> None:
+        self._writer, self._store = writer, store
+        self._prefix = "/" + namespace.strip("/") + "/" if namespace.strip("/") else "/"
+        self._topics: dict[str, Connection] = {}
+        for name, kind in (
+            ("bbox", f"{PACKAGE}/msg/BoundingBox"),
+            ("velocity", f"{PACKAGE}/msg/TargetVelocity"),
+        ):
+            self._add(name, kind)
+
+    def _add(self, name: str, kind: str) -> None:
+        self._topics[name] = self._writer.add_connection(self._prefix + name, kind, typestore=self._store)
+
+    def write(self, name: str, recorded_ns: int, fields: dict[str, Any]) -> None:
+        """Serialize a message from all its fields and append it to topic ``name`` (bbox, velocity or
+        mask)."""
+        if name not in self._topics:
+            self._add(name, IMAGE_TYPES[0])
+        connection = self._topics[name]
+        message = self._store.types[connection.msgtype](**fields)
+        self._writer.write(connection, recorded_ns, self._store.serialize_cdr(message, connection.msgtype))
+
+
+class Replay:
+    """Goes through the images with the selections that belong to them."""
+
+    def __init__(
+        self, tracker: Tracker, answers: Answers, selections: list[Selection], *, write_mask: bool
+    ) -> None:
+        self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
+        self._waiting = list(selections)
+        self._first: Any = None
+        self._selected_ns = -1  # when the selection that is followed was recorded
+        self.tracked = 0
+        self._applied = 0
+        self._refused: Counter[str] = Counter()
+        self._unused = 0
+        self._states: Counter[str] = Counter()
+
+    def select_first(self, prompt: Any) -> None:
+        """Start on the first usable image with ``prompt(width, height)``, which may raise InputRefused."""
+        self._first = prompt
+
+    def process(self, recorded: RecordedImage) -> None:
+        """One image: the selection it was named by, the tracker, the answers."""
+        header = recorded.message.header
+        stamp = stamp_ns(header.stamp)
+        self._clear_before(recorded.recorded_ns)
+        selection = self._selection_for(stamp, recorded)
+        try:
+            image = recorded.read()
+        except InputRefused as refusal:
+            self._leave_out(stamp, str(refusal))
+            return
+        track = self._step(Frame(image, stamp), selection)
+        if not track.processed:
+            self._leave_out(stamp, track.reason)
+            return
+        self.tracked += 1
+        self._states[track.state.name] += 1
+        self._write(track, header, recorded)
+
+    def _step(self, frame: Frame, selection: Selection | None) -> Track:
+        width, height = frame.image.width, frame.image.height
+        if self._first is not None:  # given by the user: a refusal ends the command
+            prompt, self._first = self._first(width, height), None
+            return self._tracker.step(frame, prompt)
+        if selection is not None:
+            try:
+                track = self._tracker.step(frame, _prompt(selection, width, height))
+            except InputRefused as refusal:
+                self._refuse(selection, str(refusal))
+            else:
+                self._applied += 1
+                self._selected_ns = selection.recorded_ns
+                return track
+        return self._tracker.step(frame)
+
+    def _leave_out(self, stamp: int, reason: str) -> None:
+        self._unused += 1
+        _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
+
+    def _clear_before(self, recorded_ns: int) -> None:
+        """Obey the CLEAR messages recorded before this image, unless a newer selection is already
+        followed."""
+        for selection in [s for s in self._waiting if s.recorded_ns < recorded_ns and _is_clear(s)]:
+            self._waiting.remove(selection)
+            if selection.recorded_ns > self._selected_ns:
+                self._tracker.clear()
+            self._applied += 1
+
+    def _selection_for(self, stamp: int, image: RecordedImage) -> Selection | None:
+        """The newest selection that names this image; older ones, and those a newer one has overtaken, are
+        dropped."""
+        named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
+        for selection in named:
+            self._waiting.remove(selection)
+        fresh = [s for s in named if s.recorded_ns > self._selected_ns]
+        for selection in named:
+            if not fresh or selection is not fresh[-1]:
+                self._refuse(selection, "a newer selection takes its place")
+        return fresh[-1] if fresh else None
+
+    def _write(self, track: Track, header: Any, recorded: RecordedImage) -> None:
+        when = recorded.recorded_ns
+        self._answers.write("bbox", when, bbox_fields(track, header))
+        bearing = self._bearing(track, recorded.camera)
+        self._answers.write("velocity", when, velocity_fields(track, header, bearing=bearing))
+        mask = self._tracker.mask() if self._write_mask else None
+        if mask is not None:
+            pixels = np.ascontiguousarray(mask)
+            self._answers.write(
+                "mask", when, image_fields(pixels, "mono8", header) | {"data": pixels.reshape(-1)}
+            )
+
+    def _bearing(self, track: Track, camera: CameraModel | None) -> Bearing | None:
+        if camera is None or camera.intrinsics is None or track.motion is None:
+            return None
+        if (camera.width, camera.height) != track.image_size:
+            self._refused_once(
+                f"camera_info is for {camera.width}x{camera.height} px, images are "
+                f"{track.image_size[0]}x{track.image_size[1]}: no bearing"
+            )
+            return None
+        motion = track.motion
+        try:
+            return camera.intrinsics.bearing(
+                (motion.box.cx, motion.box.cy), motion.velocity, motion.covariance
+            )
+        except InputRefused as refusal:
+            self._refused_once(f"no bearing: {refusal}")
+            return None
+
+    def _refused_once(self, reason: str) -> None:
+        if reason not in self._refused:
+            _warn(reason)
+            self._refused[reason] = 0
+
+    def _refuse(self, selection: Selection, reason: str) -> None:
+        self._refused["selection"] += 1
+        _warn(f"{selection} refused: {reason}")
+
+    def finish(self) -> None:
+        """Report the selections that no image answered to."""
+        for selection in self._waiting:
+            if _is_clear(selection):
+                self._applied += 1  # recorded after the last image
+            else:
+                self._refuse(selection, "the bag has no such image")
+
+    def summary(self) -> str:
+        states = ", ".join(f"{name} {count}" for name, count in self._states.items()) or "none"
+        parts = [f"{self.tracked} images answered", f"states: {states}"]
+        parts.append(f"selections: {self._applied} applied, {self._refused['selection']} refused")
+        if self._unused:
+            parts.append(f"{self._unused} images not used")
+        return "; ".join(parts)
+
+
+def _prompt(selection: Selection, width: int, height: int) -> Prompt:
+    return selection_prompt(selection.message, width, height)
+
+
+def _is_clear(selection: Selection) -> bool:
+    try:
+        return check_selection(selection.message) is Kind.CLEAR
+    except InputRefused:
+        return False  # said when its image comes
+
+
+def _names(selection: Selection, stamp: int, image: RecordedImage) -> bool:
+    if selection.stamp_ns:
+        return selection.stamp_ns == stamp
+    newest_then = image.next_ns is None or selection.recorded_ns < image.next_ns
+    return image.recorded_ns <= selection.recorded_ns and newest_then
+
+
+def _warn(line: str) -> None:
+    print(f"efftam replay: {line}", file=sys.stderr)

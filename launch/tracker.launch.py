@@ -1,0 +1,74 @@
+"""Start the tracker: `ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw`."""
+
+from pathlib import Path
+
+from ament_index_python.packages import get_package_share_directory
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.substitutions import EnvironmentVariable, LaunchConfiguration
+from launch_ros.actions import Node
+
+from launch import LaunchDescription
+
+CONFIG = Path(get_package_share_directory("efftam_ros")) / "config"
+PROFILE = str(CONFIG / "fastdds_images.xml")
+
+# name, default, description, choices; an empty default leaves the setting to the parameter file
+ARGUMENTS = (
+    ("image", "/camera/image_raw", "topic of the images to track in", None),
+    ("camera_info", "", "topic of the calibration; empty: camera_info beside the images", None),
+    (
+        "image_transport",
+        "",
+        "type of the image topic; empty: as the parameter file says",
+        ["", "raw", "compressed"],
+    ),
+    ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
+    ("backend", "", "what computes the network; empty: as the parameter file says", None),
+    ("params", "tracker", "parameter file: tracker, desktop, jetson (they ship), or a path", None),
+    ("namespace", "", "namespace of the node and its topics", None),
+    ("use_sim_time", "false", "follow /clock, for bags and simulators", ["true", "false"]),
+    ("log_level", "info", "how much the node says", ["debug", "info", "warn", "error"]),
+)
+
+
+def parameter_file(name):
+    """The shipped parameter file of that name, else the path itself."""
+    shipped = CONFIG / f"{name}.yaml"
+    path = shipped if shipped.is_file() else Path(name).expanduser()
+    if not path.is_file():
+        ships = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml")))
+        raise RuntimeError(f"params:={name} is no file, and none of those that ship: {ships}")
+    return str(path)
+
+
+def start_tracker(context):
+    value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
+    beside = str(Path(value["image"]).parent / "camera_info")
+    given = {name: value[name] for name in ("image_transport", "bundle", "backend") if value[name]}
+    node = Node(
+        package="efftam_ros",
+        executable="efftam_tracker",
+        name="efftam_tracker",
+        namespace=value["namespace"],
+        output="screen",
+        parameters=[
+            parameter_file(value["params"]),
+            {"use_sim_time": value["use_sim_time"] == "true", **given},
+        ],
+        remappings=[("image", value["image"]), ("camera_info", value["camera_info"] or beside)],
+        ros_arguments=["--log-level", value["log_level"]],
+    )
+    return [node]
+
+
+def generate_launch_description():
+    arguments = [
+        DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
+        for name, default, text, choices in ARGUMENTS
+    ]
+    # Fast DDS 2 knows the first name, Fast DDS 3 the second. A profile that the user has chosen stays.
+    profiles = [
+        SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
+        for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+    ]
+    return LaunchDescription([*arguments, *profiles, OpaqueFunction(function=start_tracker)])

@@ -1,0 +1,76 @@
+"""Networks of both families and bundles exported from them, once per session."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from efftam_ros.export.parity import GraphSession
+    from efftam_ros.model.network import Network
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "onnx")):
+    collect_ignore_glob = ["test_*.py"]  # export is an optional extra: pip install efftam_ros[export]
+
+
+@pytest.fixture(scope="session")
+def network() -> Callable[[str], Network]:
+    """The prepared network of a family: ``compact``, ``official``, ``pooled_1`` or ``pooled_2``."""
+    from export_helpers import compact_network, official_network
+
+    from efftam_ros.export.prepare import prepare
+    from efftam_ros.model.configurations import Pooling
+
+    poolings = {"official": Pooling.PLAIN, "pooled_1": Pooling.POOLED_1, "pooled_2": Pooling.POOLED_2}
+
+    @cache
+    def build(family: str) -> Network:
+        return prepare(compact_network() if family == "compact" else official_network(poolings[family]))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The bundle of a family (``compact`` or ``official``) with float32 or float16 weights."""
+    from export_helpers import compact_network, official_network
+
+    from efftam_ros.export.bundle import export_bundle
+
+    @cache
+    def export(family: str, weights: str = "float32") -> Path:
+        source = compact_network() if family == "compact" else official_network()
+        folder = tmp_path_factory.mktemp("bundles") / f"{family}_{weights}"
+        export_bundle(source, folder, weights=weights)
+        return folder
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def attention(
+    network: Callable[[str], Network], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[GraphSession, GraphSession]]:
+    """The two forms of a family's memory attention in onnxruntime: dynamic, fixed."""
+    from efftam_ros.export.graphs import build_graphs
+    from efftam_ros.export.parity import GraphSession
+    from efftam_ros.export.trace import trace_graph
+
+    @cache
+    def sessions(family: str) -> tuple[GraphSession, GraphSession]:
+        folder = tmp_path_factory.mktemp(f"attention_{family}")
+        graphs = {graph.name: graph for graph in build_graphs(network(family))}
+
+        def session(name: str) -> GraphSession:
+            path = folder / f"{name}.onnx"
+            path.write_bytes(trace_graph(graphs[name]).SerializeToString())
+            return GraphSession(path)
+
+        return session("memory_attention"), session("memory_attention_fixed")
+
+    return sessions

@@ -1,0 +1,183 @@
+"""A bundle holds what docs/bundle.md promises: graphs, tensors, shared weights under their names, hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from efftam_ros.export.graphs import build_graphs
+from efftam_ros.export.parity import GraphSession
+from efftam_ros.model.from_bundle import load_network
+from efftam_ros.runtime.bundle import Bundle
+
+GRAPHS = {
+    "image_encoder": (["image"], ["features"]),
+    "prompt_encoder": (
+        ["features", "points", "labels", "mask", "has_mask"],
+        ["conditioned", "sparse", "dense"],
+    ),
+    "memory_attention": (["features", "maps", "rows", "pointers"], ["conditioned"]),
+    "memory_attention_fixed": (["features", "maps", "pointers", "key_bias"], ["conditioned"]),
+    "mask_decoder": (
+        ["conditioned", "sparse", "dense"],
+        ["masks", "ious", "presence", "pointers", "boxes", "areas"],
+    ),
+    "memory_encoder": (
+        ["features", "mask_logits", "present", "binarize", "pointer"],
+        ["map", "stored_pointer"],
+    ),
+}
+FAMILIES = ("compact", "official")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_graphs_have_the_documented_tensors(bundle, family):
+    manifest = json.loads((bundle(family) / "bundle.json").read_text())
+    assert manifest["format"] == 1
+    assert list(manifest["graphs"]) == list(GRAPHS)
+    extra = {"features_s8", "features_s4", "prompt_raster"} if family == "compact" else set()
+    for name, (inputs, outputs) in GRAPHS.items():
+        entry = manifest["graphs"][name]
+        assert [i for i in entry["inputs"] if i not in extra] == inputs
+        assert [o for o in entry["outputs"] if o not in extra] == outputs
+
+
+def test_skip_features_and_prompt_raster_stand_where_the_network_has_them(bundle):
+    graphs = json.loads((bundle("compact") / "bundle.json").read_text())["graphs"]
+    assert graphs["image_encoder"]["outputs"]["features_s8"]["shape"] == [1, 64, 24, 24]
+    assert graphs["image_encoder"]["outputs"]["features_s4"]["shape"] == [1, 32, 48, 48]
+    assert graphs["mask_decoder"]["inputs"]["features_s4"]["shape"] == [1, 32, 48, 48]
+    assert graphs["prompt_encoder"]["outputs"]["prompt_raster"]["shape"] == [1, 1, 48, 48]
+    assert graphs["memory_encoder"]["inputs"]["prompt_raster"]["shape"] == [1, 1, 48, 48]
+
+
+@pytest.mark.parametrize(("family", "tokens"), [("compact", 3), ("official", "t")])
+def test_dynamic_axes_are_named(bundle, family, tokens):
+    graphs = json.loads((bundle(family) / "bundle.json").read_text())["graphs"]
+    assert graphs["prompt_encoder"]["inputs"]["points"]["shape"] == [1, "n", 2]
+    assert graphs["prompt_encoder"]["inputs"]["labels"] == {"dtype": "int64", "shape": [1, "n"]}
+    assert graphs["prompt_encoder"]["outputs"]["sparse"]["shape"][1] == tokens
+    assert graphs["mask_decoder"]["inputs"]["sparse"]["shape"][1] == tokens
+    assert graphs["memory_attention"]["inputs"]["maps"]["shape"][0] == "T"
+    assert graphs["memory_attention"]["inputs"]["rows"] == {"dtype": "int64", "shape": ["T"]}
+    assert graphs["memory_attention"]["inputs"]["pointers"]["shape"][0] == "P"
+    fixed = [
+        size for tensor in graphs["memory_attention_fixed"]["inputs"].values() for size in tensor["shape"]
+    ]
+    assert all(isinstance(size, int) for size in fixed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_results_have_the_shapes_of_the_table(bundle, family):
+    folder = bundle(family)
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    sizes = {"T": 3, "P": 5, "n": 2, "t": 3}
+    for name, entry in graphs.items():
+        inputs = {}
+        for key, tensor in entry["inputs"].items():
+            shape = [sizes.get(size, size) for size in tensor["shape"]]
+            inputs[key] = torch.zeros(shape, dtype=getattr(torch, tensor["dtype"]))
+        for key, value in GraphSession(folder / entry["file"])(inputs).items():
+            expected = [sizes.get(size, size) for size in entry["outputs"][key]["shape"]]
+            assert list(value.shape) == expected, f"{name}: {key}"
+
+
+def test_protocol_constants_are_the_networks(bundle):
+    compact = json.loads((bundle("compact") / "bundle.json").read_text())
+    official = json.loads((bundle("official") / "bundle.json").read_text())
+    assert compact["protocol"] == {
+        "temporal_rows": 7,
+        "max_maps": 7,
+        "max_pointers": 16,
+        "pointer_tokens": 2,
+        "recent_maps": 3,
+        "memory_dtype": "float32",
+        "default_view": "window",
+        "window_factor": 5.0,
+        "key_layout": "plain",
+    }
+    assert official["protocol"]["memory_dtype"] == "bfloat16"
+    assert official["protocol"]["pointer_tokens"] == 4
+    assert official["protocol"]["default_view"] == "full"
+    assert official["image"]["mean"] == [0.485, 0.456, 0.406]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_file_is_listed_with_its_size_and_hash(bundle, family):
+    folder = bundle(family)
+    files = json.loads((folder / "bundle.json").read_text())["files"]
+    assert set(files) == {path.name for path in folder.iterdir()} - {"bundle.json"}
+    for name, entry in files.items():
+        content = (folder / name).read_bytes()
+        assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_runtime_accepts_the_bundle(bundle, family):
+    assert Bundle.load(bundle(family)).spec.temporal_rows == 7
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_attention_forms_read_one_weight_file(bundle, family):
+    folder = bundle(family)
+    used = {}
+    for name in ("memory_attention", "memory_attention_fixed"):
+        graph = onnx.load(folder / f"{name}.onnx", load_external_data=False).graph
+        external = {
+            t.name: {entry.key: entry.value for entry in t.external_data}
+            for t in graph.initializer
+            if t.data_location == onnx.TensorProto.EXTERNAL
+        }
+        assert {place["location"] for place in external.values()} == {"memory_attention.weights"}
+        used[name] = {k: place["offset"] for k, place in external.items() if not k.startswith("constant.")}
+    assert used["memory_attention"] == used["memory_attention_fixed"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_keep_their_names_and_values(bundle, network, family):
+    folder = bundle(family)
+    stored = {}
+    for path in folder.glob("*.onnx"):
+        for tensor in onnx.load(path).graph.initializer:
+            stored[tensor.name] = numpy_helper.to_array(tensor)
+    state = network(family).state_dict()
+    unused = {"no_mem_pos_enc", "image_encoder.trunk.pos_embed"} if family == "official" else set()
+    assert state.keys() - stored.keys() == unused
+    for name in state.keys() - unused:
+        np.testing.assert_array_equal(stored[name], state[name].numpy(), err_msg=name)
+
+
+def test_weights_of_equal_content_keep_their_own_names(bundle):
+    graph = onnx.load(bundle("compact") / "memory_attention.onnx").graph
+    names = {tensor.name for tensor in graph.initializer}
+    fresh = {f"memory_attention.layers.{layer}.norm{i}.weight" for layer in (0, 1) for i in (1, 2, 3)}
+    assert fresh <= names, "layer norms of a fresh network are all ones, and must not be merged"
+
+
+def test_network_is_rebuilt_from_a_bundle(bundle, network):
+    rebuilt, original = load_network(bundle("compact")), network("compact")
+    image = torch.randn(1, 3, 192, 192, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        encoded, expected = rebuilt.encode_image(image), original.encode_image(image)
+        for name, value in expected.items():
+            torch.testing.assert_close(encoded[name], value, rtol=0, atol=0)
+
+
+def test_tables_are_constants_not_computed(bundle):
+    operators = {
+        node.op_type
+        for family in FAMILIES
+        for name in ("image_encoder", "memory_attention_fixed", "mask_decoder", "memory_encoder")
+        for node in onnx.load(bundle(family) / f"{name}.onnx", load_external_data=False).graph.node
+    }
+    assert operators.isdisjoint({"Sin", "Cos", "Range", "Shape", "Pow", "ConstantOfShape"})
+
+
+def test_graphs_are_built_in_the_order_of_a_frame(network):
+    assert [graph.name for graph in build_graphs(network("compact"))] == list(GRAPHS)

@@ -1,0 +1,136 @@
+"""Writing a bundle: whole or not at all, replaced only by another, weights in half precision when asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from export_helpers import compact_network
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.bundle import STEPS, export_bundle
+from efftam_ros.export.prepare import prepare
+from efftam_ros.runtime.bundle import Bundle
+
+
+def total_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def stop_at(step: str):
+    def progress(name: str) -> None:
+        if name == step:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_progress_names_every_step(tmp_path):
+    steps: list[str] = []
+    export_bundle(compact_network(), tmp_path / "bundle", progress=steps.append)
+    assert len(steps) == STEPS
+    assert steps[0] == "image_encoder"
+    assert steps[-1] == "comparison"
+
+
+@pytest.mark.parametrize("step", ["image_encoder", "comparison"])
+def test_an_interrupted_export_leaves_nothing(tmp_path, step):
+    with pytest.raises(KeyboardInterrupt):
+        export_bundle(compact_network(), tmp_path / "bundle", progress=stop_at(step))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_export_leaves_the_old_bundle_whole(tmp_path, bundle):
+    out = tmp_path / "bundle"
+    out.mkdir()
+    for path in bundle("compact").iterdir():
+        (out / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(KeyboardInterrupt):
+        export_bundle(compact_network(), out, progress=stop_at("memory_encoder"))
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    assert Bundle.load(out).family == "compact"
+
+
+def test_a_killed_export_leaves_nothing_that_loads(tmp_path):
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from export_helpers import compact_network\n"
+        "from efftam_ros.export.bundle import export_bundle\n"
+        "die = lambda step: step == 'comparison' and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "export_bundle(compact_network(), Path(sys.argv[1]), progress=die)\n"
+    )
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths + [os.environ.get("PYTHONPATH", "")])}
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "bundle")], env=environment, check=False
+    )
+    assert result.returncode == -signal.SIGKILL
+    assert not (tmp_path / "bundle").exists()
+    assert list(tmp_path.rglob("bundle.json")) == []
+
+
+def test_a_bundle_is_replaced_by_the_next(tmp_path, bundle):
+    out = tmp_path / "bundle"
+    export_bundle(compact_network(), out)
+    first = total_bytes(out)
+    export_bundle(compact_network(), out, weights="float16")
+    assert total_bytes(out) < 0.6 * first
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_other_files_are_never_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputRefused, match="holds other files and no bundle; name a new or empty folder"):
+        export_bundle(compact_network(), tmp_path)
+    with pytest.raises(InputRefused, match="is a file; name a folder"):
+        export_bundle(compact_network(), tmp_path / "thesis.tex")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_callers_network_is_left_as_it_was(tmp_path):
+    network = compact_network()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    export_bundle(network, tmp_path / "bundle", weights="float16")
+    after = network.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_float16_halves_the_files(bundle):
+    assert total_bytes(bundle("compact", "float16")) < 0.55 * total_bytes(bundle("compact"))
+
+
+def test_a_weight_beyond_float16_is_refused_by_name():
+    network = compact_network()
+    with torch.no_grad():
+        network.no_memory[0, 5] = 1e5
+    with pytest.raises(
+        InputRefused, match=r"weight no_memory reaches 100000, float16 ends at 65504; use float32"
+    ):
+        prepare(network, "float16")
+    prepare(network, "float32")
+
+
+def test_a_weight_that_is_not_a_number_is_refused_by_name():
+    network = compact_network()
+    with torch.no_grad():
+        network.mask_decoder.tokens[0, 0, 0] = float("nan")
+    with pytest.raises(InputRefused, match=r"weight mask_decoder\.tokens holds NaN or infinity"):
+        prepare(network)
+
+
+def test_folding_batch_norms_changes_no_result():
+    network = compact_network()
+    folded = prepare(network)
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in folded.modules())
+    image = torch.randn(1, 3, 192, 192, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected, got = network.encode_image(image), folded.encode_image(image)
+    for name in expected:
+        torch.testing.assert_close(got[name], expected[name], rtol=1e-4, atol=1e-4)

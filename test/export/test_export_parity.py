@@ -1,0 +1,66 @@
+"""The comparison of graphs with PyTorch: small for good graphs, and it names what is wrong with a bad one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.parity import CHAINED_CLIP, Difference, compare_graphs, require_parity
+from efftam_ros.export.prepare import prepare
+from efftam_ros.model.from_bundle import load_network
+
+
+def graph_files(folder):
+    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
+    return {name: folder / entry["file"] for name, entry in graphs.items()}
+
+
+@pytest.mark.parametrize("family", ["compact", "official"])
+def test_every_output_and_the_chained_clip_agree_with_pytorch(bundle, network, family):
+    files = graph_files(bundle(family))
+    differences = compare_graphs(network(family), files)
+    compared = {(d.graph, d.output) for d in differences}
+    for name, path in files.items():
+        for output in onnx.load(path, load_external_data=False).graph.output:
+            assert (name, output.name) in compared
+    assert (CHAINED_CLIP, "map") in compared
+    assert max(d.max_abs for d in differences) < 2e-4
+    assert all(d.largest > 0 for d in differences if d.output in ("masks", "map", "boxes", "areas"))
+
+
+def test_float16_weights_are_compared_with_the_rounded_network(bundle, network):
+    files = graph_files(bundle("compact", "float16"))
+    rounded = prepare(load_network(bundle("compact", "float16")), "float16")
+    assert max(d.max_abs for d in compare_graphs(rounded, files)) < 2e-4
+    unrounded = compare_graphs(network("compact"), files)
+    assert max(d.max_abs for d in unrounded if d.graph == "image_encoder") > 2e-4
+
+
+def test_a_changed_weight_is_found_in_its_graph_and_output(bundle, network, tmp_path):
+    folder = tmp_path / "changed"
+    shutil.copytree(bundle("compact"), folder)
+    path = folder / "mask_decoder.onnx"
+    model = onnx.load(path)
+    bias = next(t for t in model.graph.initializer if t.name == "mask_decoder.presence_head.2.bias")
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + 0.25, bias.name))
+    onnx.save(model, path)
+    with pytest.raises(
+        InputRefused, match=r"mask_decoder: output presence is 0\.25 off PyTorch .* not written"
+    ):
+        require_parity([d for d in compare_graphs(network("compact"), graph_files(folder))])
+
+
+def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():
+    good = Difference("image_encoder", "features", "noise", 1e-6, 3.0)
+    bad = Difference("mask_decoder", "masks", "box", 0.5, 9.0)
+    broken = Difference("memory_encoder", "map", "absent", float("nan"), 1.0)
+    require_parity([good])
+    with pytest.raises(InputRefused, match=r"mask_decoder: output masks"):
+        require_parity([good, bad])
+    with pytest.raises(InputRefused, match=r"memory_encoder: output map"):
+        require_parity([bad, broken, good])

@@ -1,0 +1,33 @@
+"""Small networks of both families with deterministic weights."""
+
+from __future__ import annotations
+
+import torch
+from golden.weights import weights
+
+from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
+from efftam_ros.model.configurations import Configuration, Pooling
+from efftam_ros.model.efficienttam import EfficientTAM
+
+OFFICIAL_SIDE = 256
+"""Smaller than the official 512, so that a test takes seconds; the weights fit any side."""
+
+
+def compact_network() -> CompactTAM:
+    """compact_192 with seeded weights and batch norms that have seen something."""
+    torch.manual_seed(20240712)
+    network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
+    for module in network.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.weight, 0.7, 1.3)
+            torch.nn.init.normal_(module.bias, 0.0, 0.2)
+            module.running_mean.normal_(0.0, 0.3)
+            module.running_var.uniform_(0.5, 2.0)
+    return network
+
+
+def official_network(pooling: Pooling = Pooling.PLAIN) -> EfficientTAM:
+    """EfficientTAM-Ti with the golden weights on a small input."""
+    network = EfficientTAM(Configuration("efficienttam_ti_small", OFFICIAL_SIDE, 192, 3, pooling)).eval()
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in weights("ti").items()})
+    return network

@@ -1,0 +1,118 @@
+"""Whole videos of the reference predictor, through export, onnxruntime, memory and tracker.
+
+The recorded runs (test/golden/video_ti_512x512_*.npz) are those of the public EfficientTAM predictor with
+artificial weights. The encoder's input is resized by Pillow, as the reference does, to meet the limits; what
+our own resize costs is the last test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden.clip import BOX_EDGES, CENTRES, CLICK, clip
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.ort import OrtPipeline
+
+PillowImage = pytest.importorskip("PIL.Image")
+GOLDEN = Path(__file__).parent.parent / "golden"
+FRAME_NS = 33_333_333
+
+
+class Recorder(OrtPipeline):
+    """The onnxruntime pipeline, keeping what the reference run recorded of every frame."""
+
+    def __init__(self, folder: Path, pillow: bool = True) -> None:
+        super().__init__(Bundle.load(folder), threads=2)
+        self.pillow, self.rgb = pillow, None
+        self.frames: list[dict] = []
+
+    def encode(self, image, view):
+        super().encode(image, view)
+        if self.pillow:
+            side = self.spec.image_side
+            small = np.asarray(PillowImage.fromarray(self.rgb).resize((side, side)), np.float32) / np.float32(
+                255
+            )
+            mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+            self._preprocess.output[0] = ((small / np.float32(255) - mean) / std).transpose(2, 0, 1)
+            self._run("image_encoder")
+        self.frames.append({"maps": 0, "pointers": 0})
+
+    def attend(self, plan):
+        super().attend(plan)
+        self.frames[-1].update(maps=len(plan.slots), pointers=len(plan.pointer_slots))
+
+    def decode(self, prompt):
+        found = super().decode(prompt)
+        self.frames[-1].update(ious=found.ious.copy(), score=found.presence_logit)
+        return found
+
+    def remember(self, choice, slot, present):
+        super().remember(choice, slot, present)
+        row = self._rows[choice]
+        self.frames[-1].update(
+            best=choice,
+            logits=self._answers["masks"].array[0, row].copy() if present else np.full((128, 128), -1024.0),
+            pointer=self._pointers[slot].copy(),
+            map=self._maps[slot].T.reshape(64, 32, 32).copy(),
+        )
+
+
+def run(folder: Path, name: str, pillow: bool = True):
+    """Track the clip as the recorded run did; returns the recorder, the masks at image size and the true
+    ones."""
+    frames, truth = clip(dark=name == "absent")
+    click = Prompt(points=(tuple(map(float, CLICK)),), labels=(1,))
+    box = Prompt(box=Box.from_edges(*BOX_EDGES))
+    first = {"click": click, "mask": Prompt(mask=truth[0])}.get(name, box)
+    prompts = {0: first}
+    if name == "reprompt":
+        prompts[10] = Prompt(points=(tuple(map(float, CENTRES[10])),), labels=(1,))
+    pipeline = Recorder(folder, pillow)
+    tracker = Tracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
+    masks = []
+    for i, rgb in enumerate(frames):
+        pipeline.rgb = rgb
+        track = tracker.step(Frame(Image.from_array(rgb, "rgb8"), i * FRAME_NS), prompts.get(i), refine=i > 0)
+        masks.append(tracker.mask() if track.measured else np.zeros(rgb.shape[:2], np.uint8))
+    pipeline.close()
+    return pipeline.frames, np.stack(masks) > 0, truth
+
+
+@pytest.mark.parametrize("name", ["box", "click", "mask", "absent", "reprompt"])
+def test_the_whole_video_is_the_references(golden_bundle, name):
+    want = np.load(GOLDEN / f"video_ti_512x512_{name}.npz")
+    got, masks, _ = run(golden_bundle, name)
+    assert [f["maps"] for f in got] == want["n_mem"].tolist()
+    assert [f["pointers"] for f in got] == want["n_ptr"].tolist()
+    for i, frame in enumerate(got):
+        here = f"frame {i}"
+        assert frame["pointer"] == pytest.approx(want["ptr"][i], abs=2e-5), here
+        assert frame["logits"][::4, ::4] == pytest.approx(want["lowres_s4"][i], abs=2e-4), here
+        assert frame["ious"][frame["best"]] == pytest.approx(want["iou"][i], abs=1e-5), here
+        assert frame["score"] == pytest.approx(float(want["score"][i]), abs=5e-5), here
+        if "mem_sample" in want:  # not recorded for every run
+            assert frame["map"][::4, ::8, ::8] == pytest.approx(want["mem_sample"][i], abs=1e-2), here
+        ys, xs = np.nonzero(masks[i])
+        box = [xs.min(), ys.min(), xs.max(), ys.max()] if len(xs) else [-1] * 4
+        assert box == want["box"][i].tolist(), here
+        assert len(xs) == want["area"][i], here
+
+
+def test_our_own_resize_costs_no_overlap(golden_bundle):
+    """Against the reference's antialiased bicubic; artificial weights, so this is about pixels, not accuracy."""
+    _, ours, truth = run(golden_bundle, "box", pillow=False)
+    _, theirs, _ = run(golden_bundle, "box")
+
+    def overlap(a, b):
+        return np.mean([(x & y).sum() / (x | y).sum() for x, y in zip(a, b, strict=True)])
+
+    assert overlap(ours, theirs) > 0.99
+    assert overlap(ours, truth) > overlap(theirs, truth) - 0.005

@@ -1,0 +1,98 @@
+"""Opening a pipeline by the name of its back end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Image, Prompt
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.pipeline import BACKENDS, BackendUnavailable, open_pipeline
+from efftam_ros.runtime.threads import default_threads
+
+
+@pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])
+def test_the_bundle_may_be_given_in_any_form(shipped: Bundle, given: str) -> None:
+    bundle = {"nothing": None, "text": str(shipped.folder), "path": shipped.folder, "bundle": shipped}[given]
+    pipeline = open_pipeline(bundle, threads=1)
+    assert pipeline.spec == shipped.spec
+    pipeline.encode(
+        Image.from_array(np.zeros((48, 64, 3), np.uint8)), View.full(64, 48, shipped.spec.image_side)
+    )
+    assert len(pipeline.decode(Prompt(box=Box(10, 10, 20, 20)))) == 1
+    pipeline.close()
+
+
+def test_an_unknown_back_end_is_refused_with_the_names_that_are_known() -> None:
+    with pytest.raises(InputRefused) as refusal:
+        open_pipeline(backend="cuda")
+    assert "'cuda'" in str(refusal.value)
+    assert all(name in str(refusal.value) for name in BACKENDS)
+
+
+def test_a_negative_number_of_threads_is_refused() -> None:
+    with pytest.raises(InputRefused, match="threads is -1; give 0"):
+        open_pipeline(threads=-1)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt"])
+def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
+    with pytest.raises(BackendUnavailable) as unavailable:
+        open_pipeline(backend=backend)
+    assert backend in unavailable.value.reason
+    assert "onnxruntime-cpu" in unavailable.value.remedy
+    assert str(unavailable.value) == f"{unavailable.value.reason}; {unavailable.value.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("backend", "module", "remedy"),
+    [
+        ("torch", "torch", "pip install 'efftam_ros[export]'"),
+        ("onnxruntime-cpu", "onnxruntime", "pip install 'onnxruntime'"),
+    ],
+)
+def test_a_missing_library_is_named_with_the_line_that_mends_it(
+    backend: str, module: str, remedy: str
+) -> None:
+    """In a process of its own, where that module can't be imported."""
+    script = f"""
+import sys
+sys.modules["{module}"] = None
+from efftam_ros.runtime.pipeline import BackendUnavailable, open_pipeline
+try:
+    open_pipeline(backend="{backend}")
+except BackendUnavailable as error:
+    print(error)
+"""
+    root = Path(__file__).parents[2]
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert (
+        f"back end {backend} needs the Python module {module}, which is not installed; {remedy}"
+        in result.stdout
+    )
+
+
+def test_opening_the_cpu_back_end_imports_neither_torch_nor_ros() -> None:
+    script = """
+import sys
+from efftam_ros.runtime.pipeline import open_pipeline
+open_pipeline()
+print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
+"""
+    root = Path(__file__).parents[2]
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_default_is_between_one_and_four_threads() -> None:
+    assert 1 <= default_threads() <= 4
