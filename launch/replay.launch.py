@@ -30,6 +30,7 @@ ARGUMENTS = (
     ("rate", "1.0", "speed; 0: wait until the tracker has answered each image", None),
     ("box", "", "X,Y,W,H in px to select on the first image; empty: the selections in the bag", None),
     ("out", "", "new bag for the answers; empty: none", None),
+    ("mask", "false", "record the masks too", ["true", "false"]),
     ("image_transport", "raw", "type of the image topic in the bag", ["raw", "compressed"]),
     ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
     ("backend", "", "what computes the network; empty: as the parameter file says", None),
@@ -43,6 +44,8 @@ FOR_TRACKER = ("image_transport", "bundle", "backend", "params", "namespace", "l
 def start_player(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
     options = [f"--{name}={value[name]}" for name in ("topic", "rate", "box", "out") if value[name]]
+    if value["mask"] == "true":
+        options.append("--mask")
     player = Node(
         package="efftam_ros",
         executable="efftam_bag_player",

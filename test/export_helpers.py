@@ -9,7 +9,7 @@ from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
 from efftam_ros.model.configurations import Configuration, Pooling
 from efftam_ros.model.efficienttam import EfficientTAM
 
-OFFICIAL_SIDE = 256
+OFFICIAL_SIDE = 128
 """Smaller than the official 512, so that a test takes seconds; the weights fit any side."""
 
 

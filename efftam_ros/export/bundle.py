@@ -18,7 +18,7 @@ from efftam_ros.export.manifest import FILE_NAME, Source, write_manifest
 from efftam_ros.export.parity import Difference, compare_graphs, require_parity
 from efftam_ros.export.prepare import WeightType, prepare
 from efftam_ros.export.storage import share_weights, store_as_float16
-from efftam_ros.export.trace import trace_graph
+from efftam_ros.export.trace import Tracer
 from efftam_ros.model.network import Network
 
 SHARED_WEIGHTS = "memory_attention.weights"
@@ -56,10 +56,11 @@ def _write_graphs(
     network: Network, folder: Path, weights: WeightType, progress: Callable[[str], None]
 ) -> Mapping[str, Path]:
     parameters = {name for name, _ in network.named_parameters()}
+    tracer = Tracer(network)
     models: dict[str, onnx.ModelProto] = {}
     for graph in build_graphs(network):
         progress(graph.name)
-        models[graph.name] = trace_graph(graph)
+        models[graph.name] = tracer.trace(graph)
         if weights == "float16":
             store_as_float16(models[graph.name], parameters)
     share_weights([models[name] for name in SHARING_GRAPHS], folder / SHARED_WEIGHTS)

@@ -40,7 +40,6 @@ class Graph:
     """
 
     name: str
-    network: Network
     function: Callable[..., tuple[Tensor, ...]]
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Shape]
@@ -66,7 +65,7 @@ def _image_encoder(network: Network) -> Graph:
         return tuple(encoded[name] for name in outputs)
 
     inputs = {"image": torch.zeros(1, 3, spec.side, spec.side)}
-    return Graph("image_encoder", network, encode_image, inputs, outputs)
+    return Graph("image_encoder", encode_image, inputs, outputs)
 
 
 def _prompt_encoder(network: Network) -> Graph:
@@ -86,7 +85,7 @@ def _prompt_encoder(network: Network) -> Graph:
 
     inputs = _prompt_inputs(spec, points=2)
     axes = {"points": {1: "n"}, "labels": {1: "n"}}
-    return Graph("prompt_encoder", network, encode_prompt, inputs, outputs, axes)
+    return Graph("prompt_encoder", encode_prompt, inputs, outputs, axes)
 
 
 def _memory_attention(network: Network) -> Graph:
@@ -105,7 +104,7 @@ def _memory_attention(network: Network) -> Graph:
     }
     outputs = {"conditioned": _features_shape(spec)}
     axes = {"maps": {0: "T"}, "rows": {0: "T"}, "pointers": {0: "P"}}
-    return Graph("memory_attention", network, attend, inputs, outputs, axes)
+    return Graph("memory_attention", attend, inputs, outputs, axes)
 
 
 def _memory_attention_fixed(network: Network) -> Graph:
@@ -124,7 +123,7 @@ def _memory_attention_fixed(network: Network) -> Graph:
         "key_bias": torch.zeros(1, 1, 1, key_count(spec)),
     }
     outputs = {"conditioned": _features_shape(spec)}
-    return Graph("memory_attention_fixed", network, attend, inputs, outputs)
+    return Graph("memory_attention_fixed", attend, inputs, outputs)
 
 
 def _mask_decoder(network: Network) -> Graph:
@@ -156,7 +155,7 @@ def _mask_decoder(network: Network) -> Graph:
         "areas": (CANDIDATES,),
     }
     axes = {"sparse": {1: tokens}} if isinstance(tokens, str) else {}
-    return Graph("mask_decoder", network, decode, inputs, outputs, axes)
+    return Graph("mask_decoder", decode, inputs, outputs, axes)
 
 
 def _memory_encoder(network: Network) -> Graph:
@@ -179,7 +178,7 @@ def _memory_encoder(network: Network) -> Graph:
         "map": (1, spec.grid * spec.grid, spec.memory_channels),
         "stored_pointer": (1, spec.channels),
     }
-    return Graph("memory_encoder", network, encode_memory, inputs, outputs)
+    return Graph("memory_encoder", encode_memory, inputs, outputs)
 
 
 def _features_shape(spec: NetworkSpec) -> tuple[int, ...]:

@@ -26,31 +26,31 @@ _NAMED_TABLE_VALUES = 16
 accident."""
 
 
-def trace_graph(graph: Graph) -> onnx.ModelProto:
-    """Export ``graph`` with the TorchScript exporter.
+class Tracer:
+    """Traces the graphs of one network."""
 
-    Parameters and persistent buffers become initialisers named as in the network's state dict, tables (other
-    buffers) initialisers under their buffer's name, and everything that depends on shapes and tables alone is
-    folded.
-    """
-    network = graph.network
-    model = _export(graph, _stand_in(network))
-    _name_weights(model, network)
-    fold_constants(model)
-    _name_tables(model, network)
-    _state_shapes(model, graph)
-    model.producer_name, model.producer_version = "efftam_ros", ""
-    model.graph.name = graph.name
-    return model
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        # The exporter merges parameters of equal content, and with them names; the twin's all differ.
+        self._twin = copy.deepcopy(network).eval().requires_grad_(False)
+        for number, parameter in enumerate(self._twin.parameters()):
+            parameter.data.fill_(number)
 
+    def trace(self, graph: Graph) -> onnx.ModelProto:
+        """Export ``graph`` with the TorchScript exporter.
 
-def _stand_in(network: Network) -> Network:
-    """A copy whose parameters all differ: the exporter merges parameters of equal content, and with them
-    names."""
-    twin = copy.deepcopy(network)
-    for number, parameter in enumerate(twin.parameters()):
-        parameter.data.fill_(number)
-    return twin.eval().requires_grad_(False)
+        Parameters and persistent buffers become initialisers named as in the network's state dict, tables
+        (other buffers) initialisers under their buffer's name, and everything that depends on shapes and
+        tables alone is folded.
+        """
+        model = _export(graph, self._twin)
+        _name_weights(model, self._network)
+        fold_constants(model)
+        _name_tables(model, self._network)
+        _state_shapes(model, graph)
+        model.producer_name, model.producer_version = "efftam_ros", ""
+        model.graph.name = graph.name
+        return model
 
 
 def _export(graph: Graph, network: Network) -> onnx.ModelProto:

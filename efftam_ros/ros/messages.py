@@ -104,6 +104,10 @@ def image_from_compressed(msg: Any) -> Image:
     Raises InputRefused when it can't be decoded.
     """
     data = np.frombuffer(msg.data, np.uint8)
+    # OpenCV may fill what a cut JPEG lacks with grey and say nothing. The end marker can't occur in coded
+    # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
+    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
+        raise InputRefused(f"compressed image of {data.size} bytes ends in the middle: the JPEG is truncated")
     # A rotation noted in the file is not applied: pixels stay where the camera saw them.
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -114,10 +118,6 @@ def image_from_compressed(msg: Any) -> Image:
         raise InputRefused(
             f"compressed image ({msg.format!r}, {data.size} bytes) can't be decoded: send jpeg or png"
         )
-    # OpenCV fills what a cut JPEG lacks with grey and says nothing. The end marker can't occur in coded
-    # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
-    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
-        raise InputRefused(f"compressed image of {data.size} bytes ends in the middle: the JPEG is truncated")
     return Image.from_array(np.asarray(pixels, np.uint8))
 
 

@@ -115,7 +115,7 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 def as_yaml() -> str:
     """Every parameter with its default, described, as a parameter file."""
     lines = [
-        "# Every parameter of efftam_tracker with its default. Written by: python -m efftam_ros.ros.parameters",
+        "# Every parameter of efftam_tracker, with its default. Made by: python -m efftam_ros.ros.parameters",
         "# For one platform: copy the lines that differ, as desktop.yaml and jetson.yaml do.",
         "/**:",
         "  ros__parameters:",

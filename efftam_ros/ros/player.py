@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
@@ -17,7 +18,7 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
-from efftam_ros.ros.messages import fill_image
+from efftam_ros.ros.messages import fill_image, stamp_ns
 from efftam_ros.srv import SelectTarget
 
 NS = 1_000_000_000
@@ -27,6 +28,7 @@ _QOS = QoSProfile(
     reliability=ReliabilityPolicy.RELIABLE,
     durability=DurabilityPolicy.VOLATILE,
 )
+_STAGE = "stage "
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Player:
         self._boxes: dict[int, tuple[BoundingBox, float]] = {}
         self._velocities: dict[int, TargetVelocity] = {}
         self._masks: dict[int, NDArray[np.uint8]] = {}
-        self.diagnostics: dict[str, str] = {}
+        self._stages: dict[str, list[float]] = {}
         node.create_subscription(BoundingBox, "bbox", self._on_box, _QOS)
         node.create_subscription(TargetVelocity, "velocity", self._on_velocity, _QOS)
         node.create_subscription(ImageMessage, "mask", self._on_mask, _QOS)
@@ -71,10 +73,17 @@ class Player:
         self._masks[_stamp_ns(message)] = rows[:, : message.width]
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        for status in message.status:
-            self.diagnostics.update({item.key: item.value for item in status.values})
+        for item in (item for status in message.status for item in status.values):
+            if item.key.startswith(_STAGE):
+                name = item.key.removeprefix(_STAGE).removesuffix(" (ms)")
+                self._stages.setdefault(name, []).append(float(item.value))
 
-    def _wait(self, done, what: str, seconds: float) -> None:  # type: ignore[no-untyped-def]
+    @property
+    def stage_ms(self) -> dict[str, float]:
+        """Mean ms of each stage over the samples that the node's diagnostics gave."""
+        return {name: sum(values) / len(values) for name, values in self._stages.items()}
+
+    def _wait(self, done: Callable[[], bool], what: str, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not done():
             if time.monotonic() > end:
@@ -88,9 +97,9 @@ class Player:
         ``start_ns``."""
         self._wait(lambda: self._images.get_subscription_count() > 0, "no subscriber on the image topic", 30)
         self._wait(self._select.service_is_ready, "no service select_target", 30)
-        answers, begin = [], time.monotonic()
+        begin = time.monotonic()
         for i, frame in enumerate(frames):
-            stamp = start_ns + round(i * NS / fps)
+            stamp = NS + round(i * NS / fps)
             self._pause_until(begin + i / fps)
             sent = time.monotonic()
             message = fill_image(ImageMessage(), frame, "bgr8")
@@ -100,26 +109,23 @@ class Player:
             if i == 0:
                 self._wait(lambda s=stamp: s in self._boxes, "no bbox for the first image", 30)
                 self._choose(message, box)
-                self._boxes.pop(stamp)
-                self._velocities.pop(stamp, None)
             self._wait(
                 lambda s=stamp: s in self._boxes and s in self._velocities, f"no bbox for image {i}", 30
             )
             self._wait_for_mask(stamp)
-            answers.append(self._answer(stamp, sent))
-        return answers
+            yield self._answer(stamp, sent)
 
     def _choose(self, image: ImageMessage, box: Box) -> None:
         selection = TargetSelection(header=image.header, kind=TargetSelection.BOX)
         selection.x, selection.y, selection.width, selection.height = box.xywh()
         # The node answers for the selected image once more, now with the target in it.
-        known = self._boxes.pop(_stamp_ns(image))
+        self._boxes.pop(_stamp_ns(image))
+        self._velocities.pop(_stamp_ns(image), None)
         call = self._select.call_async(SelectTarget.Request(selection=selection))
         self._wait(call.done, "no answer from select_target", 30)
         if not call.result().success:
             raise RuntimeError(f"the selection was refused: {call.result().message}")
         self._wait(lambda: _stamp_ns(image) in self._boxes, "no bbox for the selected image", 30)
-        del known
 
     def _pause_until(self, moment: float) -> None:
         while (left := moment - time.monotonic()) > 0:
@@ -136,8 +142,8 @@ class Player:
         return Answer(track, self._masks.pop(stamp, None) if box.measured else None, received - sent)
 
 
-def _stamp_ns(message) -> int:  # type: ignore[no-untyped-def]
-    return int(message.header.stamp.sec) * NS + int(message.header.stamp.nanosec)
+def _stamp_ns(message: Any) -> int:
+    return stamp_ns(message.header.stamp)
 
 
 def track_from_messages(box: BoundingBox, velocity: TargetVelocity) -> Track:

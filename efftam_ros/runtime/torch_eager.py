@@ -46,12 +46,16 @@ class TorchPipeline:
         self._preprocess = preprocess or Preprocessor(spec.side, spec.image_mean, spec.image_std)
         self._spec = pipeline_spec(spec)
         self._stage_seconds: dict[str, float] = {}
-        self._maps: list[Tensor | None] = [None] * self._spec.slots
-        self._pointers: list[Tensor | None] = [None] * self._spec.slots
-        self._memory_dtype = getattr(torch, spec.memory_dtype)
+        slots, tokens = self._spec.slots, spec.grid * spec.grid
+        self._maps = torch.zeros(slots, tokens, spec.memory_channels, dtype=getattr(torch, spec.memory_dtype))
+        self._pointers = torch.zeros(slots, spec.channels)
         self._no_prompt = no_prompt(spec.side)
         self._closed = False
         self._forget_frame()
+        with torch.inference_mode():
+            self._tracking = self._run_prompt_encoder(
+                torch.zeros(1, spec.channels, spec.grid, spec.grid), self._no_prompt
+            )
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, threads: int = 0) -> TorchPipeline:
@@ -80,24 +84,26 @@ class TorchPipeline:
     @torch.inference_mode()
     def attend(self, plan: MemoryPlan) -> None:
         self._shown()
-        self._prompt = self._encode_prompt(self._no_prompt)
         self._encoded_prompt = None
         if not plan.slots:
+            self._prompt = self._run_prompt_encoder(self._encoded["features"], self._no_prompt)
             return
         with self._timed("memory_attention"):
-            self._prompt["conditioned"] = self._network.attend(
+            conditioned = self._network.attend(
                 self._encoded["features"],
-                torch.stack([_stored(self._maps, slot) for slot in plan.slots]).float(),
+                self._maps[list(plan.slots)].float(),
                 torch.tensor(plan.rows),
-                torch.stack([_stored(self._pointers, slot) for slot in plan.pointer_slots]),
+                self._pointers[list(plan.pointer_slots)],
             )
+        self._prompt = self._tracking | {"conditioned": conditioned}
 
     @torch.inference_mode()
     def decode(self, prompt: Prompt | None) -> Candidates:
         view = self._shown()
         if prompt is not None:
             encoded = encode_prompt(prompt, view, *self._image_size)
-            self._prompt, self._encoded_prompt = self._encode_prompt(encoded), encoded
+            self._prompt = self._run_prompt_encoder(self._encoded["features"], encoded)
+            self._encoded_prompt = encoded
         elif not self._prompt or self._encoded_prompt is not None:
             raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
         with self._timed("mask_decoder"):
@@ -123,8 +129,7 @@ class TorchPipeline:
                 self._candidate_pointers[choice][None],
                 self._prompt.get("prompt_raster"),
             )
-            self._maps[slot] = memory[0].to(self._memory_dtype)
-            self._pointers[slot] = pointer[0]
+            self._maps[slot], self._pointers[slot] = memory[0], pointer[0]
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         return image_mask(self._logits[choice].numpy(), self._shown(), *self._image_size)
@@ -132,8 +137,7 @@ class TorchPipeline:
     def close(self) -> None:
         self._closed = True
         self._forget_frame()
-        self._maps.clear()
-        self._pointers.clear()
+        self._maps = self._pointers = torch.empty(0)
 
     def _answer(self, decoded: dict[str, Tensor]) -> slice:
         """Keep the logits and pointers that this frame offers; the rows of the decoder's answer they are."""
@@ -147,10 +151,10 @@ class TorchPipeline:
             decoded["presence"] = torch.full_like(decoded["presence"], CERTAIN)
         return rows
 
-    def _encode_prompt(self, prompt: EncodedPrompt) -> dict[str, Tensor]:
+    def _run_prompt_encoder(self, features: Tensor, prompt: EncodedPrompt) -> dict[str, Tensor]:
         tensors = (torch.from_numpy(a) for a in (prompt.points, prompt.labels, prompt.mask, prompt.has_mask))
         with self._timed("prompt_encoder"):
-            return self._network.encode_prompt(self._encoded["features"], *tensors)
+            return self._network.encode_prompt(features, *tensors)
 
     def _shown(self) -> View:
         self._refuse_closed()
@@ -191,10 +195,3 @@ def pipeline_spec(spec: NetworkSpec) -> PipelineSpec:
         default_view=spec.default_view,
         window_factor=spec.window_factor,
     )
-
-
-def _stored(ring: list[Tensor | None], slot: int) -> Tensor:
-    tensor = ring[slot]
-    if tensor is None:
-        raise RuntimeError(f"ring slot {slot} is attended to before anything was remembered in it")
-    return tensor

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from efftam_ros.core.contract import InputRefused
+from efftam_ros.tools.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection
     from rosbags.rosbag2 import Reader, Writer
     from rosbags.typesys.store import Typestore
 
-PACKAGE = "efftam_ros"
 IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
 CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
@@ -25,20 +23,14 @@ STORAGES = ("mcap", "sqlite3")
 
 
 def message_folder() -> Path:
-    """Where our msg/*.msg lie: beside the package in a checkout, else in the share folder of a ROS
-    installation or of this Python. Raises InputRefused when they are nowhere."""
-    places = [Path(__file__).resolve().parents[2]]
-    places += [
-        Path(p) / "share" / PACKAGE for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p
-    ]
-    places.append(Path(sys.prefix) / "share" / PACKAGE)
-    for place in places:
-        if (place / "msg" / "BoundingBox.msg").is_file():
-            return place / "msg"
-    raise InputRefused(
-        f"the message definitions of {PACKAGE} are not installed (looked in {', '.join(map(str, places))}); "
-        "install the package again or source the workspace it was built in"
-    )
+    """Where our msg/*.msg lie. Raises InputRefused when they are nowhere."""
+    found = package_file("msg/BoundingBox.msg")
+    if found is None:
+        raise InputRefused(
+            f"the message definitions of {PACKAGE} are nowhere in {', '.join(map(str, places()))}; "
+            "install the package again or source the workspace it was built in"
+        )
+    return found.parent
 
 
 def open_typestore() -> Typestore:
@@ -135,5 +127,5 @@ def check_same_definition(connection: Connection, store: Typestore) -> None:
     if connection.digest and connection.digest != known:
         raise InputRefused(
             f"topic {connection.topic} was recorded with another version of {connection.msgtype} "
-            f"({connection.digest[-12:]}, installed is {known[-12:]}); replay with the version that recorded it"
+            f"({connection.digest[-12:]}, installed is {known[-12:]}); use the version that recorded it"
         )

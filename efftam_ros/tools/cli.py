@@ -23,7 +23,6 @@ from importlib.abc import InspectLoader
 from typing import NoReturn
 
 from efftam_ros import __version__
-from efftam_ros.core.contract import InputRefused
 
 COMMANDS = ("track", "replay", "eval", "bench", "export", "fetch", "doctor")
 
@@ -55,19 +54,41 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `efftam` with these arguments (default: the process's) and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(arguments)
+        code = _guarded(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit and would complain about the same pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def _guarded(arguments: list[str]) -> int:
+    """Run a command; mistakes become one line and an exit code."""
+    name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
+    try:
+        return _run(name, arguments)
     except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
         return stop.code if isinstance(stop.code, int) else EXIT_MENDABLE
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        print(f"efftam {name}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        line = explain(error)
+        if line is None:
+            raise
+        print(f"efftam {name}: {line}", file=sys.stderr)
+        return EXIT_MENDABLE
 
 
-def _run(arguments: list[str]) -> int:
-    if not arguments or arguments[0] not in COMMANDS:
+def _run(name: str, arguments: list[str]) -> int:
+    if not name:
         top = _top_parser()
         top.parse_args(arguments or ["--help"])
         top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(COMMANDS)}")
-    name, rest = arguments[0], arguments[1:]
     module = importlib.import_module(f"efftam_ros.tools.{name}")
     text = (module.__doc__ or "").strip().partition("\n")
     parser = Parser(
@@ -77,27 +98,12 @@ def _run(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    try:
-        code = int(module.run(parser.parse_args(rest)))
-        sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
-        print(f"efftam {name}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit and would complain about the same pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
-    except Exception as error:
-        line = explain(error)
-        if line is None:
-            raise
-        print(f"efftam {name}: {line}", file=sys.stderr)
-        return EXIT_MENDABLE
+    return int(module.run(parser.parse_args(arguments[1:])))
 
 
 def explain(error: BaseException) -> str | None:
     """One line for what the user can mend, None for what only we can."""
+    from efftam_ros.core.contract import InputRefused
     from efftam_ros.runtime.pipeline import BackendUnavailable
 
     if isinstance(error, InputRefused | BackendUnavailable):

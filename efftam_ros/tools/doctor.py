@@ -16,12 +16,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 import efftam_ros
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, BackendUnavailable, open_pipeline
+from efftam_ros.tools.package_files import package_file
 
 # Fast DDS shares images through /dev/shm; below this a few publishers of 720p images fill it.
 ENOUGH_SHM_MB = 64
@@ -29,7 +35,8 @@ ENOUGH_SHM_MB = 64
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the page. ``state``: "ok", "absent" (optional, not there) or "wrong" (needed or set wrongly)."""
+    """One line of the page. ``state``: "ok", "absent" (optional, not there) or "wrong" (needed or set
+    wrongly)."""
 
     section: str
     name: str
@@ -73,7 +80,9 @@ def _python() -> Iterator[Finding]:
         f"{version} ({sys.executable})",
         "" if supported else "install Python 3.10 or newer",
     )
-    yield Finding("Python", "efftam_ros", "ok", f"{efftam_ros.__version__} ({Path(efftam_ros.__file__).parent})")
+    yield Finding(
+        "Python", "efftam_ros", "ok", f"{efftam_ros.__version__} ({Path(efftam_ros.__file__).parent})"
+    )
     yield _importable("Python", "numpy", "numpy", needed=True)
     yield _importable("Python", "OpenCV", "cv2", needed=True, package="opencv-contrib-python-headless")
     onnxruntime = _importable("Python", "onnxruntime", "onnxruntime", needed=True)
@@ -94,8 +103,15 @@ def _backends() -> Iterator[Finding]:
         except InputRefused as problem:
             yield Finding("back ends", backend, "wrong", str(problem), "install the package again")
         else:
+            with closing(pipeline):
+                _one_frame(pipeline)
             yield Finding("back ends", backend, "ok", f"runs {pipeline.spec.name}")
-            pipeline.close()
+
+
+def _one_frame(pipeline: Pipeline) -> None:
+    image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
+    pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
+    pipeline.decode(Prompt(box=Box(40, 30, 60, 40)))
 
 
 def _tools() -> Iterator[Finding]:
@@ -121,23 +137,41 @@ def _ros() -> Iterator[Finding]:
         yield Finding(section, "rclpy", "ok", f"ROS_DISTRO {distro or 'not set'}")
     else:
         yield Finding(
-            section, "rclpy", "absent", rclpy, "source /opt/ros/<distro>/setup.bash, or run ./scripts/demo for wheels"
+            section,
+            "rclpy",
+            "absent",
+            rclpy,
+            "source /opt/ros/<distro>/setup.bash, or run ./scripts/demo for wheels",
         )
     messages = _loads("efftam_ros.msg")
     if messages is None:
         yield Finding(section, "messages of efftam_ros", "ok", "built")
     else:
         yield Finding(
-            section, "messages of efftam_ros", "absent", messages, "colcon build, then source install/setup.bash"
+            section,
+            "messages of efftam_ros",
+            "absent",
+            messages,
+            "colcon build, then source install/setup.bash",
         )
     for module, purpose, remedy in (
-        ("launch_ros", "launch files", "ros2 launch is not in the wheels: start scripts/efftam_tracker instead"),
-        ("cv_bridge", "images (else our own conversion)", f"apt install ros-{distro or '<distro>'}-cv-bridge"),
+        (
+            "launch_ros",
+            "launch files",
+            "ros2 launch is not in the wheels: start scripts/efftam_tracker instead",
+        ),
+        (
+            "cv_bridge",
+            "images (else our own conversion)",
+            f"apt install ros-{distro or '<distro>'}-cv-bridge",
+        ),
         ("vision_msgs", "topic detections", f"apt install ros-{distro or '<distro>'}-vision-msgs"),
     ):
         problem = _loads(module)
         found = purpose if problem is None else f"{purpose}: {problem}"
-        yield Finding(section, module, "ok" if problem is None else "absent", found, "" if problem is None else remedy)
+        yield Finding(
+            section, module, "ok" if problem is None else "absent", found, "" if problem is None else remedy
+        )
     yield _fastdds_profile(section)
     yield _shared_memory(section)
 
@@ -145,7 +179,8 @@ def _ros() -> Iterator[Finding]:
 def _fastdds_profile(section: str) -> Finding:
     names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     values = {name: os.environ[name] for name in names if os.environ.get(name)}
-    remedy = f"export {names[0]}=<package>/config/fastdds_images.xml for the camera driver too"
+    profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
+    remedy = f"export {names[0]}={profile} (for the camera driver too)"
     other = os.environ.get("RMW_IMPLEMENTATION", "")
     if other and "fastrtps" not in other:
         return Finding(section, "Fast DDS profile", "ok", f"not used: RMW_IMPLEMENTATION is {other}")
@@ -180,18 +215,24 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("GPU", "Jetson", "ok", tegra.read_text(errors="replace").partition("\n")[0])
     command = shutil.which("nvidia-smi")
     if command is None:
-        yield Finding("GPU", "NVIDIA driver", "absent", "no nvidia-smi", "install NVIDIA's driver, or use the CPU")
+        yield Finding(
+            "GPU", "NVIDIA driver", "absent", "no nvidia-smi", "install NVIDIA's driver, or use the CPU"
+        )
         return
     query = [command, "--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield Finding("GPU", "NVIDIA driver", "wrong", f"nvidia-smi failed: {error}", "reinstall NVIDIA's driver")
+        yield Finding(
+            "GPU", "NVIDIA driver", "wrong", f"nvidia-smi failed: {error}", "reinstall NVIDIA's driver"
+        )
         return
     lines = [line for line in answer.stdout.splitlines() if line.strip()]
     if answer.returncode or not lines:
         reason = (answer.stderr or answer.stdout).strip().partition("\n")[0] or "no GPU listed"
-        yield Finding("GPU", "NVIDIA driver", "wrong", reason, "load NVIDIA's driver or pass the GPU into the container")
+        yield Finding(
+            "GPU", "NVIDIA driver", "wrong", reason, "load NVIDIA's driver or pass the GPU into the container"
+        )
     for line in lines:
         yield Finding("GPU", "NVIDIA GPU", "ok", line)
 

@@ -1,6 +1,7 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-The download resumes where it was interrupted, and its size and SHA-256 are compared with what the hub announces.
+The download resumes where it was interrupted, and its size and SHA-256 are compared with what the hub
+announces.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.tools import export
@@ -28,7 +30,7 @@ NAMES = (
     "efficienttam_s_2",
     "efficienttam_s_512x512",
 )
-# Packages whose exceptions mean trouble on the way to the hub; which one is used differs by huggingface_hub's version.
+# Packages whose exceptions mean trouble on the way to the hub; huggingface_hub has changed its own twice.
 TRANSPORTS = ("huggingface_hub", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
@@ -43,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights", choices=("float32", "float16"), default="float32", help="as in efftam export"
     )
-    parser.add_argument("--endpoint", metavar="URL", help="another hub or a mirror (default: HF_ENDPOINT or the hub)")
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="another hub or a mirror (default: HF_ENDPOINT or the hub)"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -53,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     for module in () if args.no_export else ("torch", "onnx"):
         if importlib.util.find_spec(module) is None:
             raise InputRefused(
-                f"exporting needs {module}, which is not installed; pip install {module}, or download only with --no-export"
+                f"exporting needs {module}, which is not installed; pip install {module}, "
+                "or download only with --no-export"
             )
     folder = args.out if args.no_export else None
     checkpoint = download(args.name, endpoint=args.endpoint, folder=folder, quiet=args.quiet)
@@ -73,17 +78,22 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def download(name: str, *, endpoint: str | None = None, folder: Path | None = None, quiet: bool = False) -> Path:
-    """The checkpoint file of an official configuration, from the hub or, once downloaded, from the hub's cache.
+def download(
+    name: str, *, endpoint: str | None = None, folder: Path | None = None, quiet: bool = False
+) -> Path:
+    """The checkpoint file of an official configuration, from the hub or, once downloaded, from the hub's
+    cache.
 
-    ``folder``: put it there instead of the cache. Raises InputRefused: hub out of reach, no such file, damaged download.
+    ``folder``: put it there instead of the cache. Raises InputRefused: hub out of reach, no such file,
+    damaged download.
     """
     import huggingface_hub
-    from huggingface_hub.utils import disable_progress_bars, logging
+    from huggingface_hub import utils
 
-    logging.set_verbosity_error()  # what goes wrong is said below, in one line
+    hub_utils: Any = utils
+    hub_utils.logging.set_verbosity_error()  # what goes wrong is said below, in one line
     if quiet or not sys.stderr.isatty():
-        disable_progress_bars()
+        hub_utils.disable_progress_bars()
     file = f"{name}.pt"
     url = huggingface_hub.hf_hub_url(REPOSITORY, file, endpoint=endpoint)
     with _explained(url, name):
@@ -111,7 +121,9 @@ def _explained(url: str, name: str) -> Iterator[None]:
     try:
         yield
     except LocalEntryNotFoundError as error:
-        raise InputRefused(f"{url} can't be reached ({_reason(error)}); check the network, {remedy}") from None
+        raise InputRefused(
+            f"{url} can't be reached ({_reason(error)}); check the network, {remedy}"
+        ) from None
     except (EntryNotFoundError, RepositoryNotFoundError):
         raise InputRefused(f"the hub has no {url} (404); check --endpoint, {remedy}") from None
     except Exception as error:

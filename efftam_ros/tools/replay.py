@@ -39,7 +39,6 @@ from efftam_ros.ros.messages import (
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.bags import (
     IMAGE_TYPES,
-    PACKAGE,
     SELECTION_TYPE,
     STORAGES,
     camera_info_topic,
@@ -50,6 +49,7 @@ from efftam_ros.tools.bags import (
     writing,
 )
 from efftam_ros.tools.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.package_files import PACKAGE
 from efftam_ros.tools.progress import progress_bar
 from efftam_ros.tools.prompts import add_prompt_arguments, read_prompt
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the answers")
     files.add_argument("--topic", help="image topic, raw or compressed (default: /image, or the only one)")
     files.add_argument("--storage", choices=STORAGES, default="mcap", help="of the new bag (default mcap)")
-    files.add_argument("--mask", action="store_true", help="write the mask of every measured frame too")
+    files.add_argument("--mask", action="store_true", help="write the masks too (large)")
     files.add_argument("--rectified", action="store_true", help="images are rectified: P counts, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="before the topics of the answers")
     files.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -288,9 +288,11 @@ class Replay:
         self._answers.write("bbox", when, bbox_fields(track, header))
         bearing = self._bearing(track, recorded.camera)
         self._answers.write("velocity", when, velocity_fields(track, header, bearing=bearing))
-        mask = self._tracker.mask() if self._write_mask else None
-        if mask is not None:
-            pixels = np.ascontiguousarray(mask)
+        if self._write_mask:
+            # As the node does: a mask for every box, empty where nothing was seen.
+            width, height = track.image_size
+            mask = self._tracker.mask()
+            pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
             self._answers.write(
                 "mask", when, image_fields(pixels, "mono8", header) | {"data": pixels.reshape(-1)}
             )

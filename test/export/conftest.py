@@ -59,16 +59,17 @@ def attention(
     """The two forms of a family's memory attention in onnxruntime: dynamic, fixed."""
     from efftam_ros.export.graphs import build_graphs
     from efftam_ros.export.parity import GraphSession
-    from efftam_ros.export.trace import trace_graph
+    from efftam_ros.export.trace import Tracer
 
     @cache
     def sessions(family: str) -> tuple[GraphSession, GraphSession]:
         folder = tmp_path_factory.mktemp(f"attention_{family}")
         graphs = {graph.name: graph for graph in build_graphs(network(family))}
+        tracer = Tracer(network(family))
 
         def session(name: str) -> GraphSession:
             path = folder / f"{name}.onnx"
-            path.write_bytes(trace_graph(graphs[name]).SerializeToString())
+            path.write_bytes(tracer.trace(graphs[name]).SerializeToString())
             return GraphSession(path)
 
         return session("memory_attention"), session("memory_attention_fixed")

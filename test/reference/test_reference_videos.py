@@ -37,9 +37,7 @@ class Recorder(OrtPipeline):
         super().encode(image, view)
         if self.pillow:
             side = self.spec.image_side
-            small = np.asarray(PillowImage.fromarray(self.rgb).resize((side, side)), np.float32) / np.float32(
-                255
-            )
+            small = np.asarray(PillowImage.fromarray(self.rgb).resize((side, side)), np.float32)
             mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
             self._preprocess.output[0] = ((small / np.float32(255) - mean) / std).transpose(2, 0, 1)
             self._run("image_encoder")
@@ -98,16 +96,17 @@ def test_the_whole_video_is_the_references(golden_bundle, name):
         assert frame["logits"][::4, ::4] == pytest.approx(want["lowres_s4"][i], abs=2e-4), here
         assert frame["ious"][frame["best"]] == pytest.approx(want["iou"][i], abs=1e-5), here
         assert frame["score"] == pytest.approx(float(want["score"][i]), abs=5e-5), here
-        if "mem_sample" in want:  # not recorded for every run
+        if "mem_sample" in want:  # not recorded for the re-prompt run
             assert frame["map"][::4, ::8, ::8] == pytest.approx(want["mem_sample"][i], abs=1e-2), here
         ys, xs = np.nonzero(masks[i])
         box = [xs.min(), ys.min(), xs.max(), ys.max()] if len(xs) else [-1] * 4
         assert box == want["box"][i].tolist(), here
-        assert len(xs) == want["area"][i], here
+        if "area" in want:
+            assert len(xs) == want["area"][i], here
 
 
 def test_our_own_resize_costs_no_overlap(golden_bundle):
-    """Against the reference's antialiased bicubic; artificial weights, so this is about pixels, not accuracy."""
+    """Against the reference's antialiased bicubic; artificial weights: this is about pixels, not accuracy."""
     _, ours, truth = run(golden_bundle, "box", pillow=False)
     _, theirs, _ = run(golden_bundle, "box")
 

@@ -1,0 +1,21 @@
+"""The tracker node as a process of its own, with a `LevelPipeline` in the place of the network."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def open_level_pipeline(bundle, backend, threads):
+    from level_pipeline import LevelPipeline
+
+    time.sleep(float(os.environ.get("TEST_OPEN_DELAY", "0")))
+    return LevelPipeline(float(os.environ.get("TEST_FRAME_DELAY", "0")))
+
+
+if __name__ == "__main__":
+    from efftam_ros.ros.main import main
+
+    sys.exit(main(pipeline_factory=open_level_pipeline))

@@ -1,0 +1,84 @@
+"""A pipeline that really looks at the image: it follows the grey level that it was pointed at.
+
+The scenes of `scene` hold two squares of different grey, so that the truth is known for every image and a
+test can tell which of the two is followed.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Candidates
+from efftam_ros.runtime.encodings import to_bgr
+from efftam_ros.runtime.null import NullPipeline
+
+WIDTH, HEIGHT = 320, 240
+BRIGHT, GREY = 250, 130
+FRAME_NS = 33_000_000
+
+
+def bright_box(i: int) -> Box:
+    """Where the bright square is in image ``i``."""
+    return Box(40.0 + 4 * i, 60.0 + 2 * i, 24.0, 24.0)
+
+
+def grey_box(i: int) -> Box:
+    """Where the grey one is."""
+    return Box(220.0 - 3 * i, 150.0, 30.0, 20.0)
+
+
+def scene(i: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
+    """Image ``i`` as bgr8 [height, width, 3]."""
+    image = np.full((height, width, 3), 20, np.uint8)
+    for box, level in ((grey_box(i), GREY), (bright_box(i), BRIGHT)):
+        x, y, w, h = (int(v) for v in box.xywh())
+        image[y : y + h, x : x + w] = level
+    return image
+
+
+class LevelPipeline(NullPipeline):
+    """Finds the pixels whose grey level is that of the prompt's centre; ``delay_s`` stands for a slow
+    network."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        super().__init__()
+        self._delay_s = delay_s
+        self._level: int | None = None
+        self.masks_made = 0
+        self.closed = False
+
+    def encode(self, image, view):
+        super().encode(image, view)
+        self._grey = to_bgr(image)[..., 1].astype(int)
+        time.sleep(self._delay_s)
+
+    def decode(self, prompt):
+        if prompt is not None:
+            super().decode(prompt)  # refuses what can't be used
+            marked = self._candidates.box(0)
+            self._level = self._grey[int(marked.cy), int(marked.cx)]
+        ys, xs = np.nonzero(abs(self._grey - self._level) < 30)
+        box = (
+            Box(0, 0, 0, 0)
+            if xs.size == 0
+            else Box.from_edges(xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
+        )
+        edges = [np.nan] * 4 if box.is_empty else box.edges()
+        self._candidates = Candidates(
+            boxes=np.array([edges], np.float32),
+            areas=np.array([box.area], np.float32),
+            ious=np.array([0.95], np.float32),
+            presence_logit=-8.0 if box.is_empty else 8.0,
+        )
+        return self._candidates
+
+    def mask(self, choice):
+        self.masks_made += 1
+        return super().mask(choice)
+
+    def close(self):
+        super().close()
+        self.closed = True

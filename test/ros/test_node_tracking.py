@@ -1,0 +1,299 @@
+"""The node on the real middleware, in a process of its own: select, track, select again, clear, select
+late."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from geometry_msgs.msg import Point
+from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
+from ros_helpers import box_of, box_selection, image_message, stamp_of
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from efftam_ros.core.geometry import iou
+from efftam_ros.ros.messages import fill_image, stamp_ns
+
+pytestmark = pytest.mark.ros
+
+
+def test_every_image_gets_one_box_under_its_own_header(tracker):
+    peer = tracker()
+    for i in range(4):
+        box = peer.show(i)
+        assert box.state == BoundingBox.IDLE
+        assert not box.valid
+        assert math.isnan(box.x)
+        assert box.header.frame_id == "camera_optical_frame"
+        assert (box.image_width, box.image_height) == (WIDTH, HEIGHT)
+    assert [stamp_ns(b.header.stamp) for b in peer.boxes] == [stamp_of(i) for i in range(4)]
+    assert [stamp_ns(v.header.stamp) for v in peer.velocities] == [stamp_of(i) for i in range(4)]
+
+
+def test_select_track_select_again_and_clear(tracker):
+    peer = tracker("-p", "image_timeout:=20.0")
+    peer.show(0)
+    selected = peer.follow(0, bright_box(0))
+    assert selected.state == BoundingBox.ACQUIRING
+    assert stamp_ns(selected.header.stamp) == stamp_of(0)
+    for i in range(1, 16):
+        box = peer.show(i)
+        assert box.valid
+        assert box.measured
+        assert iou(box_of(box), bright_box(i)) > 0.95
+    assert box.state == BoundingBox.TRACKING
+    assert box.presence > 0.99
+    assert box.age == 0.0
+
+    velocity = peer.velocity_of(stamp_of(15))
+    truth = (4 / (FRAME_NS * 1e-9), 2 / (FRAME_NS * 1e-9))
+    assert velocity.valid
+    assert (velocity.velocity_x, velocity.velocity_y) == pytest.approx(truth, rel=0.1)
+    assert (velocity.center_x, velocity.center_y) == pytest.approx(
+        (bright_box(15).cx, bright_box(15).cy), abs=1
+    )
+    covariance = np.reshape(velocity.covariance, (4, 4))
+    assert np.linalg.eigvalsh(covariance).min() > 0
+
+    again = peer.follow(15, grey_box(15))
+    assert again.state == BoundingBox.ACQUIRING
+    assert iou(box_of(again), grey_box(15)) > 0.9
+    assert iou(box_of(peer.show(16)), grey_box(16)) > 0.9
+
+    assert peer.clear().success
+    assert peer.show(17).state == BoundingBox.IDLE
+    refused = peer.clear()
+    assert not refused.success
+    assert "no target" in refused.message
+
+
+def test_a_target_that_leaves_is_coasted_then_lost_and_found_again(tracker):
+    peer = tracker("-p", "image_timeout:=20.0", "-p", "lost_after:=0.3")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 8):
+        peer.show(i)
+    empty = np.full((HEIGHT, WIDTH, 3), 20, np.uint8)
+    first = peer.show(8, empty)
+    assert first.state == BoundingBox.COASTING
+    assert first.valid
+    assert not first.measured
+    assert iou(box_of(first), bright_box(8)) > 0.5
+    assert peer.velocity_of(stamp_of(8)).valid
+    for i in range(9, 24):
+        last = peer.show(i, empty)
+    assert last.state == BoundingBox.LOST
+    assert not last.valid
+    assert math.isnan(last.x)
+    assert last.age == pytest.approx(16 * FRAME_NS * 1e-9)
+    velocity = peer.velocity_of(stamp_of(23))
+    assert not velocity.valid
+    assert velocity.reason
+    assert math.isnan(velocity.velocity_x)
+    states = [peer.show(i).state for i in range(24, 32)]
+    assert states[0] == BoundingBox.ACQUIRING
+    assert states[-1] == BoundingBox.TRACKING
+
+
+def points_selection(*points):
+    return TargetSelection(
+        kind=TargetSelection.POINTS,
+        points=[Point(x=x, y=y) for x, y, _ in points],
+        labels=[on for *_, on in points],
+    )
+
+
+def mask_selection(box):
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    x, y, w, h = (int(v) for v in box.xywh())
+    mask[y : y + h, x : x + w] = 255
+    return TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), mask, "mono8"))
+
+
+def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(tracker):
+    peer = tracker("-p", "image_timeout:=20.0")
+    grey = grey_box(0)
+    normalized = TargetSelection(
+        units=TargetSelection.NORMALIZED,
+        x=grey.x / WIDTH,
+        y=grey.y / HEIGHT,
+        width=grey.width / WIDTH,
+        height=grey.height / HEIGHT,
+    )
+    for selection in (
+        normalized,
+        points_selection((grey.cx, grey.cy, 1), (5.0, 5.0, 0)),
+        mask_selection(grey),
+    ):
+        peer.show(0)
+        seen = len(peer.boxes)
+        peer.selections.publish(selection)
+        peer.wait(lambda n=seen: len(peer.boxes) > n, "the box of the selected image")
+        assert iou(box_of(peer.boxes[-1]), grey) > 0.9
+        assert peer.select(TargetSelection(kind=TargetSelection.CLEAR)).success
+        assert peer.show(1).state == BoundingBox.IDLE
+        peer.show(-1)  # stamps go back: image 0 may come again
+
+
+def test_late_selection_starts_on_the_image_it_was_drawn_on(tracker):
+    peer = tracker("-p", "image_timeout:=20.0")
+    for i in range(20):
+        peer.show(i)
+    del peer.boxes[:]
+    # At the place of the bright square in image 3, the newest image shows background.
+    answer = peer.select(box_selection(bright_box(3), stamp_of(3)))
+    assert answer.success, answer.message
+    peer.wait(
+        lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(19), "the newest image"
+    )
+    stamps = [stamp_ns(b.header.stamp) for b in peer.boxes]
+    assert stamps[0] == stamp_of(3)
+    assert stamps == sorted(set(stamps))
+    for box in peer.boxes:
+        i = (stamp_ns(box.header.stamp) - stamp_of(0)) // FRAME_NS
+        assert iou(box_of(box), bright_box(i)) > 0.9
+    assert iou(box_of(peer.show(20)), bright_box(20)) > 0.9
+
+
+def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(tracker):
+    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.06")
+    for i in range(36):
+        peer.show(i)
+    del peer.boxes[:]
+    assert peer.select(box_selection(bright_box(0), stamp_of(0))).success
+    peer.wait(
+        lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(35), "the newest image"
+    )
+    assert stamp_ns(peer.boxes[0].header.stamp) == stamp_of(0)
+    assert 3 < len(peer.boxes) < 25
+    assert iou(box_of(peer.boxes[-1]), bright_box(35)) > 0.9
+
+
+def test_while_a_frame_is_in_work_only_the_newest_image_waits(tracker):
+    peer = tracker("-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1", TEST_FRAME_DELAY="0.4")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    del peer.boxes[:]
+    for i in range(1, 9):
+        peer.images.publish(image_message(scene(i), stamp_of(i)))
+        peer.spin_for(0.03)
+    peer.wait(lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(8), "the newest image")
+    assert [stamp_ns(b.header.stamp) for b in peer.boxes] == [stamp_of(1), stamp_of(8)]
+    peer.diagnosis(lambda s, v: v["images dropped (newer came)"] == "6", "six images dropped")
+
+
+def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
+    peer = tracker("-p", "image_timeout:=0.3")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 10):
+        peer.images.publish(image_message(scene(i), stamp_of(i)))
+        peer.spin_for(0.033)
+    peer.wait(lambda: peer.velocity_of(stamp_of(9)) is not None, "the last velocity")
+    del peer.velocities[:], peer.boxes[:]
+    peer.wait(lambda: peer.velocities, "the velocity that is not valid", seconds=2.0)
+    peer.spin_for(0.5)
+    assert len(peer.velocities) == 1
+    (stale,) = peer.velocities
+    assert stamp_ns(stale.header.stamp) == stamp_of(9)
+    assert not stale.valid
+    assert "no image for" in stale.reason
+    assert "image_timeout" in stale.reason
+    assert np.isnan([stale.center_x, stale.velocity_x, stale.predicted_x, *stale.covariance]).all()
+    assert peer.boxes == []
+    peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")
+
+
+def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(tracker):
+    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.1")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 8):
+        peer.show(i)
+    velocity = peer.velocity_of(stamp_of(7))
+    ahead_s = (stamp_ns(velocity.predicted_stamp) - stamp_of(7)) * 1e-9
+    assert ahead_s > 0.1
+    moved = velocity.predicted_x + velocity.predicted_width / 2 - velocity.center_x
+    assert moved == pytest.approx(velocity.velocity_x * ahead_s, rel=1e-6)
+
+
+def camera_info(width=WIDTH, height=HEIGHT, focal=300.0) -> CameraInfo:
+    info = CameraInfo(width=width, height=height, distortion_model="plumb_bob", d=[0.0] * 5)
+    info.k = [focal, 0.0, width / 2 - 0.5, 0.0, focal, height / 2 - 0.5, 0.0, 0.0, 1.0]
+    return info
+
+
+def test_camera_info_turns_pixels_into_bearing(tracker):
+    peer = tracker("-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1")
+    peer.wait(lambda: peer.camera_infos.get_subscription_count() > 0, "the subscription to camera_info")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 6):
+        peer.show(i)
+    assert not peer.velocity_of(stamp_of(5)).has_bearing
+
+    peer.camera_infos.publish(camera_info())
+    peer.show(6)
+    i = 6
+    while not peer.velocity_of(stamp_of(i)).has_bearing and i < 20:
+        i += 1
+        peer.show(i)
+    velocity = peer.velocity_of(stamp_of(i))
+    x = (velocity.center_x - WIDTH / 2) / 300.0
+    assert velocity.azimuth == pytest.approx(math.atan(x))
+    assert velocity.azimuth_rate == pytest.approx(velocity.velocity_x / 300.0 / (1 + x * x))
+    assert np.linalg.eigvalsh(np.reshape(velocity.rate_covariance, (2, 2))).min() > 0
+
+    peer.camera_infos.publish(camera_info(focal=0.0))  # not calibrated
+    while peer.velocity_of(stamp_of(i)).has_bearing and i < 40:
+        i += 1
+        peer.show(i)
+    assert math.isnan(peer.velocity_of(stamp_of(i)).azimuth)
+
+    peer.camera_infos.publish(camera_info(width=2 * WIDTH))
+    peer.spin_for(0.2)
+    peer.show(i + 1)
+    status, _ = peer.diagnosis(lambda s, v: "no bearing" in s.message, "no bearing")
+    assert f"camera_info is for {2 * WIDTH} x {HEIGHT} px, the image has {WIDTH} x {HEIGHT}" in status.message
+
+
+def test_compressed_images_are_tracked_and_broken_ones_refused(tracker):
+    import cv2
+
+    def compressed(i, keep=1.0, stamp=None):
+        data = cv2.imencode(".jpg", scene(i))[1].tobytes()
+        message = CompressedImage(format="jpeg", data=data[: int(len(data) * keep)])
+        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp or stamp_of(i), 10**9)
+        return message
+
+    peer = tracker(
+        *("-p", "image_transport:=compressed", "-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1"),
+        peer={"image_type": CompressedImage},
+        warm_up=lambda stamp: compressed(0, stamp=stamp),
+    )
+    peer.send(compressed(0))
+    peer.follow(0, bright_box(0))
+    peer.images.publish(compressed(1, keep=0.6))
+    _, values = peer.diagnosis(lambda s, v: v["images refused"] == "1", "one image refused")
+    assert "the JPEG is truncated" in values["last refused image"]
+    assert iou(box_of(peer.send(compressed(2))), bright_box(2)) > 0.8
+
+
+def test_velocity_message_numbers_are_those_of_the_package():
+    assert [TargetSelection.BOX, TargetSelection.POINTS, TargetSelection.MASK, TargetSelection.CLEAR] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert [TargetSelection.PIXELS, TargetSelection.NORMALIZED] == [0, 1]
+    from efftam_ros.core.types import TrackState
+
+    assert {s.name: s.value for s in TrackState} == {s.name: getattr(BoundingBox, s.name) for s in TrackState}
+    assert TargetVelocity().valid is False

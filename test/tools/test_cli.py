@@ -1,0 +1,132 @@
+"""The command `efftam`: help without heavy imports, one line for mistakes, exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from tools_helpers import ROOT, assert_refused, package_environment
+
+from efftam_ros import __version__
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.pipeline import BackendUnavailable
+from efftam_ros.tools import cli
+
+
+def test_help_names_every_command_with_its_purpose(efftam):
+    result = efftam("--help")
+    assert result.returncode == 0
+    for name in cli.COMMANDS:
+        line = next(line for line in result.stdout.splitlines() if line.startswith(f"  {name} "))
+        assert len(line.split()) > 4, f"{name} has no help text"
+
+
+def test_help_without_a_command(efftam):
+    assert efftam().stdout == efftam("--help").stdout
+
+
+def test_version(efftam):
+    assert efftam("--version").stdout.strip() == f"efftam {__version__}"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_its_options(name, capsys):
+    assert cli.main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"usage: efftam {name}" in text
+    assert cli.help_line(name) in text
+
+
+def test_help_imports_nothing_heavy():
+    """numpy, OpenCV, torch and the like take seconds; help must not wait for them."""
+    code = (
+        "import sys; from efftam_ros.tools.cli import main; main(['--help']);"
+        "heavy = {'numpy', 'cv2', 'torch', 'av', 'rosbags', 'onnxruntime'};"
+        "print(sorted({m.partition('.')[0] for m in sys.modules} & heavy))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_unknown_command_is_one_line(efftam):
+    assert_refused(efftam("trak"), "'trak' is not a command", "track, replay")
+
+
+def test_wrong_option_is_one_line(efftam):
+    assert_refused(efftam("doctor", "--nope"), "efftam doctor", "--nope", "--help")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputRefused("box is empty;\n draw one"), "box is empty; draw one"),
+        (BackendUnavailable("no GPU", "buy one"), "no GPU; buy one"),
+        (
+            FileNotFoundError(2, "No such file or directory", "clip.mp4"),
+            "clip.mp4: no such file or directory",
+        ),
+        (OSError(28, "No space left on device"), "no space left on the device; free some or write elsewhere"),
+        (
+            ModuleNotFoundError("x", name="av.video"),
+            "the Python package av is not installed; run: pip install av",
+        ),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(error, line):
+    assert cli.explain(error) == line
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), KeyError("y"), ModuleNotFoundError("z", name="efftam_ros.nope")]
+)
+def test_our_own_faults_keep_their_traceback(error):
+    assert cli.explain(error) is None
+
+
+def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for i in range(400):  # more than is done when the interrupt comes
+        cv2.imwrite(
+            str(folder / f"{i}.png"), np.random.default_rng(i).integers(0, 255, (240, 320, 3), np.uint8)
+        )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "efftam_ros", "track", str(folder)]
+        + ["--box", "10,10,40,40", "--json", "t.json", "--out", "o.mp4"],
+        cwd=tmp_path,
+        env=package_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "o.mp4").exists():  # made with the first frame
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "efftam track: interrupted\n")
+    done = json.loads((tmp_path / "t.json").read_text())["frames"]  # what was done stands
+    assert 0 < len(done) < 400
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["track", "--help"], ["doctor", "--json"]])
+def test_a_closed_pipe_is_quiet(arguments: list[str]):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "efftam_ros", *arguments],
+        env=package_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    # argparse itself swallows what goes wrong while help is printed.
+    assert process.wait() in ({0, cli.EXIT_BROKEN_PIPE} if "--help" in arguments else {cli.EXIT_BROKEN_PIPE})

@@ -1,0 +1,124 @@
+"""Scores against numbers worked out by hand and against a slow, independent implementation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.tools.metrics import Scores, mask_overlap, mean_scores, overlaps, score
+
+NAN = [math.nan] * 4
+
+
+def test_a_perfect_track():
+    truth = np.array([[10, 10, 40, 20], [12, 10, 40, 20], [14, 10, 40, 20]], float)
+    perfect = score(truth, truth)
+    assert perfect.auc == pytest.approx(20 / 21)  # no overlap is above the last threshold, 1
+    assert (perfect.ao, perfect.sr50, perfect.precision, perfect.norm_precision) == (1, 1, 1, 1)
+    assert (perfect.false_claims, perfect.frames) == (0, 2)
+
+
+def test_numbers_by_hand():
+    """Boxes of 10 x 10 px; frame 0 is given, frame 3 has no truth, frame 4 no answer."""
+    truth = np.array([[0, 0, 10, 10], [0, 0, 10, 10], [0, 0, 10, 10], NAN, [0, 0, 10, 10]], float)
+    predicted = np.array([[50, 50, 9, 9], [5, 0, 10, 10], [30, 0, 10, 10], [0, 0, 10, 10], NAN], float)
+    result = score(truth, predicted)
+    assert result.frames == 3
+    assert result.ao == pytest.approx((1 / 3 + 0 + 0) / 3)
+    # 1/3 is above the seven thresholds 0, 0.05, ..., 0.3; 0 is above none.
+    assert result.auc == pytest.approx(7 / 21 / 3)
+    assert result.sr50 == 0
+    assert result.precision == pytest.approx(1 / 3)  # errors 5 px, 30 px, infinite
+    assert result.norm_precision == pytest.approx(1 / 51 / 3)  # 5/10 is up to the last threshold alone
+    assert result.false_claims == pytest.approx(2 / 4)  # frame 2 misses the target, frame 3 has none
+
+
+def test_normalised_precision_measures_x_by_width_and_y_by_height():
+    truth = np.array([[0, 0, 100, 10]] * 3, float)
+    sideways = score(truth, truth + [20, 0, 0, 0])
+    downwards = score(truth, truth + [0, 20, 0, 0])
+    assert sideways.norm_precision == pytest.approx(31 / 51)
+    assert downwards.norm_precision == 0
+
+
+def test_a_prediction_is_not_a_claim():
+    """A coasting tracker that says so is wrong, but not falsely sure."""
+    truth = np.array([[0, 0, 10, 10]] * 3, float)
+    far = truth + [100, 0, 0, 0]
+    assert score(truth, far).false_claims == 1
+    assert score(truth, far, claimed=np.array([True, False, False])).false_claims == 0
+    assert score(truth, far, claimed=np.array([True, False, False])).ao == 0
+
+
+def test_nothing_to_score_is_an_error():
+    with pytest.raises(ValueError, match="no frame after the first"):
+        score(np.array([[0, 0, 1, 1], NAN]), np.array([[0, 0, 1, 1], NAN]))
+
+
+def test_mask_overlap_counts_pixels():
+    a = np.zeros((4, 4), bool)
+    b = a.copy()
+    a[:2], b[1:3] = True, True
+    assert mask_overlap(a, b) == pytest.approx(4 / 12)
+    assert mask_overlap(a, np.zeros_like(a)) == 0
+    assert mask_overlap(np.zeros_like(a), np.zeros_like(a)) == 0
+
+
+def test_means_leave_out_what_is_unknown():
+    one = Scores(0.5, 0.4, 0.3, 0.2, 0.1, math.nan, 0.0, 10)
+    two = Scores(0.7, 0.6, 0.5, 0.4, 0.3, 0.8, 0.1, 20)
+    mean = mean_scores([one, two])
+    assert (mean.ao, mean.j, mean.frames) == (pytest.approx(0.6), 0.8, 30)
+
+
+numbers = st.floats(-50, 50, allow_nan=False).map(lambda v: round(v, 2))
+sides = st.floats(0.5, 60, allow_nan=False).map(lambda v: round(v, 2))
+boxes = st.one_of(st.tuples(numbers, numbers, sides, sides).map(list), st.just(NAN))
+
+
+def reference(truth: list[list[float]], predicted: list[list[float]]) -> dict[str, float]:
+    """The same scores frame by frame and threshold by threshold, written from their definitions."""
+    scored = [(t, p) for t, p in list(zip(truth, predicted, strict=True))[1:] if not math.isnan(t[0])]
+    ious, errors, normalised = [], [], []
+    for t, p in scored:
+        if math.isnan(p[0]):
+            ious.append(0.0)
+            errors.append(math.inf)
+            normalised.append(math.inf)
+            continue
+        a, b = Box(*t), Box(*p)
+        ious.append(iou(a, b))
+        errors.append(math.hypot(a.cx - b.cx, a.cy - b.cy))
+        normalised.append(math.hypot((a.cx - b.cx) / a.width, (a.cy - b.cy) / a.height))
+    count = len(scored)
+    return {
+        "ao": sum(ious) / count,
+        "auc": sum(sum(v > k / 20 for v in ious) / count for k in range(21)) / 21,
+        "sr50": sum(v > 0.5 for v in ious) / count,
+        "precision": sum(e <= 20 for e in errors) / count,
+        "norm_precision": sum(sum(e <= k / 100 for e in normalised) / count for k in range(51)) / 51,
+    }
+
+
+@given(st.lists(st.tuples(boxes, boxes), min_size=2, max_size=12))
+def test_scores_equal_the_independent_implementation(pairs):
+    truth, predicted = [t for t, _ in pairs], [p for _, p in pairs]
+    if all(math.isnan(t[0]) for t in truth[1:]):
+        return
+    result = score(np.array(truth), np.array(predicted))
+    for name, value in reference(truth, predicted).items():
+        # A value that lies on a threshold may fall to either side of it by rounding.
+        assert getattr(result, name) == pytest.approx(value, abs=1e-9 if name == "ao" else 1 / 21 + 1e-9), (
+            name
+        )
+
+
+@given(st.lists(st.tuples(boxes, boxes), min_size=1, max_size=8))
+def test_overlaps_equal_the_core_iou(pairs):
+    got = overlaps(np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))
+    assert got == pytest.approx([iou(Box(*a), Box(*b)) for a, b in pairs])

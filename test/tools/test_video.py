@@ -1,0 +1,182 @@
+"""Real files: stamps, rotation, sizes, browser-playable output, broken input."""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+from tools_helpers import square_picture
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.tools.video import NS, VideoWriter, natural_key, open_video, read_bgr
+
+
+def test_a_video_gives_its_pictures_and_stamps(square_video: Path):
+    source = open_video(square_video)
+    assert (source.width, source.height, source.fps, source.count) == (160, 120, 10.0, 12)
+    frames = list(source.frames())
+    assert [f.index for f in frames] == list(range(12))
+    assert [f.stamp_ns for f in frames] == [i * NS // 10 for i in range(12)]
+    difference = np.abs(frames[5].bgr.astype(int) - square_picture(55, 40))
+    assert np.median(difference) <= 3  # compression
+
+
+def test_pictures_equal_opencvs(square_video: Path):
+    capture = cv2.VideoCapture(str(square_video))
+    for frame in open_video(square_video).frames():
+        ok, expected = capture.read()
+        assert ok
+        assert np.abs(frame.bgr.astype(int) - expected).max() <= 2
+
+
+def test_uneven_stamps_survive(tmp_path: Path):
+    stamps = [0, 40_000_000, 140_000_000, 150_000_000, 400_000_000]
+    path = tmp_path / "uneven.mp4"
+    with VideoWriter(path, 64, 48, 25.0) as writer:
+        for i, stamp in enumerate(stamps):
+            writer.write(square_picture(i, i, 64, 48, 16), 7 * NS + stamp)
+    assert [f.stamp_ns for f in open_video(path).frames()] == pytest.approx(stamps, abs=12_000)  # a tick
+
+
+def test_a_start_in_the_middle_keeps_numbers_and_stamps(square_video: Path):
+    first = next(open_video(square_video).frames(start=7))
+    assert (first.index, first.stamp_ns) == (7, 700_000_000)
+
+
+def test_output_plays_in_a_browser(square_video: Path):
+    """H.264, 4:2:0, and the index before the pictures so that playing starts before all is loaded."""
+    with av.open(str(square_video)) as container:
+        context = container.streams.video[0].codec_context
+        assert (context.name, context.pix_fmt) == ("h264", "yuv420p")
+    data = square_video.read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+
+
+def test_odd_sizes_are_padded_by_their_last_line(tmp_path: Path):
+    path = tmp_path / "odd.mp4"
+    with VideoWriter(path, 63, 47, 30.0) as writer:
+        writer.write(square_picture(20, 20, 63, 47, 16), 0)
+    source = open_video(path)
+    assert (source.width, source.height) == (64, 48)
+    picture = next(source.frames()).bgr.astype(int)
+    assert np.abs(picture[:, -1] - picture[:, -2]).max() <= 12
+
+
+def test_a_turned_video_is_turned_as_players_show_it(square_video: Path, tmp_path: Path):
+    """Phones store the picture as the sensor has it, and the turn in the track header's matrix."""
+    data = bytearray(square_video.read_bytes())
+    at = data.index(b"tkhd") + 4 + 40  # version, flags, times, id, duration, layer, volume
+    clockwise = (0, 1 << 16, 0, -(1 << 16), 0, 0, 120 << 16, 0, 1 << 30)
+    data[at : at + 36] = struct.pack(">9i", *clockwise)
+    turned = tmp_path / "turned.mp4"
+    turned.write_bytes(data)
+    source = open_video(turned)
+    assert (source.width, source.height) == (120, 160)
+    assert "270 degrees counter-clockwise" in source.note
+    upright = next(open_video(square_video).frames()).bgr
+    assert np.array_equal(next(source.frames()).bgr, cv2.rotate(upright, cv2.ROTATE_90_CLOCKWISE))
+    assert next(source.frames()).bgr.flags.c_contiguous
+
+
+def test_a_folder_is_read_in_natural_order(tmp_path: Path):
+    for i in (1, 2, 10):
+        cv2.imwrite(str(tmp_path / f"img{i}.png"), np.full((8, 8, 3), i, np.uint8))
+    (tmp_path / "notes.txt").write_text("no image")
+    frames = list(open_video(tmp_path, fps=5).frames())
+    assert [int(f.bgr[0, 0, 0]) for f in frames] == [1, 2, 10]
+    assert [f.stamp_ns for f in frames] == [0, 200_000_000, 400_000_000]
+    assert list(open_video(tmp_path).frames())[1].stamp_ns == pytest.approx(NS / 30, abs=1)
+
+
+def test_natural_order_counts():
+    names = ["b1", "a10", "a2", "A1", "a", "12", "3"]
+    assert sorted(names, key=natural_key) == ["3", "12", "a", "A1", "a2", "a10", "b1"]
+
+
+def test_stamps_of_a_fractional_rate_do_not_drift(tmp_path: Path):
+    cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
+    source = open_video(tmp_path, fps=30000 / 1001)
+    source.files = source.files * 3001
+    *_, last = source.frames(start=2999)
+    assert last.stamp_ns == round(Fraction(3000 * 1001, 30000) * NS)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda p: None, "does not exist"),
+        (lambda p: p.write_bytes(b""), "not a readable video"),
+        (lambda p: p.write_text("hello " * 100), "not a readable video"),
+        (lambda p: p.mkdir(), "holds no images"),
+    ],
+    ids=["missing", "empty", "text", "empty folder"],
+)
+def test_what_is_no_video_is_refused(tmp_path: Path, make, words: str):
+    path = tmp_path / "clip.mp4"
+    make(path)
+    with pytest.raises(InputRefused, match=words) as refusal:
+        open_video(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_sound_without_pictures_is_refused(tmp_path: Path):
+    path = tmp_path / "sound.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.sample_rate = 8000
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with pytest.raises(InputRefused, match="holds no video stream"):
+        open_video(path)
+
+
+def test_a_video_that_was_cut_off_says_so_at_its_end(tmp_path: Path):
+    path = tmp_path / "cut.mp4"
+    rng = np.random.default_rng(0)
+    with VideoWriter(path, 160, 120, 10.0) as writer:
+        for i in range(30):
+            writer.write(rng.integers(0, 255, (120, 160, 3), np.uint8), i * NS // 10)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    seen = []
+    with pytest.raises(InputRefused, match=r"cut off|can't be decoded"):
+        seen.extend(open_video(path).frames())
+    assert 5 < len(seen) < 25
+
+
+def test_an_image_of_another_size_is_refused_by_name(tmp_path: Path):
+    cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
+    cv2.imwrite(str(tmp_path / "1.png"), np.zeros((8, 9, 3), np.uint8))
+    with pytest.raises(InputRefused, match=r"1\.png is 9x8 after 8x8"):
+        list(open_video(tmp_path).frames())
+
+
+def test_a_broken_image_is_refused_by_name(tmp_path: Path):
+    path = tmp_path / "0.png"
+    path.write_bytes(b"\x89PNG nonsense")
+    with pytest.raises(InputRefused, match=r"0\.png is not a readable image"):
+        read_bgr(path)
+
+
+def test_frame_rates_that_are_none(square_video: Path, tmp_path: Path):
+    with pytest.raises(InputRefused, match="its own time stamps"):
+        open_video(square_video, fps=30)
+    cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
+    for fps in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputRefused, match="frame rate"):
+            open_video(tmp_path, fps=fps)
+
+
+def test_outputs_that_would_not_play_are_refused(tmp_path: Path):
+    with pytest.raises(InputRefused, match=r"\.mp4"):
+        VideoWriter(tmp_path / "o.avi", 8, 8, 30)
+    with pytest.raises(InputRefused, match="does not exist"):
+        VideoWriter(tmp_path / "no" / "o.mp4", 8, 8, 30)
+    with VideoWriter(tmp_path / "empty.mp4", 8, 8, 30):
+        pass
+    assert not (tmp_path / "empty.mp4").exists()

@@ -1,0 +1,32 @@
+"""What several tests of the tools need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def package_environment() -> dict[str, str]:
+    """The environment in which another process imports this checkout."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2 and one line on stderr that holds all these words."""
+    assert result.returncode == 2, result.stderr
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+def square_picture(left: int, top: int, width: int = 160, height: int = 120, side: int = 24) -> np.ndarray:
+    """A bright square on a dark slope."""
+    picture = np.empty((height, width, 3), np.uint8)
+    picture[:] = np.linspace(20, 70, width, dtype=np.uint8)[None, :, None]
+    picture[top : top + side, left : left + side] = (60, 200, 250)
+    return picture
