@@ -74,7 +74,6 @@ class TrackerConfig:
     motion_weight: float = setting(
         0.2, "weight of the overlap with the predicted box in the choice of candidate", low=0.0, high=1.0
     )
-    anchors: int = setting(3, "most anchor frames kept besides the prompt (policy default)", low=0, high=8)
 
     def __post_init__(self) -> None:
         for f in fields(self):

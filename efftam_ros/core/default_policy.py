@@ -24,15 +24,11 @@ class DefaultPolicy(RememberingPolicy):
        box. With none, the frame is not measured: nothing is updated or remembered from it.
     4. A candidate that fails the gate in the same way for ``reacquire_frames`` frames, following a motion of
        its own, is the target after a jump of the camera: it is accepted, and the motion starts anew.
-    5. Only confirmed frames of good quality are remembered. Some become anchors (DAM4SAM, arXiv 2411.17576).
+    5. Only confirmed frames of good quality are remembered.
     """
 
     MAX_AREA_RATIO = 4.0  # of a re-found target to the last measured one, either way
     CLEAR_SHARE = 0.5  # of its usual predicted IoU: small targets never reach that of large ones
-    ANCHOR_QUALITY = 0.8
-    ANCHOR_UNION_IOU = 0.7
-    ANCHOR_AREA_BAND = 0.2
-    ANCHOR_INTERVAL_NS = 200_000_000
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         rule = RankedFrames(
@@ -40,7 +36,6 @@ class DefaultPolicy(RememberingPolicy):
             recent=spec.recent_maps,
             max_maps=spec.max_maps or spec.temporal_rows,
             max_pointers=spec.max_pointers,
-            anchors=config.anchors,
         )
         super().__init__(MemoryBank(rule, spec.slots), config)
 
@@ -48,7 +43,6 @@ class DefaultPolicy(RememberingPolicy):
         super().reset()
         self._areas: deque[float] = deque(maxlen=30)  # of the last remembered frames, image px^2
         self._qualities: deque[float] = deque(maxlen=30)
-        self._anchored_ns: int | None = None
         self._elsewhere: MotionFilter | None = None  # where a rejected candidate keeps being seen
         self._elsewhere_frames = 0
 
@@ -141,23 +135,6 @@ class DefaultPolicy(RememberingPolicy):
         if not (good or self._prompted):
             self.skip()
             return None
-        anchor = not self._prompted and self._is_anchor(candidates, choice, quality, situation.stamp_ns)
         self._areas.append(max(candidates.box(choice.index).area, 1.0))
         self._qualities.append(quality)
-        return self._store(candidates, choice, anchor)
-
-    def _is_anchor(self, candidates: Candidates, choice: Choice, quality: float, stamp_ns: int) -> bool:
-        """A clear view of the target at its usual size while another candidate reaches elsewhere: a
-        look-alike was told apart, which is worth keeping."""
-        if self.config.anchors == 0 or quality <= self.ANCHOR_QUALITY or len(self._areas) < 5:
-            return False
-        if self._anchored_ns is not None and stamp_ns - self._anchored_ns < self.ANCHOR_INTERVAL_NS:
-            return False
-        box = candidates.box(choice.index)
-        if abs(box.area / float(np.median(self._areas)) - 1) > self.ANCHOR_AREA_BAND:
-            return False
-        others = [candidates.box(i) for i in range(len(candidates)) if i != choice.index]
-        told_apart = any(not o.is_empty and iou(box.union(o), box) <= self.ANCHOR_UNION_IOU for o in others)
-        if told_apart:
-            self._anchored_ns = stamp_ns
-        return told_apart
+        return self._store(candidates, choice)

@@ -19,14 +19,13 @@ from efftam_ros.core.types import MemoryPlan
 @dataclass(frozen=True)
 class Record:
     """One remembered frame. ``quality`` predicted IoU; ``motion_iou`` overlap with the predicted box, None
-    where the policy has none; ``anchor``: kept on the prompt's temporal row."""
+    where the policy has none."""
 
     frame: int
     prompted: bool
     quality: float
     presence_logit: float
     motion_iou: float | None = None
-    anchor: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,39 +111,30 @@ class SamuraiFrames:
 
 @dataclass(frozen=True)
 class RankedFrames:
-    """Our rule: the prompt and the anchors on the last row, then the last good frames by rank (newest on row
-    0).
+    """Our rule: the prompt on the last row, then the last good frames by rank (newest on row 0).
 
-    Only frames worth remembering are in the bank at all, so there is nothing to filter. Anchors as in DAM4SAM
-    (CVPR 2025, arXiv 2411.17576): frames on which a look-alike was told apart. ``recent`` is how many recent
-    maps the network was trained with; ``max_maps`` bounds prompt + anchors + recent.
+    Only frames worth remembering are in the bank, so there is nothing to filter. ``recent`` is how many recent
+    maps the network was trained with; ``max_maps`` bounds prompts and recent together.
     """
 
     temporal_rows: int
     recent: int
     max_maps: int
     max_pointers: int
-    anchors: int = 0
-
-    def _split(self, records: Sequence[Record]) -> tuple[list[int], list[int], list[int]]:
-        prompted = [r.frame for r in records if r.prompted]
-        anchors = [r.frame for r in records if r.anchor][-self.anchors :] if self.anchors else []
-        others = [r.frame for r in records if not r.prompted and r.frame not in anchors]
-        return prompted, anchors, others
 
     def attention(self, records: Sequence[Record], frame: int) -> Attention:
-        prompted, anchors, others = self._split(records)
-        room = min(self.recent, self.max_maps - len(prompted) - len(anchors), self.temporal_rows - 1)
+        prompted = [r.frame for r in records if r.prompted]
+        others = [r.frame for r in records if not r.prompted]
+        room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
         recent = others[-room:] if room > 0 else []
-        last = self.temporal_rows - 1
-        maps = [(f, last) for f in prompted + anchors]
+        maps = [(f, self.temporal_rows - 1) for f in prompted]
         maps += [(f, len(recent) - 1 - i) for i, f in enumerate(recent)]
-        pointers = (prompted + anchors + others[::-1])[: self.max_pointers]
-        return Attention(tuple(maps), tuple(pointers))
+        return Attention(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
-        prompted, anchors, others = self._split(records)
-        return {*prompted, *anchors, *others[-max(self.max_pointers, self.recent) :]}
+        others = [r.frame for r in records if not r.prompted]
+        keep = max(self.max_pointers, self.recent)
+        return {r.frame for r in records if r.prompted} | set(others[-keep:])
 
 
 class MemoryBank:

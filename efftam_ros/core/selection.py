@@ -114,7 +114,7 @@ class RememberingPolicy:
         self._frame += 1
         self._prompted = False
 
-    def _store(self, candidates: Candidates, choice: Choice, anchor: bool = False) -> int:
+    def _store(self, candidates: Candidates, choice: Choice) -> int:
         slot = self._bank.add(
             Record(
                 self._frame,
@@ -122,7 +122,6 @@ class RememberingPolicy:
                 float(candidates.ious[choice.index]),
                 candidates.presence_logit,
                 choice.motion_iou,
-                anchor,
             )
         )
         self.skip()

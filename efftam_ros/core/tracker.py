@@ -18,7 +18,7 @@ from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, TrackState
 from efftam_ros.core.window import Viewer, make_viewer
 
-FIXED_SETTINGS = ("policy", "view", "window_factor", "anchors")
+FIXED_SETTINGS = ("policy", "view", "window_factor")
 
 
 class Tracker:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from efftam_ros.core.memory import MemoryBank, RankedFrames, RecentFrames, Record
 
 
-def filled(rule, frames, slots=24, prompted=(0,), anchors=()):
+def filled(rule, frames, slots=24, prompted=(0,)):
     bank = MemoryBank(rule, slots)
     for t in frames:
-        bank.add(Record(t, t in prompted, 0.9, 3.0, anchor=t in anchors))
+        bank.add(Record(t, t in prompted, 0.9, 3.0))
     return bank
 
 
@@ -60,14 +60,6 @@ def test_ranks_have_no_holes_after_a_gap():
     assert attention.pointers == (0, 40, 2, 1)
 
 
-def test_anchors_share_the_prompts_row_and_take_room_from_the_recent():
-    rule = RankedFrames(temporal_rows=7, recent=6, max_maps=7, max_pointers=16, anchors=2)
-    records = [Record(t, t == 0, 0.9, 1.0, anchor=t in (3, 9, 15)) for t in range(20)]
-    attention = rule.attention(records, 20)
-    assert attention.maps[:3] == ((0, 6), (9, 6), (15, 6))
-    assert attention.maps[3:] == ((16, 3), (17, 2), (18, 1), (19, 0))
-
-
 rules = st.one_of(
     st.builds(RecentFrames, temporal_rows=st.integers(2, 7), max_pointers=st.integers(1, 16)),
     st.builds(
@@ -76,24 +68,23 @@ rules = st.one_of(
         recent=st.integers(0, 6),
         max_maps=st.integers(1, 7),
         max_pointers=st.integers(1, 16),
-        anchors=st.integers(0, 3),
     ),
 )
 
 
-@given(rules, st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=120))
+@given(rules, st.lists(st.integers(1, 4), max_size=120))
 @settings(max_examples=80, deadline=None)
 def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, steps):
     bank, t = MemoryBank(rule, 24), 0
     owner = {bank.add(Record(0, True, 0.9, 1.0)): 0}
     everything = [Record(0, True, 0.9, 1.0)]
-    for gap, anchor in steps:
+    for gap in steps:
         t += gap
         want = rule.attention(everything, t)
         plan = bank.plan(t)
         assert [(owner[s], r) for s, r in zip(plan.slots, plan.rows, strict=True)] == list(want.maps)
         assert [owner[s] for s in plan.pointer_slots] == list(want.pointers)
-        record = Record(t, False, 0.9, 1.0, anchor=anchor)
+        record = Record(t, False, 0.9, 1.0)
         everything.append(record)
         owner[bank.add(record)] = t
 

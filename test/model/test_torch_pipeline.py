@@ -1,4 +1,4 @@
-"""The eager back end reproduces the reference predictor over whole clips, prompt by prompt and frame by frame."""
+"""The eager back end reproduces the reference predictor over whole clips, frame by frame."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def ros():
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
-    for name in ("XFASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):
+    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):
         os.environ[name] = PROFILE
     rclpy.init()
     yield rclpy
@@ -56,22 +56,77 @@ def peers(ros):
         peer.close()
 
 
-@pytest.fixture
-def tracker(ros, processes, peers):
-    """Start a tracker in a process of its own and wait until it answers: ``tracker("-p", "threads:=1",
-    **env)`` gives the peer beside it. ``warm_up`` makes other images than raw ones, or sends none (False)."""
+def _start_tracker(arguments, environment, make_peer, make_process, warm_up):
     from ros_helpers import new_namespace, tracker_command
 
-    def start(*ros_arguments, peer=None, warm_up=True, **environment):
-        namespace = new_namespace()
-        other = peers(namespace, **(peer or {}))
-        other.process = processes(tracker_command(namespace, *ros_arguments), **environment)
-        try:
-            other.wait_until_active()
-            if warm_up:
-                other.warm_up(None if warm_up is True else warm_up)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the tracker said:\n{other.process.output}") from None
-        return other
+    namespace = new_namespace()
+    peer = make_peer(namespace)
+    peer.process = make_process(tracker_command(namespace, *arguments), **environment)
+    try:
+        peer.wait_until_active()
+        if warm_up:
+            peer.warm_up(None if warm_up is True else warm_up)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; the tracker said:\n{peer.process.output}") from None
+    return peer
+
+
+@pytest.fixture
+def tracker(processes, peers):
+    """Start a tracker in a process of its own: ``tracker("-p", "threads:=1", **environment)`` gives the peer
+    beside it, once it answers. ``peer``: arguments for the Peer; ``warm_up`` makes other images than raw
+    ones, or sends none (False)."""
+
+    def start(*arguments, peer=None, warm_up=True, **environment):
+        return _start_tracker(
+            arguments, environment, lambda ns: peers(ns, **(peer or {})), processes, warm_up
+        )
 
     return start
+
+
+@pytest.fixture(scope="module")
+def lasting_tracker(ros, tmp_path_factory):
+    """The same for a whole module: discovery takes seconds, most tests only need a tracker without a
+    target."""
+    from ros_helpers import Peer, Process
+
+    started = []
+
+    def make_process(command, **environment):
+        started.append(Process(command, tmp_path_factory.mktemp("tracker") / "log", **environment))
+        return started[-1]
+
+    def start(*arguments, **environment):
+        started.append(_start_tracker(arguments, environment, Peer, make_process, True))
+        return started[-1]
+
+    yield start
+    for peer_or_process in started:
+        peer_or_process.end()
+
+
+@pytest.fixture(scope="module")
+def _quick(lasting_tracker):
+    return lasting_tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
+
+
+@pytest.fixture(scope="module")
+def _slow(lasting_tracker):
+    return lasting_tracker(
+        "-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", TEST_FRAME_DELAY="0.2"
+    )
+
+
+@pytest.fixture
+def peer(_quick):
+    """The peer of a tracker without a target, whose images begin anew."""
+    _quick.begin_anew()
+    return _quick
+
+
+@pytest.fixture
+def slow_peer(_slow):
+    """The same with a network that takes 0.2 s a frame."""
+    _slow.begin_anew()
+    return _slow

@@ -122,6 +122,15 @@ class Peer:
         self.spin_for(0.1)
         self.forget()
 
+    def begin_anew(self) -> None:
+        """No target, and no image kept: stamps start over."""
+        self.clear()
+        self.warm_up()
+
+    def end(self) -> None:
+        self.process.end()
+        self.close()
+
     def forget(self) -> None:
         """Drop what came so far."""
         del self.boxes[:], self.velocities[:], self.diagnostics[:]

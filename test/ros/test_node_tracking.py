@@ -23,8 +23,7 @@ from efftam_ros.ros.messages import fill_image, stamp_ns
 pytestmark = pytest.mark.ros
 
 
-def test_every_image_gets_one_box_under_its_own_header(tracker):
-    peer = tracker()
+def test_every_image_gets_one_box_under_its_own_header(peer):
     for i in range(4):
         box = peer.show(i)
         assert box.state == BoundingBox.IDLE
@@ -36,8 +35,7 @@ def test_every_image_gets_one_box_under_its_own_header(tracker):
     assert [stamp_ns(v.header.stamp) for v in peer.velocities] == [stamp_of(i) for i in range(4)]
 
 
-def test_select_track_select_again_and_clear(tracker):
-    peer = tracker("-p", "image_timeout:=20.0")
+def test_select_track_select_again_and_clear(peer):
     peer.show(0)
     selected = peer.follow(0, bright_box(0))
     assert selected.state == BoundingBox.ACQUIRING
@@ -116,8 +114,7 @@ def mask_selection(box):
     return TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), mask, "mono8"))
 
 
-def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(tracker):
-    peer = tracker("-p", "image_timeout:=20.0")
+def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(peer):
     grey = grey_box(0)
     normalized = TargetSelection(
         units=TargetSelection.NORMALIZED,
@@ -141,8 +138,7 @@ def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(tracker)
         peer.show(-1)  # stamps go back: image 0 may come again
 
 
-def test_late_selection_starts_on_the_image_it_was_drawn_on(tracker):
-    peer = tracker("-p", "image_timeout:=20.0")
+def test_late_selection_starts_on_the_image_it_was_drawn_on(peer):
     for i in range(20):
         peer.show(i)
     del peer.boxes[:]
@@ -161,8 +157,8 @@ def test_late_selection_starts_on_the_image_it_was_drawn_on(tracker):
     assert iou(box_of(peer.show(20)), bright_box(20)) > 0.9
 
 
-def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(tracker):
-    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.06")
+def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(slow_peer):
+    peer = slow_peer
     for i in range(36):
         peer.show(i)
     del peer.boxes[:]
@@ -171,21 +167,23 @@ def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(tracker):
         lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(35), "the newest image"
     )
     assert stamp_ns(peer.boxes[0].header.stamp) == stamp_of(0)
-    assert 3 < len(peer.boxes) < 25
+    assert 2 < len(peer.boxes) < 12
     assert iou(box_of(peer.boxes[-1]), bright_box(35)) > 0.9
 
 
-def test_while_a_frame_is_in_work_only_the_newest_image_waits(tracker):
-    peer = tracker("-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1", TEST_FRAME_DELAY="0.4")
+def test_while_a_frame_is_in_work_only_the_newest_image_waits(slow_peer):
+    peer = slow_peer
     peer.show(0)
     peer.follow(0, bright_box(0))
+    _, before = peer.diagnosis(lambda s, v: True, "any")
     del peer.boxes[:]
     for i in range(1, 9):
         peer.images.publish(image_message(scene(i), stamp_of(i)))
-        peer.spin_for(0.03)
+        peer.spin_for(0.05 if i == 1 else 0.005)
     peer.wait(lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(8), "the newest image")
     assert [stamp_ns(b.header.stamp) for b in peer.boxes] == [stamp_of(1), stamp_of(8)]
-    peer.diagnosis(lambda s, v: v["images dropped (newer came)"] == "6", "six images dropped")
+    name = "images dropped (newer came)"
+    peer.diagnosis(lambda s, v: int(v[name]) == int(before[name]) + 6, "six images dropped")
 
 
 def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
@@ -210,15 +208,15 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
     peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")
 
 
-def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(tracker):
-    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.1")
+def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):
+    peer = slow_peer
     peer.show(0)
     peer.follow(0, bright_box(0))
     for i in range(1, 8):
         peer.show(i)
     velocity = peer.velocity_of(stamp_of(7))
     ahead_s = (stamp_ns(velocity.predicted_stamp) - stamp_of(7)) * 1e-9
-    assert ahead_s > 0.1
+    assert ahead_s > 0.2
     moved = velocity.predicted_x + velocity.predicted_width / 2 - velocity.center_x
     assert moved == pytest.approx(velocity.velocity_x * ahead_s, rel=1e-6)
 
@@ -229,8 +227,7 @@ def camera_info(width=WIDTH, height=HEIGHT, focal=300.0) -> CameraInfo:
     return info
 
 
-def test_camera_info_turns_pixels_into_bearing(tracker):
-    peer = tracker("-p", "image_timeout:=20.0", "-p", "diagnostics_period:=0.1")
+def test_camera_info_turns_pixels_into_bearing(peer):
     peer.wait(lambda: peer.camera_infos.get_subscription_count() > 0, "the subscription to camera_info")
     peer.show(0)
     peer.follow(0, bright_box(0))

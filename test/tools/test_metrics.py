@@ -113,9 +113,8 @@ def test_scores_equal_the_independent_implementation(pairs):
     result = score(np.array(truth), np.array(predicted))
     for name, value in reference(truth, predicted).items():
         # A value that lies on a threshold may fall to either side of it by rounding.
-        assert getattr(result, name) == pytest.approx(value, abs=1e-9 if name == "ao" else 1 / 21 + 1e-9), (
-            name
-        )
+        tolerance = 1e-9 if name == "ao" else 1 / 21 + 1e-9
+        assert getattr(result, name) == pytest.approx(value, abs=tolerance), name
 
 
 @given(st.lists(st.tuples(boxes, boxes), min_size=1, max_size=8))

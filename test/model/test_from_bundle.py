@@ -1,0 +1,96 @@
+"""A bundle's network comes back from its graphs as it went in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("onnx", reason="bundles are written with onnx: pip install efftam_ros[export]")
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.bundle import export_bundle
+from efftam_ros.export.prepare import prepare
+from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
+from efftam_ros.model.configurations import CONFIGURATIONS, Configuration
+from efftam_ros.model.efficienttam import EfficientTAM
+from efftam_ros.model.from_bundle import UNUSED, load_network
+from efftam_ros.model.network import Network
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.torch_eager import TorchPipeline
+
+SMALL = Configuration("efficienttam_small", 64, 192, 3)
+
+
+@pytest.fixture(scope="module")
+def small_bundle(tmp_path_factory, golden_state) -> tuple[Network, Path]:
+    """An EfficientTAM of 64 px with the golden weights, and its bundle."""
+    network = EfficientTAM(SMALL).eval()
+    network.load_state_dict(golden_state("ti"))
+    folder = tmp_path_factory.mktemp("bundles") / "small"
+    export_bundle(network, folder)
+    return network, folder
+
+
+@pytest.fixture(autouse=True)
+def _small_is_known(monkeypatch):
+    monkeypatch.setitem(CONFIGURATIONS, SMALL.name, SMALL)
+
+
+def assert_same(rebuilt: Network, original: Network) -> None:
+    for kind in ("named_parameters", "named_buffers"):
+        expected = dict(getattr(original, kind)())
+        for name, value in getattr(rebuilt, kind)():
+            if name not in UNUSED and name != "image_encoder.trunk.pos_embed":
+                assert torch.equal(value, expected[name]), name
+
+
+def test_efficienttam_comes_back_bit_for_bit(small_bundle):
+    network, folder = small_bundle
+    assert_same(load_network(folder), network)
+
+
+def test_the_pipeline_opens_a_bundle(small_bundle):
+    network, folder = small_bundle
+    pipeline = TorchPipeline.from_bundle(Bundle.load(folder), threads=1)
+    assert pipeline.spec == TorchPipeline(network).spec
+    assert pipeline.spec == Bundle.load(folder).spec
+
+
+def test_half_precision_weights_come_back_as_the_graphs_use_them(tmp_path):
+    torch.manual_seed(7)
+    network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
+    export_bundle(network, tmp_path / "compact", weights="float16")
+    assert_same(load_network(tmp_path / "compact"), prepare(network, "float16"))
+
+
+def damaged(small_bundle, tmp_path, change) -> Path:
+    """A copy of the bundle's manifest and graphs with a changed manifest."""
+    _, folder = small_bundle
+    manifest = json.loads((folder / "bundle.json").read_text())
+    change(manifest)
+    for file in folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "bundle.json").unlink()
+    (tmp_path / "bundle.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+def test_a_network_unknown_here_is_refused(small_bundle, tmp_path):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(family="another"))
+    with pytest.raises(InputRefused, match=r"family 'another' .* known are efficienttam_ti, .*compact_192"):
+        load_network(folder)
+
+
+def test_a_bundle_without_a_weight_is_refused(small_bundle, tmp_path):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest["graphs"].pop("mask_decoder"))
+    with pytest.raises(InputRefused, match="has no weight"):
+        load_network(folder)
+
+
+def test_a_bundle_of_another_configuration_is_refused(small_bundle, tmp_path):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(name="efficienttam_s_512x512"))
+    with pytest.raises(InputRefused, match="has the shape"):
+        load_network(folder)

@@ -1,0 +1,196 @@
+"""Bad images and bad selections: each is refused in one line with value and remedy, and the stream goes
+on."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.msg import BoundingBox, TargetSelection
+from geometry_msgs.msg import Point
+from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
+from ros_helpers import box_of, box_selection, image_message, stamp_of
+from sensor_msgs.msg import Image
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.ros.messages import fill_image, stamp_ns
+
+pytestmark = pytest.mark.ros
+
+
+def image(**changes) -> Image:
+    """Image 8 of the scene with some fields wrong."""
+    message = image_message(scene(8), stamp_of(8))
+    for name, value in changes.items():
+        setattr(message, name, value)
+    return message
+
+
+def big_endian() -> Image:
+    message = image_message(np.zeros((HEIGHT, 2 * WIDTH), np.uint8), stamp_of(8), "mono16")
+    message.width, message.is_bigendian = WIDTH, 1
+    return message
+
+
+def stamped(stamp: int) -> Image:
+    return image_message(scene(8), stamp)
+
+
+BAD_IMAGES = {
+    "unknown encoding": (
+        lambda: image(encoding="jpeg2000"),
+        "encoding 'jpeg2000' is not supported; publish one of",
+    ),
+    "truncated": (lambda: image(data=bytes(1000)), "image data has 1000 bytes; 320 x 240 px in bgr8"),
+    "step too small": (lambda: image(step=900), "image step is 900 bytes; 320 px in bgr8 have 960"),
+    "zero width": (lambda: image(width=0), "image is 0 x 240 px; both sides must be at least 1"),
+    "zero height": (lambda: image(height=0), "image is 320 x 0 px"),
+    "big-endian": (big_endian, "image is big-endian mono16; publish it little-endian"),
+    "odd size": (lambda: image(encoding="nv12", width=319, step=319), "encoding nv12 needs an even"),
+    "zero stamp": (lambda: stamped(0), "image stamp is zero; set header.stamp"),
+    "equal stamp": (lambda: stamped(stamp_of(7)), "two images in a row have the stamp 1000.231000000"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IMAGES)
+def test_a_bad_image_is_refused_and_the_target_is_followed_on(peer, case):
+    make, words = BAD_IMAGES[case]
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 8):
+        peer.show(i)
+    answered = len(peer.boxes)
+    peer.images.publish(make())
+    status, values = peer.diagnosis(lambda s, v: words in v["last refused image"], words)
+    assert len(peer.boxes) == answered
+    box = peer.show(9)
+    assert box.state == BoundingBox.TRACKING
+    assert iou(box_of(box), bright_box(9)) > 0.9
+    assert int(values["images refused"]) > 0
+    assert "\n" not in values["last refused image"]
+
+
+def test_refused_images_are_told_once_in_a_while(peer):
+    peer.show(0)
+    for _ in range(30):
+        peer.images.publish(stamped(0))
+        peer.spin_for(0.01)
+    lines = [line for line in peer.process.output.splitlines() if "stamp is zero" in line]
+    assert len(lines) <= 1
+    peer.show(1)
+
+
+def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
+    peer.show(50)
+    peer.follow(50, bright_box(0))
+    for i in range(51, 58):
+        peer.show(i, scene(i - 50))
+    box = peer.show(0, scene(8))
+    assert "went back" in box.reason
+    assert box.state not in (BoundingBox.TRACKING, BoundingBox.IDLE)
+    assert stamp_ns(box.header.stamp) == stamp_of(0)
+    states = [peer.show(i, scene(8 + i)).state for i in range(1, 8)]
+    assert states[-1] == BoundingBox.TRACKING
+
+
+def test_a_size_that_changes_is_told_and_the_stream_goes_on(peer):
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 6):
+        peer.show(i)
+    box = peer.show(6, scene(6, WIDTH + 40, HEIGHT + 20))
+    assert "size changed" in box.reason
+    assert (box.image_width, box.image_height) == (WIDTH + 40, HEIGHT + 20)
+    for i in range(7, 14):
+        box = peer.show(i, scene(i, WIDTH + 40, HEIGHT + 20))
+    assert box.state == BoundingBox.TRACKING
+    assert iou(box_of(box), bright_box(13)) > 0.9
+
+
+def points(*labels, x=10.0):
+    return TargetSelection(kind=TargetSelection.POINTS, points=[Point(x=x, y=10.0)], labels=labels)
+
+
+def mask(width, height, value=255, encoding="mono8"):
+    pixels = np.full((height, width), value, np.uint8)
+    return TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), pixels, encoding))
+
+
+inside = Box(10, 10, 20, 20)
+BAD_SELECTIONS = {
+    "outside": (box_selection(Box(400, 10, 20, 20)), "lies outside the image of 320 x 240 px"),
+    "no area": (box_selection(Box(10, 10, 0, 20)), "has no area"),
+    "negative": (box_selection(Box(10, 10, -5, 20)), "has no area"),
+    "NaN": (box_selection(Box(math.nan, 10, 20, 20)), "not finite"),
+    "normalized as pixels": (box_selection(Box(0.4, 0.4, 0.1, 0.1)), "set units to NORMALIZED"),
+    "pixels as normalized": (box_selection(inside, units=TargetSelection.NORMALIZED), "outside the image"),
+    "unknown kind": (TargetSelection(kind=9), "selection kind is 9; use 0 BOX, 1 POINTS, 2 MASK, 3 CLEAR"),
+    "unknown units": (box_selection(inside, units=4), "selection units is 4; use 0 PIXELS, 1 NORMALIZED"),
+    "another target": (box_selection(inside, target_id=3), "target_id is 3; one target is supported"),
+    "labels missing": (points(), "1 points and 0 labels"),
+    "unknown label": (points(7), "7"),
+    "no point on the target": (points(0), "point"),
+    "point outside": (points(1, x=999.0), "outside"),
+    "no points": (TargetSelection(kind=TargetSelection.POINTS), "empty"),
+    "mask of another size": (mask(100, 100), "100"),
+    "empty mask": (mask(WIDTH, HEIGHT, 0), "empty"),
+    "coloured mask": (
+        TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), scene(0), "bgr8")),
+        "mask has encoding 'bgr8'; give mono8",
+    ),
+    "no mask": (TargetSelection(kind=TargetSelection.MASK), "image encoding '' is not supported"),
+    "too old": (box_selection(inside, stamp_of(-1000)), "the selection's image is 33.2"),
+    "of the future": (box_selection(inside, stamp_of(1000)), "ahead of the newest image; copy it"),
+    "between images": (box_selection(inside, stamp_of(3) + 1), "no image with the stamp 1000.099000001"),
+}
+
+
+@pytest.fixture(scope="module")
+def following(_quick):
+    """A peer whose tracker follows the grey square in a scene that stands still."""
+    peer = _quick
+    peer.begin_anew()
+    peer.show(0)
+    peer.follow(0, grey_box(0))
+    for i in range(1, 8):
+        peer.show(i, scene(0))
+    return peer
+
+
+@pytest.mark.parametrize("case", BAD_SELECTIONS)
+def test_a_bad_selection_is_refused_by_the_service_and_changes_nothing(following, case):
+    selection, words = BAD_SELECTIONS[case]
+    answer = following.select(selection)
+    assert not answer.success
+    assert words in answer.message
+    assert "\n" not in answer.message
+    last = (stamp_ns(following.boxes[-1].header.stamp) - stamp_of(0)) // FRAME_NS
+    box = following.show(last + 1, scene(0))
+    assert box.state == BoundingBox.TRACKING
+    assert iou(box_of(box), grey_box(0)) > 0.9
+
+
+def test_the_buffers_length_is_in_the_refusal(following):
+    message = following.select(box_selection(inside, stamp_of(-1000))).message
+    assert "s of images are kept (selection_buffer 1.5 s, selection_buffer_bytes 268435456)" in message
+
+
+def test_a_bad_selection_by_topic_goes_to_log_and_diagnostics(following):
+    following.selections.publish(box_selection(Box(500, 10, 20, 20)))
+    _, values = following.diagnosis(
+        lambda s, v: "x=500" in v["last refused selection"], "the refused selection"
+    )
+    assert "lies outside the image" in values["last refused selection"]
+    following.wait(lambda: "x=500" in following.process.output, "the refusal in the log")
+
+
+def test_a_selection_before_any_image_is_refused(tracker):
+    peer = tracker(warm_up=False)
+    answer = peer.select(box_selection(inside))
+    assert not answer.success
+    assert "no image has arrived yet" in answer.message

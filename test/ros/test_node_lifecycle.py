@@ -1,0 +1,331 @@
+"""Transitions, parameters and what is made only for subscribers, with the node in this process."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from level_pipeline import LevelPipeline, bright_box
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.msg import ParameterDescriptor
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_helpers import Peer, new_namespace
+from sensor_msgs.msg import Image
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.ros.node import TrackerNode
+from efftam_ros.runtime.pipeline import BackendUnavailable
+
+pytestmark = pytest.mark.ros
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class Opener:
+    """A pipeline factory that remembers what it was asked for, and fails on demand."""
+
+    def __init__(self) -> None:
+        self.asked = []
+        self.opened = []
+        self.error = None
+
+    def __call__(self, bundle, backend, threads):
+        self.asked.append((bundle, backend, threads))
+        if self.error is not None:
+            raise self.error
+        self.opened.append(LevelPipeline())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def opener():
+    return Opener()
+
+
+@pytest.fixture
+def node(ros, opener):
+    """A TrackerNode that spins in a thread of its own, unconfigured."""
+    overrides = [Parameter("diagnostics_period", value=0.1), Parameter("image_timeout", value=20.0)]
+    made = TrackerNode(opener, namespace=new_namespace(), parameter_overrides=overrides)
+    executor = SingleThreadedExecutor()
+    executor.add_node(made)
+    stop = threading.Event()
+
+    def spin():
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=0.05)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    yield made
+    stop.set()
+    thread.join()
+    made.close()
+    executor.shutdown()
+
+
+@pytest.fixture
+def peer(node):
+    other = Peer(node.get_namespace().strip("/"))
+    yield other
+    other.close()
+
+
+def change(peer, transition):
+    client = peer.node.create_client(ChangeState, "efftam_tracker/change_state")
+    peer.wait(client.service_is_ready, "change_state")
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return peer.call(client, request).success
+
+
+def state(peer):
+    client = peer.node.create_client(GetState, "efftam_tracker/get_state")
+    peer.wait(client.service_is_ready, "get_state")
+    return peer.call(client, GetState.Request()).current_state.id
+
+
+CONFIGURE, ACTIVATE = Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE
+DEACTIVATE, CLEANUP = Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP
+
+
+def bring_up(peer):
+    assert change(peer, CONFIGURE)
+    assert change(peer, ACTIVATE)
+    peer.wait_until_active()
+    peer.warm_up()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_each_transition_owns_its_part(node, peer, opener):
+    assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
+    assert opener.asked == []
+    assert change(peer, CONFIGURE)
+    assert opener.asked == [(None, "onnxruntime-cpu", 0)]
+    assert state(peer) == State.PRIMARY_STATE_INACTIVE
+    assert peer.images.get_subscription_count() == 0
+    peer.wait(peer.select_client.service_is_ready, "select_target")
+    refused = peer.clear()
+    assert not refused.success
+    assert "the node is inactive; activate it first" in refused.message
+
+    assert change(peer, ACTIVATE)
+    peer.wait_until_active()
+    peer.warm_up()
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+
+    assert change(peer, DEACTIVATE)
+    peer.wait(lambda: peer.images.get_subscription_count() == 0, "no subscription")
+    assert not opener.opened[0].closed
+    assert change(peer, ACTIVATE)
+    peer.wait_until_active()
+    peer.warm_up()
+    assert peer.show(1).state == 0  # the target did not survive
+
+    assert change(peer, DEACTIVATE)
+    assert change(peer, CLEANUP)
+    assert opener.opened[0].closed
+    assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputRefused("bundle /nowhere has no bundle.json; give the folder of a bundle"),
+        BackendUnavailable("tensorrt is not installed", "pip install tensorrt"),
+    ],
+)
+def test_what_can_not_be_opened_fails_configure_with_its_line(node, peer, opener, error):
+    opener.error = error
+    assert not change(peer, CONFIGURE)
+    assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
+    status, _ = peer.diagnosis(lambda s, v: s.level == b"\x02", "ERROR")
+    assert status.message == str(error)
+    opener.error = None
+    bring_up(peer)
+    peer.diagnosis(lambda s, v: s.level == b"\x00" and v["lifecycle"] == "active", "OK")
+
+
+def test_a_bug_in_a_transition_is_logged_and_leaves_the_node_unconfigured(node, peer, opener, capfd):
+    opener.error = ZeroDivisionError("of the network")
+    assert not change(peer, CONFIGURE)
+    assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
+    status, _ = peer.diagnosis(lambda s, v: s.level == b"\x02", "ERROR")
+    assert status.message == "ZeroDivisionError: of the network"
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_hundred_cycles_leave_nothing_behind(ros, opener):
+    node = TrackerNode(opener, namespace=new_namespace())
+
+    def cycle():
+        assert node.trigger_configure() == SUCCESS
+        assert node.trigger_activate() == SUCCESS
+        assert node.trigger_deactivate() == SUCCESS
+        assert node.trigger_cleanup() == SUCCESS
+
+    for _ in range(3):
+        cycle()
+    gc.collect()
+    before = threading.active_count(), open_files(), len(list(node.subscriptions)), len(list(node.publishers))
+    for _ in range(97):
+        cycle()
+    gc.collect()
+    after = threading.active_count(), open_files(), len(list(node.subscriptions)), len(list(node.publishers))
+    assert after == before
+    assert all(pipeline.closed for pipeline in opener.opened)
+    assert len(list(node.timers)) == 1
+    node.close()
+
+
+def test_start_without_autostart_waits(ros, opener):
+    overrides = [Parameter("autostart", value=False)]
+    node = TrackerNode(opener, namespace=new_namespace(), parameter_overrides=overrides)
+    node.start()
+    assert opener.asked == []
+    node.close()
+
+
+def test_mask_and_overlay_are_made_for_subscribers_only(node, peer, opener):
+    bring_up(peer)
+    pipeline = opener.opened[0]
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 5):
+        peer.show(i)
+    assert pipeline.masks_made == 0
+
+    qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+    for topic, came in peer.pictures.items():
+        subscription = peer.node.create_subscription(Image, topic, came.append, qos)
+        name = peer.node.resolve_topic_name(topic)
+        peer.wait(lambda n=name: node.count_subscribers(n) > 0, f"the subscription to {topic}")
+        i += 1
+        peer.show(i)
+        while not came:
+            i += 1
+            peer.show(i)
+            peer.spin_for(0.05)
+        peer.node.destroy_subscription(subscription)
+        peer.wait(lambda n=name: node.count_subscribers(n) == 0, f"the end of the subscription to {topic}")
+    assert pipeline.masks_made > 0
+
+    (mask, *_), (overlay, *_) = peer.pictures["mask"], peer.pictures["overlay"]
+    assert (mask.encoding, mask.width, mask.height) == ("mono8", 320, 240)
+    assert sum(value == 255 for value in mask.data) == 24 * 24
+    assert overlay.encoding == "bgr8"
+    assert overlay.header.frame_id == "camera_optical_frame"
+    peer.spin_for(0.2)
+    made = pipeline.masks_made
+    peer.show(i + 1)
+    peer.show(i + 2)
+    assert pipeline.masks_made == made
+
+
+def set_parameter(node, **values):
+    (result,) = node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
+    return result
+
+
+def test_thresholds_apply_from_the_next_image_on(node, peer):
+    bring_up(peer)
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 5):
+        assert peer.show(i).measured
+    assert set_parameter(node, presence_threshold=0.9999).successful
+    assert not peer.show(5).measured
+    assert set_parameter(node, presence_threshold=0.5).successful
+    assert peer.show(6).measured
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"gate_iou": 1.5}, "Min: 0.0, Max: 1.0, value: 1.5"),
+        ({"acquire_frames": 0}, "Min: 1, Max: 100, value: 0"),
+        ({"view": "round"}, "view can't become 'round' while the node is configured"),
+        ({"backend": "torch"}, "deactivate and clean it up first"),
+        ({"autostart": False}, "read-only"),
+        ({"lost_after": "soon"}, "Wrong parameter type"),
+    ],
+)
+def test_refused_parameters_say_why(node, peer, values, words):
+    assert change(peer, CONFIGURE)
+    result = set_parameter(node, **values)
+    assert not result.successful
+    assert words in result.reason
+    (name,) = values
+    assert node.get_parameter(name).value != values[name]
+
+
+def test_several_refused_parameters_all_say_why(node, peer):
+    assert change(peer, CONFIGURE)
+    changes = [Parameter("policy", value="samurai"), Parameter("threads", value=2)]
+    result = node.set_parameters_atomically(changes)
+    assert "policy can't become 'samurai'" in result.reason
+    assert "threads can't become 2" in result.reason
+
+
+def test_choices_are_checked_and_fixed_settings_count_at_the_next_configure(node, peer, opener):
+    result = set_parameter(node, policy="best")
+    assert result.reason == "policy is 'best'; choose one of default, samurai, efficienttam"
+    assert set_parameter(node, threads=3).successful
+    assert change(peer, CONFIGURE)
+    assert opener.asked == [(None, "onnxruntime-cpu", 3)]
+
+
+def test_every_setting_is_declared_with_text_and_range(node):
+    from dataclasses import fields
+
+    for f in fields(TrackerConfig):
+        descriptor: ParameterDescriptor = node.describe_parameter(f.name)
+        assert descriptor.description == f.metadata["text"]
+        limits = [*descriptor.floating_point_range, *descriptor.integer_range]
+        if f.metadata["low"] is not None:
+            assert [(r.from_value, r.to_value) for r in limits] == [(f.metadata["low"], f.metadata["high"])]
+        for choice in f.metadata["choices"]:
+            assert choice in descriptor.additional_constraints
+        assert node.get_parameter(f.name).value == f.default
+
+
+def test_a_publisher_with_incompatible_qos_shows_in_diagnostics(ros, opener):
+    """A camera that publishes best effort, and a user who asks for reliable images."""
+    namespace = new_namespace()
+    overrides = [
+        Parameter(f"qos_overrides./{namespace}/image.subscription.reliability", value="reliable"),
+        Parameter("diagnostics_period", value=0.1),
+    ]
+    node = TrackerNode(opener, namespace=namespace, parameter_overrides=overrides)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    camera = Peer(namespace, image_qos=QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+    try:
+        node.start()
+        found = []
+
+        def look():
+            executor.spin_once(timeout_sec=0.02)
+            found.extend(s for s in camera.diagnostics if "RELIABILITY" in s.message)
+            return found
+
+        camera.wait(look, "diagnostics of the incompatible QoS")
+        assert found[0].level == b"\x02"
+        assert f"qos_overrides./{namespace}/image.subscription.reliability" in found[0].message
+    finally:
+        camera.close()
+        node.close()
+        executor.shutdown()

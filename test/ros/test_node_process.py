@@ -1,0 +1,79 @@
+"""The process: signals end it with code 0 and without a traceback, mistakes of the user with code 2 and one
+line."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from level_pipeline import bright_box, scene
+from ros_helpers import image_message, new_namespace, stamp_of, tracker_command
+
+from efftam_ros.ros.messages import stamp_ns
+
+pytestmark = pytest.mark.ros
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_in_mid_frame_lets_the_frame_finish(tracker, number):
+    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY="0.6")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    seen = len(peer.boxes)
+    peer.images.publish(image_message(scene(1), stamp_of(1)))
+    peer.spin_for(0.2)
+    assert len(peer.boxes) == seen  # the frame is in work
+    peer.process.send(number)
+    peer.wait(lambda: len(peer.boxes) > seen, "the box of the frame in work")
+    assert stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(1)
+    assert peer.process.wait() == 0
+    assert "Traceback" not in peer.process.output
+
+
+def test_two_signals_are_as_good_as_one(tracker):
+    peer = tracker(TEST_FRAME_DELAY="0.6")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    peer.images.publish(image_message(scene(1), stamp_of(1)))
+    peer.spin_for(0.2)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        peer.process.send(number)
+        peer.spin_for(0.1)
+    assert peer.process.wait() == 0
+    assert "Traceback" not in peer.process.output
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_network_is_loaded_ends_the_process_in_order(processes, peers, number):
+    namespace = new_namespace()
+    peer = peers(namespace)
+    process = processes(tracker_command(namespace), TEST_OPEN_DELAY="1.5")
+    name = f"/{namespace}/efftam_tracker/set_parameters"
+    services = peer.node.get_service_names_and_types
+    peer.wait(lambda: name in dict(services()), "the node to appear")
+    process.send(number)
+    assert process.wait() == 0
+    assert "Traceback" not in process.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-p", "gate_iou:=7.0"), "parameter gate_iou: Invalid parameter value (7.0)"),
+        (("-p", "lost_after:=1"), "it is a number with a decimal point from 0 to 60"),
+        (("-p", "policy:=best"), "policy is 'best'; choose one of default, samurai, efficienttam"),
+        (("--params-file", "/nowhere/tracker.yaml"), "/nowhere/tracker.yaml"),
+    ],
+)
+def test_a_wrong_parameter_ends_the_start_with_one_line(processes, arguments, words):
+    process = processes(tracker_command(new_namespace(), *arguments))
+    assert process.wait() == 2
+    (line,) = [line for line in process.output.splitlines() if line.startswith("efftam_tracker: ")]
+    assert words in line
+    assert "Traceback" not in process.output

@@ -1,0 +1,173 @@
+"""`efftam eval`: the scorer against trackers of known behaviour, and the command as a process."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from test_sequences import write_own
+from tools_helpers import ROOT, assert_refused
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.tools.eval import Result, jittered, one_pass, spread
+from efftam_ros.tools.peers import nano_files, open_peer
+from efftam_ros.tools.sequences import Sequence, find_sequences
+from efftam_ros.tools.video import VideoFrame
+
+PICTURE = np.zeros((20, 30, 3), np.uint8)
+
+
+def sequence(boxes: list[list[float]], masks: list[np.ndarray] | None = None, name: str = "s") -> Sequence:
+    frames = [VideoFrame(i, i * 10**8, PICTURE) for i in range(len(boxes))]
+    mask = None if masks is None else masks.__getitem__
+    return Sequence(name, np.array(boxes, float), lambda: iter(frames), mask)
+
+
+class Constant:
+    """Always answers the box it was started with, and a mask of the left half."""
+
+    has_masks = True
+
+    def answer(self, bgr, stamp_ns, first, want_mask):
+        if first is not None:
+            self.box = first
+        mask = np.zeros((20, 30), bool)
+        mask[:, :15] = True
+        return self.box, True, mask if want_mask else None
+
+
+def test_a_pass_scores_what_the_tracker_says():
+    absent = [math.nan] * 4
+    result = one_pass(Constant(), sequence([[0, 0, 10, 10], [5, 0, 10, 10], absent]), 0, lambda: None)
+    assert result.scores.ao == pytest.approx(1 / 3)
+    assert result.scores.false_claims == 0.5
+    assert math.isnan(result.scores.j)
+    assert result.curve[:7].tolist() == [1.0] * 7
+
+
+def test_masks_are_scored_where_the_truth_has_one():
+    full, empty = np.ones((20, 30), bool), np.zeros((20, 30), bool)
+    truth = sequence([[0, 0, 30, 20]] * 3, [full, full, empty])
+    assert one_pass(Constant(), truth, 0, lambda: None).scores.j == 0.5
+
+
+def test_the_first_box_is_jittered_by_at_most_a_pixel_and_always_the_same():
+    box = Box(10, 20, 30, 40)
+    assert jittered(box, "car", 0) == box
+    moved = [jittered(box, "car", repeat) for repeat in range(1, 6)]
+    assert moved == [jittered(box, "car", repeat) for repeat in range(1, 6)]
+    assert len({m.x for m in moved}) == 5
+    for m in moved:
+        assert np.abs(np.subtract(m.edges(), box.edges())).max() <= 1
+    assert jittered(box, "bike", 1) != moved[0]
+
+
+def test_a_tiny_box_keeps_half_its_sides():
+    for repeat in range(1, 20):
+        moved = jittered(Box(0, 0, 1, 1), "x", repeat)
+        assert moved.width >= 0.5 - 1e-9
+        assert moved.height >= 0.5 - 1e-9
+
+
+def test_repeats_give_mean_and_spread():
+    result = Result("x")
+    for shift in (0.0, 5.0):
+        boxes = [[0, 0, 10, 10], [shift, 0, 10, 10]]
+        result.add(sequence(boxes), one_pass(Constant(), sequence(boxes), 0, lambda: None))
+    assert result.of("s").ao == pytest.approx((1 + 1 / 3) / 2)
+    assert (result.of("s").frames, result.mean.frames) == (1, 1)
+    assert spread(result.repeats)["ao"] == pytest.approx(np.std([1, 1 / 3], ddof=1))
+    assert math.isnan(spread(result.repeats[:1])["ao"])
+    json.dumps(result.record(), allow_nan=False)
+
+
+@pytest.mark.skipif(not hasattr(cv2, "legacy"), reason="needs OpenCV's contrib modules")
+def test_a_peer_follows_the_square(tmp_path: Path):
+    folder = write_own(tmp_path / "square", [f"{i},{40 + i},30,16,16" for i in range(8)], frames=8)
+    (square,) = find_sequences(folder)
+    peer = open_peer("csrt")
+    frames = list(square.frames())
+    peer.start(frames[0].bgr, Box(*square.boxes[0]))
+    for frame in frames[1:]:
+        box = peer.update(frame.bgr)
+        assert box is not None
+        assert box.cx == pytest.approx(48 + frame.index, abs=3)
+
+
+def test_nanotracks_files_are_found_by_either_name(tmp_path: Path):
+    for name in ("nanotrack_v1_backbone", "nanotrack_v1_head", "nanotrack_v2_backbone", "nanotrack_v2_head"):
+        (tmp_path / f"{name}.onnx").touch()
+    (tmp_path / "nanotrack_v3_backbone_dynamic.onnx").touch()
+    (tmp_path / "nanotrack_v3_head_dynamic.onnx").touch()
+    assert [p.name for p in nano_files(tmp_path)] == ["nanotrack_v2_backbone.onnx", "nanotrack_v2_head.onnx"]
+    other = tmp_path / "opencv"
+    other.mkdir()
+    for name in ("nanotrack_backbone_sim", "nanotrack_head_sim"):
+        (other / f"{name}.onnx").touch()
+    assert nano_files(other)[1].name == "nanotrack_head_sim.onnx"
+
+
+def test_peers_that_cannot_run_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(InputRefused, match="--peer-models DIR"):
+        open_peer("nano")
+    with pytest.raises(InputRefused, match="holds no pair"):
+        open_peer("nano", tmp_path)
+    with pytest.raises(InputRefused, match="is not a peer"):
+        open_peer("siamese")
+    monkeypatch.delattr(cv2, "TrackerCSRT_create", raising=False)
+    with pytest.raises(InputRefused, match="opencv-contrib-python-headless"):
+        open_peer("csrt")
+
+
+def test_the_command_scores_policies_and_peers_side_by_side(efftam, tmp_path: Path):
+    rows = [f"{i},{40 + i},30,16,16" for i in range(6)]
+    masks = np.zeros((6, 72, 96), bool)
+    for i in range(6):
+        masks[i, 30:46, 40 + i : 56 + i] = True
+    write_own(tmp_path / "data" / "one", rows, frames=6, masks=masks)
+    write_own(tmp_path / "data" / "two", rows, frames=6)
+    result = efftam(
+        "eval",
+        "data",
+        "--policy",
+        "default,samurai",
+        "--view",
+        "full,window",
+        "--peers",
+        "mosse",
+        "--threads",
+        "1",
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    summary = result.stdout[result.stdout.index("mean over 2 sequences") :]
+    for name in ("default full", "default window", "samurai full", "samurai window", "mosse"):
+        assert any(line.startswith(name) for line in summary.splitlines()), name
+
+
+def test_the_command_writes_json_and_plot(efftam, tmp_path: Path):
+    write_own(tmp_path / "one", [f"{i},{40 + i},30,16,16" for i in range(4)], frames=4)
+    result = efftam("eval", "one", "--repeats", "2", "--json", "scores.json", "--plot", "success.png")
+    assert result.returncode == 0, result.stderr
+    (run,) = json.loads((tmp_path / "scores.json").read_text())["runs"]
+    assert run["name"] == "default"
+    assert set(run["sequences"]) == {"one"}
+    assert run["sequences"]["one"]["frames"] == 3
+    assert run["mean"]["j"] is None
+    assert run["spread"]["ao"] >= 0
+    assert cv2.imread(str(tmp_path / "success.png")).shape[2] == 3
+
+
+def test_what_cannot_be_scored_is_one_line(efftam, tmp_path: Path):
+    write_own(tmp_path / "one", ["0,1,1,9,9", "1,1,1,9,9", "2,1,1,9,9"])
+    assert_refused(efftam("eval", "nope"), "nope is not a folder")
+    assert_refused(efftam("eval", "one", "one"), "two sequences are called one")
+    assert_refused(efftam("eval", "one", "--policy", "best"), "'best' is not one of default, samurai")
+    assert_refused(efftam("eval", "one", "--repeats", "0"), "--repeats is 0")
+    assert_refused(efftam("eval", "one", "--only-peers"), "--peers")
+    assert_refused(efftam("eval", "one", "--bundle", ROOT / "test"), "is not a bundle")

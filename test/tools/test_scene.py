@@ -1,0 +1,116 @@
+"""The synthetic drone scene: the same from the same seed, and truth that fits the pixels below a pixel."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.tools.scene import SceneFrame, render_scene, write_scene
+from efftam_ros.tools.sequences import find_sequences
+
+SMALL = (320, 180)
+
+
+@pytest.fixture(scope="module")
+def small() -> list[SceneFrame]:
+    return list(render_scene(seed=7, frames=120, size=SMALL))
+
+
+def hidden(frames: list[SceneFrame]) -> list[int]:
+    return [i for i, frame in enumerate(frames) if frame.box is None]
+
+
+def test_the_same_seed_gives_the_same_pixels():
+    for a, b in zip(render_scene(3, 4, SMALL), render_scene(3, 4, SMALL), strict=True):
+        assert np.array_equal(a.bgr, b.bgr)
+        assert a.box == b.box
+        assert np.array_equal(a.mask, b.mask)
+    (other,) = render_scene(4, 1, SMALL)
+    (one,) = render_scene(3, 1, SMALL)
+    assert not np.array_equal(one.bgr, other.bgr)
+
+
+def test_box_and_mask_agree(small: list[SceneFrame]):
+    for frame in small:
+        assert frame.bgr.shape == (*SMALL[::-1], 3)
+        assert frame.bgr.dtype == np.uint8
+        assert frame.mask.any() == (frame.box is not None)
+        if frame.box is not None:
+            rows, columns = np.nonzero(frame.mask)
+            of_mask = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            # Round corners: a pixel that is mostly outside may be all that the extreme touches.
+            assert np.abs(np.subtract(of_mask, frame.box.edges())).max() < 1.5
+
+
+def test_the_box_is_exact_below_a_pixel():
+    """Where the car's flanks are drawn, a soft edge shows its place: summed coverage along the box equals its
+    size."""
+    frame = next(iter(render_scene(seed=7, frames=1, size=(1280, 720))))
+    assert frame.box is not None
+    assert any(abs(v - round(v)) > 0.05 for v in frame.box.edges())
+    # Area of the car: 50 x 22 px less its rounded corners, scaled by the camera's zoom.
+    zoom = np.sqrt(frame.mask.sum() / (50 * 22 - (4 - np.pi) * 7**2))
+    assert zoom == pytest.approx(1, abs=0.07)
+    centre = np.array([frame.box.cx, frame.box.cy])
+    rows, columns = np.nonzero(frame.mask)
+    assert np.hypot(*(centre - (columns.mean() + 0.5, rows.mean() + 0.5))) < 0.15
+
+
+def test_the_red_of_the_car_lies_in_its_mask(small: list[SceneFrame]):
+    for frame in small[::15]:
+        if frame.box is None:
+            continue
+        inside = frame.bgr[frame.mask].astype(int)
+        assert np.median(inside[:, 2] - inside[:, 1]) > 40
+
+
+def test_the_target_moves_smoothly(small: list[SceneFrame]):
+    whole = [f.box for f in small[: hidden(small)[0] - 20]]
+    centres = np.array([(box.cx, box.cy) for box in whole if box is not None])
+    assert np.abs(np.diff(centres, n=2, axis=0)).max() < 1.0
+
+
+def test_the_bridge_hides_it_around_two_thirds_for_some_tenths_of_a_second(small: list[SceneFrame]):
+    gone = hidden(small)
+    assert gone == list(range(gone[0], gone[-1] + 1))
+    assert 0.2 <= len(gone) / 30 <= 0.6
+    assert np.mean(gone) / len(small) == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_it_is_covered_step_by_step(small: list[SceneFrame]):
+    first = hidden(small)[0]
+    areas = [small[i].mask.sum() for i in range(first - 8, first)]
+    assert areas == sorted(areas, reverse=True)
+    assert areas[-1] < 0.6 * areas[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_seed_keeps_the_target_in_the_picture(seed: int):
+    picture = Box(0, 0, 160, 90)
+    for frame in render_scene(seed, 150, (160, 90)):
+        if frame.box is not None:
+            assert frame.box == frame.box.clipped(picture.width, picture.height)
+
+
+def test_sizes_and_lengths_out_of_range():
+    with pytest.raises(InputRefused, match="20x20"):
+        render_scene(size=(20, 20))
+    with pytest.raises(InputRefused, match="0 frames"):
+        render_scene(frames=0)
+
+
+def test_it_becomes_one_of_our_sequences(tmp_path: Path):
+    frames = list(itertools.islice(render_scene(7, 120, SMALL), 85))
+    write_scene(tmp_path / "scene", frames)
+    (sequence,) = find_sequences(tmp_path / "scene")
+    assert len(sequence) == 85
+    assert sequence.boxes[0] == pytest.approx(frames[0].box.xywh(), abs=1e-3)
+    assert np.isnan(sequence.boxes[hidden(frames)[0]]).all()
+    assert np.array_equal(sequence.mask(10), frames[10].mask)
+    shown = next(iter(sequence.frames())).bgr.astype(int)
+    assert np.abs(shown - frames[0].bgr).mean() < 8

@@ -1,0 +1,224 @@
+"""Every format as it is published, in small: our own, DAVIS, OTB, UAV123, GOT-10k."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from tools_helpers import square_picture
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.tools.sequences import find_sequences, mask_box, read_boxes
+from efftam_ros.tools.video import NS, VideoWriter
+
+
+def write_images(folder: Path, count: int, suffix: str = ".jpg", first: int = 1) -> None:
+    folder.mkdir(parents=True)
+    for i in range(count):
+        cv2.imwrite(str(folder / f"{first + i:05d}{suffix}"), square_picture(40 + i, 30, 96, 72, 16))
+
+
+def write_own(folder: Path, rows: list[str], *, frames: int = 3, masks: np.ndarray | None = None) -> Path:
+    folder.mkdir(parents=True)
+    with VideoWriter(folder / "video.mp4", 96, 72, 10.0) as writer:
+        for i in range(frames):
+            writer.write(square_picture(40 + i, 30, 96, 72, 16), i * NS // 10)
+    (folder / "boxes.csv").write_text("\n".join(["frame,x,y,w,h", *rows]) + "\n")
+    if masks is not None:
+        bits = np.array([np.packbits(mask) for mask in masks])
+        np.savez_compressed(folder / "masks.npz", shape=np.array(masks.shape), bits=bits)
+    return folder
+
+
+def test_our_own_format(tmp_path: Path):
+    masks = np.zeros((3, 72, 96), bool)
+    masks[:, 30:46, 40:56] = True
+    write_own(tmp_path / "car", ["0,40,30,16,16", "1,nan,nan,nan,nan", "2,42.5,30,16,16"], masks=masks)
+    (sequence,) = find_sequences(tmp_path / "car")
+    assert (sequence.name, len(sequence)) == ("car", 3)
+    assert np.isnan(sequence.boxes[1]).all()
+    assert sequence.boxes[2].tolist() == [42.5, 30, 16, 16]
+    assert np.array_equal(sequence.mask(2), masks[2])
+    assert [f.stamp_ns for f in sequence.frames()] == [0, 100_000_000, 200_000_000]
+
+
+def test_a_folder_of_sequences_in_natural_order(tmp_path: Path):
+    for name in ("car10", "car2"):
+        write_own(tmp_path / name, ["0,1,1,9,9", "1,1,1,9,9", "2,1,1,9,9"])
+    (tmp_path / "notes").mkdir()
+    assert [s.name for s in find_sequences(tmp_path)] == ["car2", "car10"]
+
+
+def write_davis(root: Path, labels: list[np.ndarray], name: str = "goat", palette: bool = True) -> None:
+    write_images(root / "JPEGImages" / "480p" / name, len(labels), first=0)
+    annotations = root / "Annotations" / "480p" / name
+    annotations.mkdir(parents=True)
+    for i, label in enumerate(labels):
+        image = Image.fromarray(label.astype(np.uint8), "P" if palette else "L")
+        if palette:
+            image.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0] + [0] * 759)
+        image.save(annotations / f"{i:05d}.png")
+
+
+def test_davis_2016_black_and_white(tmp_path: Path):
+    label = np.zeros((72, 96), np.uint8)
+    label[30:46, 40:60] = 255
+    write_davis(tmp_path, [label, label * 0, label], palette=False)
+    (sequence,) = find_sequences(tmp_path)
+    assert sequence.name == "goat"
+    assert sequence.boxes[0].tolist() == [40, 30, 20, 16]
+    assert np.isnan(sequence.boxes[1]).all()
+    assert sequence.mask(2).sum() == 320
+    assert [round(f.stamp_ns * 24 / NS) for f in sequence.frames()] == [0, 1, 2]
+
+
+def test_davis_2017_one_sequence_per_object(tmp_path: Path):
+    label = np.zeros((72, 96), np.uint8)
+    label[10:20, 10:20], label[40:50, 60:80] = 1, 2
+    write_davis(tmp_path, [label, label])
+    one, two = find_sequences(tmp_path)
+    assert (one.name, two.name) == ("goat#1", "goat#2")
+    assert two.boxes[1].tolist() == [60, 40, 20, 10]
+
+
+def test_one_sequence_of_a_davis_tree_by_its_images(tmp_path: Path):
+    label = np.zeros((72, 96), np.uint8)
+    label[10:20, 10:20] = 1
+    write_davis(tmp_path, [label, label], "goat")
+    write_davis(tmp_path, [label, label], "dog")
+    found = find_sequences(tmp_path / "JPEGImages" / "480p" / "dog")
+    assert [s.name for s in found] == ["dog"]
+
+
+@pytest.mark.parametrize("separator", [",", "\t", " ", ", "], ids=["comma", "tab", "space", "both"])
+def test_otb_by_any_separator(tmp_path: Path, separator: str):
+    folder = tmp_path / "Walking"
+    write_images(folder / "img", 3)
+    lines = [separator.join(map(str, (10 + i, 20, 30, 40))) for i in range(3)]
+    (folder / "groundtruth_rect.txt").write_text("\r\n".join(lines) + "\r\n")
+    (sequence,) = find_sequences(folder)
+    assert sequence.boxes[2].tolist() == [12, 20, 30, 40]
+    assert len(list(sequence.frames())) == 3
+
+
+def test_otb_with_two_targets(tmp_path: Path):
+    folder = tmp_path / "Jogging"
+    write_images(folder / "img", 2)
+    for i in (1, 2):
+        (folder / f"groundtruth_rect.{i}.txt").write_text(f"{i},1,5,5\n{i},2,5,5\n")
+    assert [s.name for s in find_sequences(folder)] == ["Jogging#1", "Jogging#2"]
+
+
+def test_otb_whose_truth_starts_late(tmp_path: Path):
+    """David's truth begins at image 300 of 770."""
+    folder = tmp_path / "David"
+    (folder / "img").mkdir(parents=True)
+    for i in range(1, 771):
+        (folder / "img" / f"{i:04d}.jpg").touch()
+    picture = cv2.imencode(".jpg", np.full((8, 8, 3), 99, np.uint8))[1].tobytes()
+    (folder / "img" / "0300.jpg").write_bytes(picture)
+    (folder / "groundtruth_rect.txt").write_text("1,1,2,2\n" * 471)
+    (sequence,) = find_sequences(folder)
+    assert len(sequence) == 471
+    assert next(iter(sequence.frames())).bgr.mean() == pytest.approx(99, abs=2)
+
+
+def test_uav123_with_parts_of_a_folder(tmp_path: Path):
+    write_images(tmp_path / "data_seq" / "UAV123_10fps" / "car1", 5)
+    write_images(tmp_path / "data_seq" / "UAV123_10fps" / "bike1", 2)
+    anno = tmp_path / "anno" / "UAV123_10fps"
+    (anno / "att").mkdir(parents=True)
+    (anno / "att" / "car1_2.txt").write_text("0,1,0,1\n")
+    (anno / "car1_2.txt").write_text("1,1,9,9\nNaN,NaN,NaN,NaN\n3,1,9,9\n")
+    (anno / "bike1.txt").write_text("1,1,9,9\n1,2,9,9\n")
+    (tmp_path / "configSeqs.m").write_text(
+        "seqs = {struct('name','car1_2','path','F:\\UAV123\\data_seq\\car1\\','startFrame',3,'endFrame',5,"
+        "'nz',6,'ext','jpg','init_rect',[0 0 0 0])};"
+    )
+    bike, car = find_sequences(tmp_path)
+    assert (bike.name, car.name, len(car)) == ("bike1", "car1_2", 3)
+    assert np.isnan(car.boxes[1]).all()
+    pictures = list(car.frames())
+    assert pictures[1].stamp_ns == 100_000_000
+    third = cv2.imread(str(tmp_path / "data_seq" / "UAV123_10fps" / "car1" / "00003.jpg"))
+    assert np.array_equal(pictures[0].bgr, third)
+
+
+def test_uav123_part_without_its_table(tmp_path: Path):
+    write_images(tmp_path / "data_seq" / "UAV123" / "car1", 2)
+    (tmp_path / "anno").mkdir()
+    (tmp_path / "anno" / "car1_2.txt").write_text("1,1,9,9\n1,1,9,9\n")
+    with pytest.raises(InputRefused, match="configSeqs"):
+        find_sequences(tmp_path)
+
+
+def test_got10k_with_absence(tmp_path: Path):
+    folder = tmp_path / "GOT-10k_Val_000001"
+    write_images(folder, 3)
+    (folder / "groundtruth.txt").write_text("1.5,2.0,9.0,9.0\n2,2,9,9\n3,2,9,9\n")
+    (folder / "absence.label").write_text("0\n1\n0\n")
+    (sequence,) = find_sequences(folder)
+    assert sequence.boxes[0].tolist() == [1.5, 2, 9, 9]
+    assert np.isnan(sequence.boxes[1]).all()
+
+
+def test_got10k_test_split_has_no_truth(tmp_path: Path):
+    folder = tmp_path / "GOT-10k_Test_000001"
+    write_images(folder, 3)
+    (folder / "groundtruth.txt").write_text("1,2,9,9\n")
+    with pytest.raises(InputRefused, match="only the first box"):
+        find_sequences(folder)
+
+
+def test_mask_box_covers_its_pixels():
+    mask = np.zeros((10, 12), bool)
+    mask[3:5, 4:9] = True
+    assert mask_box(mask) == (4, 3, 5, 2)
+    assert np.isnan(mask_box(mask & False)).all()
+
+
+def test_boxes_without_area_are_absent(tmp_path: Path):
+    path = tmp_path / "gt.txt"
+    path.write_text("1,2,3,4\n0,0,0,0\n\n5,6,7,-1\n")
+    boxes = read_boxes(path)
+    assert np.isnan(boxes[1:]).all()
+    assert boxes[0].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("rows", "frames", "words"),
+    [
+        (["0,1,1,9,9"], 3, "at least two"),
+        (["0,nan,nan,nan,nan", "1,1,1,9,9"], 3, "no box in its first frame"),
+        (["0,1,1,9,9", "1,nan,nan,nan,nan"], 3, "nothing to score"),
+        (["0,1,1,9,x", "1,1,1,9,9"], 3, "columns frame,x,y,w,h"),
+    ],
+)
+def test_broken_truth_is_refused(tmp_path: Path, rows: list[str], frames: int, words: str):
+    write_own(tmp_path / "s", rows, frames=frames)
+    with pytest.raises(InputRefused, match=words):
+        find_sequences(tmp_path / "s")
+
+
+def test_more_boxes_than_pictures(tmp_path: Path):
+    write_own(tmp_path / "s", [f"{i},1,1,9,9" for i in range(4)], frames=3)
+    (sequence,) = find_sequences(tmp_path / "s")
+    with pytest.raises(InputRefused, match="4 boxes but only 3 pictures"):
+        list(sequence.frames())
+
+
+def test_a_line_that_is_no_box_is_named(tmp_path: Path):
+    path = tmp_path / "gt.txt"
+    path.write_text("1,2,3,4\n1,2,3\n")
+    with pytest.raises(InputRefused, match=r"line 2: '1,2,3' is not a box"):
+        read_boxes(path)
+
+
+def test_a_folder_without_sequences(tmp_path: Path):
+    with pytest.raises(InputRefused, match="holds no sequence"):
+        find_sequences(tmp_path)
+    with pytest.raises(InputRefused, match="is not a folder"):
+        find_sequences(tmp_path / "nope")

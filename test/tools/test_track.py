@@ -1,0 +1,184 @@
+"""`efftam track` as a process on real videos and folders, with the network that ships."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+from tools_helpers import ROOT, assert_refused, square_picture
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.tools.options import tracker_config
+from efftam_ros.tools.prompts import read_prompt
+from efftam_ros.tools.track import track_record
+
+FIELDS = ["index", "stamp", "state", "box", "measured", "presence", "iou", "velocity"]
+
+
+def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: Path):
+    result = efftam("track", square_video, "--box", "40,30,24,24", "--out", "overlay.mp4", "--json", "t.json")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    (summary,) = result.stdout.splitlines()
+    assert summary.startswith("12 frames, mean ms: whole frame ")
+    assert "image_encoder" in summary
+    assert "states: ACQUIRING" in summary
+
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert list(report) == ["video", "fps", "width", "height", "bundle", "backend", "frames"]
+    assert (report["fps"], report["width"], report["height"]) == (10.0, 160, 120)
+    assert report["backend"] == "onnxruntime-cpu"
+    frames = report["frames"]
+    assert [list(frame) for frame in frames] == [FIELDS] * 12
+    assert [frame["index"] for frame in frames] == list(range(12))
+    assert [frame["stamp"] for frame in frames] == pytest.approx([i / 10 for i in range(12)])
+    assert frames[-1]["state"] == "TRACKING"
+    assert frames[-1]["measured"] is True
+    x, y, w, h = frames[-1]["box"]
+    assert (x + w / 2, y + h / 2) == (pytest.approx(40 + 33 + 12, abs=8), pytest.approx(30 + 22 + 12, abs=8))
+
+    with av.open(str(tmp_path / "overlay.mp4")) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.frames, stream.width) == ("h264", 12, 160)
+
+
+def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(8):
+        cv2.imwrite(str(folder / f"{i}.png"), square_picture(40 + 3 * i, 30))
+    arguments = ["--point", "58,42", "--point", "5,5,0", "--start", "2", "--frames", "4", "--fps", "20"]
+    result = efftam("track", folder, *arguments, "--json", "-")
+    assert result.returncode == 0, result.stderr
+    frames = json.loads(result.stdout)["frames"]
+    assert [frame["index"] for frame in frames] == [2, 3, 4, 5]
+    assert frames[0]["stamp"] == pytest.approx(0.1)
+    assert "4 frames" in result.stderr
+
+
+def test_a_mask_selects_too(efftam, square_video: Path, tmp_path: Path):
+    mask = np.zeros((120, 160), np.uint8)
+    mask[30:54, 40:64] = 255
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    result = efftam("track", square_video, "--mask", "mask.png", "--frames", "2", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["frames"][0]["box"] == pytest.approx([40, 30, 24, 24], abs=4)
+
+
+def test_what_was_done_stands_when_the_video_breaks_off(efftam, tmp_path: Path):
+    from efftam_ros.tools.video import NS, VideoWriter
+
+    rng = np.random.default_rng(0)
+    with VideoWriter(tmp_path / "cut.mp4", 160, 120, 10.0) as writer:
+        for i in range(30):
+            writer.write(rng.integers(0, 255, (120, 160, 3), np.uint8), i * NS // 10)
+    data = (tmp_path / "cut.mp4").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(data[: len(data) // 2])
+    result = efftam("track", "cut.mp4", "--box", "10,10,40,40", "--json", "t.json", "--out", "o.mp4")
+    assert_refused(result, "cut.mp4")
+    done = len(json.loads((tmp_path / "t.json").read_text())["frames"])
+    assert 3 < done < 30
+    with av.open(str(tmp_path / "o.mp4")) as container:
+        assert container.streams.video[0].frames == done
+
+
+def test_unknown_numbers_are_null():
+    record = track_record(3, Track(stamp_ns=1_500_000_000, state=TrackState.LOST))
+    assert record["box"] is None
+    assert record["velocity"] is None
+    assert record["stamp"] == 1.5
+    json.dumps(record, allow_nan=False)
+
+
+BAD = {
+    "no such video": (["nope.mp4", "--box", "1,1,9,9"], ["nope.mp4 does not exist"]),
+    "no video": (["text.mp4", "--box", "1,1,9,9"], ["text.mp4 is not a readable video"]),
+    "no target": (["square.mp4"], ["no target given", "--box X,Y,W,H"]),
+    "box of three": (["square.mp4", "--box", "1,2,3"], ["--box '1,2,3' is not X,Y,W,H"]),
+    "box with NaN": (["square.mp4", "--box", "1,2,nan,4"], ["--box '1,2,nan,4'", "finite"]),
+    "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["encloses nothing"]),
+    "box outside": (["square.mp4", "--box", "500,2,30,40"], ["outside the image of 160x120"]),
+    "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160x120"]),
+    "points off target alone": (["square.mp4", "--point", "5,5,0"], ["off the target"]),
+    "mask of another size": (["square.mp4", "--mask", "small.png"], ["small.png is 8x8", "160x120"]),
+    "mask and box": (["square.mp4", "--mask", "small.png", "--box", "1,1,9,9"], ["--mask stands alone"]),
+    "no such bundle": (["square.mp4", "--box", "1,1,9,9", "--bundle", "."], ["is not a bundle"]),
+    "no such back end": (["square.mp4", "--box", "1,1,9,9", "--backend", "abacus"], ["'abacus'"]),
+    "back end that cannot run": (
+        ["square.mp4", "--box", "1,1,9,9", "--backend", "tensorrt"],
+        ["back end tensorrt can't run"],
+    ),
+    "no such setting": (["square.mp4", "--box", "1,1,9,9", "--set", "speed=3"], ["'speed=3'", "lost_after"]),
+    "setting out of range": (
+        ["square.mp4", "--box", "1,1,9,9", "--set", "gate_iou=3"],
+        ["gate_iou is 3.0", "[0, 1]"],
+    ),
+    "no folder for the output": (
+        ["square.mp4", "--box", "1,1,9,9", "--json", "no/t.json"],
+        ["no does not exist"],
+    ),
+    "output of another kind": (["square.mp4", "--box", "1,1,9,9", "--out", "o.avi"], [".mp4"]),
+    "start behind the end": (
+        ["square.mp4", "--box", "1,1,9,9", "--start", "99"],
+        ["--start is 99", "12 frames"],
+    ),
+    "negative threads": (["square.mp4", "--box", "1,1,9,9", "--threads", "-2"], ["threads is -2"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_code_2(case: str, square_video: Path, tmp_path: Path, monkeypatch, capsys):
+    """Within this process, as a network is opened in the last cases only; processes are tested in
+    test_cli."""
+    from efftam_ros.tools.cli import main
+
+    (tmp_path / "text.mp4").write_text("no video at all")
+    cv2.imwrite(str(tmp_path / "small.png"), np.full((8, 8), 255, np.uint8))
+    monkeypatch.chdir(tmp_path)
+    arguments, words = BAD[case]
+    assert main(["track", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == 1, captured.err
+    for word in words:
+        assert word in captured.err
+
+
+def test_a_bundle_that_was_damaged_is_named(tmp_path: Path, square_video: Path, efftam):
+    import shutil
+
+    bundle = tmp_path / "bundle"
+    shutil.copytree(ROOT / "efftam_ros" / "models" / "compact_192", bundle)
+    graph = bundle / "mask_decoder.onnx"
+    graph.write_bytes(graph.read_bytes()[:-10])
+    result = efftam("track", square_video, "--box", "40,30,24,24", "--bundle", bundle)
+    assert_refused(result, "mask_decoder.onnx", "bytes")
+
+
+def test_settings_from_the_command_line():
+    config = tracker_config(["lost_after=2.5", "acquire_frames=5"], policy="samurai", view=None)
+    assert (config.lost_after, config.acquire_frames, config.policy, config.view) == (
+        2.5,
+        5,
+        "samurai",
+        "bundle",
+    )
+    for text in ("lost_after", "=3", "nope=1", "acquire_frames=2.5", "lost_after=soon"):
+        with pytest.raises(InputRefused, match="--set"):
+            tracker_config([text])
+    with pytest.raises(InputRefused, match="give it once"):
+        tracker_config(["policy=samurai"], policy="default")
+
+
+def test_prompts_from_the_command_line():
+    assert read_prompt(None, [], None, 100, 100) is None
+    assert read_prompt("1,2,3,4", [], None, 100, 100) == Prompt(box=Box(1, 2, 3, 4))
+    prompt = read_prompt(None, ["5,6", "7,8,0", "9,9,1"], None, 100, 100)
+    assert prompt == Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
+    with pytest.raises(InputRefused, match="third number"):
+        read_prompt(None, ["5,6,2"], None, 100, 100)
