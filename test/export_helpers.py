@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from golden.weights import weights
 
@@ -23,11 +25,19 @@ def compact_network() -> CompactTAM:
             torch.nn.init.normal_(module.bias, 0.0, 0.2)
             module.running_mean.normal_(0.0, 0.3)
             module.running_var.uniform_(0.5, 2.0)
+    with torch.no_grad():
+        network.memory_attention.row_embedding.mul_(20.0)  # rows must matter before training made them
     return network
 
 
 def official_network(pooling: Pooling = Pooling.PLAIN) -> EfficientTAM:
     """EfficientTAM-Ti with the golden weights on a small input."""
     network = EfficientTAM(Configuration("efficienttam_ti_small", OFFICIAL_SIDE, 192, 3, pooling)).eval()
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in weights("ti").items()})
+    network.load_state_dict(golden_state())
     return network
+
+
+@cache
+def golden_state() -> dict[str, torch.Tensor]:
+    """The artificial state dict of EfficientTAM-Ti."""
+    return {name: torch.from_numpy(value) for name, value in weights("ti").items()}

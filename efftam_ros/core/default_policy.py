@@ -27,7 +27,7 @@ class DefaultPolicy(RememberingPolicy):
     5. Only confirmed frames of good quality are remembered.
     """
 
-    MAX_AREA_RATIO = 4.0  # of a re-found target to the last measured one, either way
+    MAX_AREA_RATIO = 3.0  # of a re-found target to the last measured one, either way
     CLEAR_SHARE = 0.5  # of its usual predicted IoU: small targets never reach that of large ones
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:

@@ -113,8 +113,8 @@ class SamuraiFrames:
 class RankedFrames:
     """Our rule: the prompt on the last row, then the last good frames by rank (newest on row 0).
 
-    Only frames worth remembering are in the bank, so there is nothing to filter. ``recent`` is how many recent
-    maps the network was trained with; ``max_maps`` bounds prompts and recent together.
+    Only frames worth remembering are in the bank, so there is nothing to filter. ``recent`` is how many
+    recent maps the network was trained with; ``max_maps`` bounds prompts and recent together.
     """
 
     temporal_rows: int

@@ -22,8 +22,17 @@ from efftam_ros.core.types import Motion
 
 Array = NDArray[np.float64]
 
-_H = np.zeros((4, 6))
-_H[0, 0] = _H[1, 1] = _H[2, 4] = _H[3, 5] = 1.0
+# Left, top, right, bottom edge from the state.
+_H = np.array(
+    [
+        [1, 0, 0, 0, -0.5, 0],
+        [0, 1, 0, 0, 0, -0.5],
+        [1, 0, 0, 0, 0.5, 0],
+        [0, 1, 0, 0, 0, 0.5],
+    ],
+    float,
+)
+_INWARD = np.array([1.0, 1.0, -1.0, -1.0])
 _IDENTITY = np.eye(6)
 _MIN_SIZE_PX = 1.0
 
@@ -32,15 +41,16 @@ _MIN_SIZE_PX = 1.0
 class MotionNoise:
     """Noise in units of the target size s.
 
-    ``acceleration``: spectral density of the centre's acceleration, s/s^1.5; ``size_walk``: random walk of
-    width and height, s/s^0.5; ``centre`` and ``size``: standard deviation of a measured centre and size, s;
-    ``pixel``: added to both, px; ``velocity``: of the unknown velocity at the start, s/s.
+    ``acceleration``: spectral density of the centre's acceleration, s/s^1.5; ``coasting``: factor on it while
+    the target is not measured; ``size_walk``: random walk of
+    width and height, s/s^0.5; ``edge``: standard deviation of a measured edge, s;
+    ``pixel``: added to it, px; ``velocity``: of the unknown velocity at the start, s/s.
     """
 
     acceleration: float = 1.0
+    coasting: float = 3.0
     size_walk: float = 0.3
-    centre: float = 0.04
-    size: float = 0.08
+    edge: float = 0.055
     pixel: float = 0.5
     velocity: float = 6.0
 
@@ -51,10 +61,11 @@ class MotionFilter:
     def __init__(self, stamp_ns: int, box: Box, noise: MotionNoise | None = None) -> None:
         self.noise = noise or MotionNoise()
         self.stamp_ns = stamp_ns
+        self._measured = True
         n, s = self.noise, max(box.size, _MIN_SIZE_PX)
         self._x: Array = np.array([box.cx, box.cy, 0.0, 0.0, box.width, box.height])
-        centre, size = n.centre * s + n.pixel, n.size * s + n.pixel
-        self._p: Array = np.diag(np.square([centre, centre, n.velocity * s, n.velocity * s, size, size]))
+        edge, speed = n.edge * s + n.pixel, n.velocity * s
+        self._p: Array = np.diag(np.square([edge, edge, speed, speed, 2 * edge, 2 * edge]))
 
     def _moved(self, stamp_ns: int) -> tuple[Array, Array]:
         dt = (stamp_ns - self.stamp_ns) * 1e-9
@@ -63,7 +74,8 @@ class MotionFilter:
         f = _IDENTITY.copy()
         f[0, 2] = f[1, 3] = dt
         s = max(float(np.sqrt(max(self._x[4], 1.0) * max(self._x[5], 1.0))), _MIN_SIZE_PX)
-        q = (self.noise.acceleration * s) ** 2
+        # Unseen, the target may turn and the camera may too: what a measurement corrects at once adds up.
+        q = (self.noise.acceleration * s * (1.0 if self._measured else self.noise.coasting)) ** 2
         w = (self.noise.size_walk * s) ** 2
         noise = np.diag([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
         noise[0, 2] = noise[2, 0] = noise[1, 3] = noise[3, 1] = q * dt**2 / 2
@@ -73,6 +85,10 @@ class MotionFilter:
         """Move the belief to a later stamp. Raises ValueError for an earlier one."""
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
+
+    def coast(self) -> None:
+        """The target was not measured at the filter's stamp: until it is, the belief gets unsure faster."""
+        self._measured = False
 
     def at(self, stamp_ns: int) -> Motion:
         """The belief at a later stamp; the filter itself stays where it is."""
@@ -87,8 +103,13 @@ class MotionFilter:
         non-finite box."""
         if box.is_empty:
             raise ValueError(f"cannot update from an empty box {box}")
-        innovation = np.array([box.cx, box.cy, box.width, box.height]) - _H @ self._x
-        r = self._measurement_noise(box, quality)
+        self._measured = True
+        innovation = np.array(box.edges()) - _H @ self._x
+        # An edge that lies further inside than believed may be the edge of what hides the target: it counts
+        # the less the further in it lies, and the opposite edge carries the target on. Without this a target
+        # that slides behind a tree seems to shrink, stop and turn back at the tree's edge.
+        hidden = np.maximum(innovation * _INWARD, 0.0)
+        r = np.diag(self._edge_sigma(box, quality) ** 2 + hidden**2)
         gain = np.linalg.solve(_H @ self._p @ _H.T + r, _H @ self._p).T
         self._x = self._x + gain @ innovation
         self._x[4:] = np.maximum(self._x[4:], _MIN_SIZE_PX)
@@ -96,20 +117,17 @@ class MotionFilter:
         p = keep @ self._p @ keep.T + gain @ r @ gain.T
         self._p = (p + p.T) / 2
 
-    def _measurement_noise(self, box: Box, quality: float) -> Array:
-        n, s = self.noise, max(box.size, _MIN_SIZE_PX)
+    def _edge_sigma(self, box: Box, quality: float) -> float:
         doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
-        centre, size = (n.centre * s + n.pixel) * doubt, (n.size * s + n.pixel) * doubt
-        # A side shorter than believed may be hidden in part: the centre is off by up to half of the rest.
-        # Without this a target that slides behind a tree seems to stop or turn back at its edge.
-        hidden_x = max(self._x[4] - box.width, 0.0) / 2
-        hidden_y = max(self._x[5] - box.height, 0.0) / 2
-        return np.diag([centre**2 + hidden_x**2, centre**2 + hidden_y**2, size**2, size**2])
+        return (self.noise.edge * max(box.size, _MIN_SIZE_PX) + self.noise.pixel) * doubt
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
-        """Squared Mahalanobis distance of a measured centre from the belief (2 degrees of freedom)."""
+        """Squared Mahalanobis distance of a measured centre from the belief (2 degrees of freedom). For a box
+        smaller than believed the nearest centre that it allows counts, as it may be hidden in part."""
         offset = np.array([box.cx, box.cy]) - self._x[:2]
-        spread = self._p[:2, :2] + self._measurement_noise(box, quality)[:2, :2]
+        slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2
+        offset = np.sign(offset) * np.maximum(np.abs(offset) - slack, 0.0)
+        spread = self._p[:2, :2] + np.eye(2) * self._edge_sigma(box, quality) ** 2 / 2
         return float(offset @ np.linalg.solve(spread, offset))
 
     @property

@@ -125,17 +125,16 @@ class Tracker:
         candidates = self._pipeline.decode(None)
         if not candidates.is_finite:
             self._policy.skip()
-            self._target.miss(stamp)
+            self._miss(stamp)
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        # While LOST the prediction only says where to look first; it excludes nothing.
-        situation = Situation(stamp, view, self.state, None if lost else self._motion)
+        situation = Situation(stamp, view, self.state, self._motion)
         choice = self._policy.choose(candidates, situation)
         if choice.accepted:
             self._hit(stamp, previous, candidates, choice)
         else:
-            self._target.miss(stamp)
+            self._miss(stamp)
         self._remember(candidates, choice, situation)
         return self._track(frame, view, candidates, choice, interruption or choice.reason)
 
@@ -160,6 +159,11 @@ class Tracker:
         self._target.hit(stamp)
         if self._target.confirmed and previous is not None:
             self._viewer.update(box, max(0.0, (stamp - previous) * 1e-9))
+
+    def _miss(self, stamp: int) -> None:
+        self._target.miss(stamp)
+        if self._motion is not None:
+            self._motion.coast()
 
     def _remember(self, candidates: Candidates, choice: Choice, situation: Situation) -> None:
         slot = self._policy.finish(candidates, choice, situation, self._target.confirmed)

@@ -58,16 +58,17 @@ class FullView:
 
 
 class WindowView:
-    """A square of ``factor`` target sizes around the predicted centre. It opens while coasting; when lost,
-    wide windows around where the target would be alternate with the whole image."""
+    """A square of ``factor`` target sizes around the predicted centre. It opens while coasting. When lost,
+    windows around where the target would be alternate with a sweep over the image, piece by piece: in the
+    whole image at the network's resolution a small target could not be seen."""
 
     GROW_PER_S = 1.5  # most change of the size's logarithm per second
     SHRINK_PER_S = 0.1
     SMOOTH_S = 0.3  # time constant of the measured size
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
-    OPEN_PER_S = 1.5  # widening while coasting, in window sides per second
-    # In the whole frame a small target is below the network's resolution: the search alternates.
-    SEARCH = (2.0, 4.0, math.inf)
+    OPEN_PER_S, OPEN_MOST = 0.8, 1.6  # widening while coasting: window sides per second, and at most
+    SEARCH_NEAR = (1.0, 2.0)  # windows around the prediction when lost, in window sides
+    SEARCH_TILE = 1.5  # of the sweep over the image; wider ones show a small target too small
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
@@ -96,15 +97,30 @@ class WindowView:
         self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
     ) -> View:
         width, height = image_size
-        wider = 1 + self.OPEN_PER_S * coasted_s
-        if lost:
-            wider = self.SEARCH[self._searches % len(self.SEARCH)]
-            self._searches += 1
-        if predicted is None or math.isinf(wider):
-            return View.window(width / 2, height / 2, max(width, height), self._side)
-        extent = self._extent(image_size) * wider
+        if predicted is None:
+            predicted = Box.from_centre(width / 2, height / 2, self._size, self._size)
         cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
-        return View.window(cx, cy, min(extent, 1.5 * max(image_size)), self._side)
+        extent = self._extent(image_size)
+        if not lost:
+            wider = min(1 + self.OPEN_PER_S * coasted_s, self.OPEN_MOST)
+            return View.window(cx, cy, extent * wider, self._side)
+        self._searches += 1
+        look, sweeping = divmod(self._searches, 2)
+        if sweeping:
+            return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, look)
+        return View.window(cx, cy, extent * self.SEARCH_NEAR[look % len(self.SEARCH_NEAR)], self._side)
+
+    def _tile(
+        self, image_size: tuple[int, int], start: tuple[float, float], extent: float, index: int
+    ) -> View:
+        """One of the windows that cover the image with some overlap, nearest to ``start`` first."""
+        axes = []
+        for length in image_size:
+            count = max(1, math.ceil(length / (0.8 * extent)))
+            axes.append([(i + 0.5) * length / count for i in range(count)])
+        tiles = sorted(((x, y) for x in axes[0] for y in axes[1]), key=lambda p: math.dist(p, start))
+        x, y = tiles[index % len(tiles)]
+        return View.window(x, y, extent, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
         wanted = min(max(box.size, self.LOWEST * self._first), self.HIGHEST * self._first)

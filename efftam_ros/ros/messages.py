@@ -272,7 +272,10 @@ def selection_prompt(msg: Any, width: int, height: int) -> Prompt:
         mask = image_from_message(msg.mask)
         if mask.encoding not in ("mono8", "8UC1"):
             raise InputRefused(f"selection mask has encoding {mask.encoding!r}; give mono8")
-        prompt = Prompt(mask=mask.rows > 127)
+        marked = mask.rows > 127
+        if not marked.any():
+            raise InputRefused("selection mask has no pixel above 127; mark the target with 255")
+        prompt = Prompt(mask=marked)
     else:
         raise InputRefused("selection kind is CLEAR; it marks nothing")
     # With the whole image as view: what the pipeline would refuse later is refused while the sender listens.

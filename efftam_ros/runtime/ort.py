@@ -24,7 +24,7 @@ from efftam_ros.runtime.threads import default_threads
 PROVIDER = "CPUExecutionProvider"
 
 
-class Tensor:
+class SharedArray:
     """A numpy array and the same memory as onnxruntime sees it."""
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -32,8 +32,8 @@ class Tensor:
         self.value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
     @classmethod
-    def zeros(cls, *shape: int, dtype: Any = np.float32) -> Tensor:
-        return cls(np.zeros(shape, dtype))
+    def zeros(cls, *shape: int) -> SharedArray:
+        return cls(np.zeros(shape, np.float32))
 
 
 class BoundGraph:
@@ -45,33 +45,32 @@ class BoundGraph:
         self.inputs = {tensor.name for tensor in session.get_inputs()}
         self.outputs = {tensor.name for tensor in session.get_outputs()}
 
-    def bind(self, **tensors: Tensor) -> None:
-        """Let these inputs and outputs live in these tensors from now on (names the graph lacks are passed
-        over)."""
-        for name, tensor in tensors.items():
+    def bind(self, **arrays: SharedArray) -> None:
+        """Let these inputs and outputs live in this memory from now on; names the graph lacks are skipped."""
+        for name, array in arrays.items():
             if name in self.inputs:
-                self._binding.bind_ortvalue_input(name, tensor.value)
+                self._binding.bind_ortvalue_input(name, array.value)
             elif name in self.outputs:
-                self._binding.bind_ortvalue_output(name, tensor.value)
+                self._binding.bind_ortvalue_output(name, array.value)
 
     def run(self) -> None:
         self._session.run_with_iobinding(self._binding)
 
-    def run_new(self, tensors: Mapping[str, Tensor], names: list[str]) -> dict[str, Tensor]:
-        """Run on these inputs, into new tensors for the named outputs (for outputs whose size changes)."""
-        results = self._session.run(names, {name: tensors[name].array for name in self.inputs})
-        return {name: Tensor(result) for name, result in zip(names, results, strict=True)}
+    def run_new(self, arrays: Mapping[str, NDArray[Any]], names: list[str]) -> dict[str, SharedArray]:
+        """Run on these inputs, into new memory for the named outputs (for outputs whose size changes)."""
+        results = self._session.run(names, {name: arrays[name] for name in self.inputs})
+        return {name: SharedArray(result) for name, result in zip(names, results, strict=True)}
 
 
 @dataclass(frozen=True)
 class _PromptTensors:
     """What the decoder and the memory encoder are told of a prompt."""
 
-    sparse: Tensor
-    dense: Tensor
-    raster: Tensor | None
+    sparse: SharedArray
+    dense: SharedArray
+    raster: SharedArray | None
 
-    def named(self) -> dict[str, Tensor]:
+    def named(self) -> dict[str, SharedArray]:
         named = {"sparse": self.sparse, "dense": self.dense}
         return named if self.raster is None else named | {"prompt_raster": self.raster}
 
@@ -102,7 +101,7 @@ class OrtPipeline:
         self._stage_seconds: dict[str, float] = {}
         self._view: View | None = None
         self._image_size = (0, 0)
-        self._conditioned_by: str | None = None
+        self._attended = False
         self._rows: tuple[int, ...] = ()
         self._allocate(bundle)
         self._no_prompt = no_prompt(bundle.spec.image_side)
@@ -115,28 +114,28 @@ class OrtPipeline:
         _, tokens, memory_channels = _static(graphs["memory_encoder"].outputs["map"].shape)
         _, channels = _static(graphs["memory_encoder"].outputs["stored_pointer"].shape)
 
-        self._features = {name: Tensor.zeros(*_static(tensor.shape)) for name, tensor in encoder.items()}
-        self._conditioned = Tensor.zeros(*self._features["features"].array.shape)
-        self._answers = {name: Tensor.zeros(*_static(tensor.shape)) for name, tensor in decoder.items()}
+        self._features = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in encoder.items()}
+        self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
+        self._answers = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in decoder.items()}
         logits, pointers = self._answers["masks"].array, self._answers["pointers"].array
-        self._row_logits = [Tensor(logits[:, row : row + 1]) for row in range(4)]
-        self._row_pointers = [Tensor(pointers[row : row + 1]) for row in range(4)]
+        self._row_logits = [SharedArray(logits[:, row : row + 1]) for row in range(4)]
+        self._row_pointers = [SharedArray(pointers[row : row + 1]) for row in range(4)]
 
         self._maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
         self._pointers = np.zeros((spec.slots, channels), np.float32)
-        self._slot_maps = [Tensor(self._maps[slot : slot + 1]) for slot in range(spec.slots)]
-        self._slot_pointers = [Tensor(self._pointers[slot : slot + 1]) for slot in range(spec.slots)]
+        self._slot_maps = [SharedArray(self._maps[slot : slot + 1]) for slot in range(spec.slots)]
+        self._slot_pointers = [SharedArray(self._pointers[slot : slot + 1]) for slot in range(spec.slots)]
 
         self._attended_maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
         self._attended_rows = np.zeros(spec.slots, np.int64)
         self._attended_pointers = np.zeros((spec.slots, channels), np.float32)
         # One tensor per number of memories: making them anew for every frame would be glue.
-        self._maps_of = [Tensor(self._attended_maps[:n]) for n in range(spec.slots + 1)]
-        self._rows_of = [Tensor(self._attended_rows[:n]) for n in range(spec.slots + 1)]
-        self._pointers_of = [Tensor(self._attended_pointers[:n]) for n in range(spec.slots + 1)]
+        self._maps_of = [SharedArray(self._attended_maps[:n]) for n in range(spec.slots + 1)]
+        self._rows_of = [SharedArray(self._attended_rows[:n]) for n in range(spec.slots + 1)]
+        self._pointers_of = [SharedArray(self._attended_pointers[:n]) for n in range(spec.slots + 1)]
 
-        self._present, self._binarize = Tensor.zeros(1), Tensor.zeros(1)
-        self._graphs["image_encoder"].bind(image=Tensor(self._preprocess.output), **self._features)
+        self._present, self._binarize = SharedArray.zeros(1), SharedArray.zeros(1)
+        self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
         self._graphs["memory_attention"].bind(
             features=self._features["features"], conditioned=self._conditioned
         )
@@ -155,7 +154,7 @@ class OrtPipeline:
 
     def encode(self, image: Image, view: View) -> None:
         self._stage_seconds = {}
-        self._conditioned_by = None
+        self._attended = False
         self._view = None
         start = time.perf_counter()
         self._preprocess(image, view)
@@ -169,6 +168,8 @@ class OrtPipeline:
         if not plan.slots:
             self._encode_prompt(self._no_prompt)
         else:
+            if max((*plan.slots, *plan.pointer_slots)) >= self._spec.slots:
+                raise IndexError(f"{plan} names a slot beyond the ring's {self._spec.slots}")
             maps, pointers = len(plan.slots), len(plan.pointer_slots)
             self._maps.take(plan.slots, axis=0, out=self._attended_maps[:maps], mode="clip")
             self._attended_rows[:maps] = plan.rows
@@ -179,15 +180,15 @@ class OrtPipeline:
                 maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
             )
             self._run("memory_attention")
-        self._conditioned_by = "memory"
+        self._attended = True
 
     def decode(self, prompt: Prompt | None) -> Candidates:
         view = self._shown()
         encoded = None if prompt is None else encode_prompt(prompt, view, *self._image_size)
         if encoded is not None:
             self._prompted = self._encode_prompt(encoded)
-            self._conditioned_by = "prompt"
-        elif self._conditioned_by != "memory":
+            self._attended = False
+        elif not self._attended:
             raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
         else:
             self._prompted = None
@@ -247,11 +248,11 @@ class OrtPipeline:
         graph = self._graphs["prompt_encoder"]
         start = time.perf_counter()
         inputs = {
-            "features": self._features["features"],
-            "points": Tensor(encoded.points),
-            "labels": Tensor(encoded.labels),
-            "mask": Tensor(encoded.mask),
-            "has_mask": Tensor(encoded.has_mask),
+            "features": self._features["features"].array,
+            "points": encoded.points,
+            "labels": encoded.labels,
+            "mask": encoded.mask,
+            "has_mask": encoded.has_mask,
         }
         results = graph.run_new(inputs, sorted(graph.outputs))
         self._conditioned.array[:] = results["conditioned"].array
@@ -274,7 +275,6 @@ def _open(bundle: Bundle, name: str, threads: int) -> BoundGraph:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.enable_cpu_mem_arena = True
     # Spinning threads win microseconds and cost a core, which the rest of the robot needs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

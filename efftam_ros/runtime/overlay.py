@@ -69,7 +69,7 @@ def _draw_box(
 ) -> None:
     for line_colour, width in ((EDGE, unit + 2), (colour, unit)):
         for start, end in _sides(box, dash=8.0 * unit if dashed else math.inf):
-            cv2.line(bgr, _pixel(*start), _pixel(*end), line_colour, width, cv2.LINE_AA)
+            cv2.line(bgr, _pixel(*start), _pixel(*end), line_colour, width)
 
 
 def _sides(box: Box, dash: float) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:

@@ -29,6 +29,7 @@ SPEED = 118.0  # world px/s
 LANE = 30.0  # world px from the centre line
 WIDE = 1280.0  # picture width at which a world px is an image px
 STEP = 4.0  # world px between points of the road
+FREE_S = 1.6  # the bridge is further away than that, also in a scene that ends before
 RUN_UP = 1400.0  # road before the start and after the end
 
 Affine = NDArray[np.float64]
@@ -49,9 +50,9 @@ def render_scene(
 ) -> Iterator[SceneFrame]:
     """Render ``frames`` pictures of ``size`` (width, height) px. The same arguments give the same pixels.
 
-    The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of
-    the time and is hidden by the bridge for some tenths of a second at two thirds. Raises InputRefused for a
-    size or length out of range.
+    The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the
+    time and is hidden by the bridge for some tenths of a second at two thirds (never before 1.6 s). Raises
+    InputRefused for a size or length out of range.
     """
     width, height = size
     if not (64 <= width <= 4096 and 64 <= height <= 4096):
@@ -206,7 +207,7 @@ class _Scene:
     def _lay_bridge(self, duration: float) -> NDArray[np.float64]:
         """Centre line [2, 2] of the road above, nearly square to the road, where the target is at two
         thirds."""
-        at, heading = self._on_road(SPEED * duration * 2 / 3, LANE)
+        at, heading = self._on_road(SPEED * max(duration * 2 / 3, FREE_S), LANE)
         angle = heading + math.pi / 2 + self._rng.uniform(-0.2, 0.2)
         reach = 2400 * np.array((math.cos(angle), math.sin(angle)))
         return np.array([at - reach, at + reach])

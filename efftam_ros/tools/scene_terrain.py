@@ -20,6 +20,7 @@ SHIFT = 4  # fractional bits of OpenCV's drawing coordinates
 
 Image = NDArray[np.uint8]
 Points = NDArray[np.float64]
+Colour = int | tuple[float, ...] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -275,18 +276,18 @@ def _fixed(points: Points) -> NDArray[np.int32]:
     return np.round((np.asarray(points, np.float64) - 0.5) * (1 << SHIFT)).astype(np.int32)
 
 
-def _line(canvas: Image, points: Points, colour: object, width: float) -> None:
+def _line(canvas: Image, points: Points, colour: Colour, width: float) -> None:
     cv2.polylines(canvas, [_fixed(points)], False, _scalar(colour), max(1, round(width)), cv2.LINE_AA, SHIFT)
 
 
-def _polygon(canvas: Image, points: Points, colour: object) -> None:
+def _polygon(canvas: Image, points: Points, colour: Colour) -> None:
     cv2.fillPoly(canvas, [_fixed(points)], _scalar(colour), cv2.LINE_AA, SHIFT)
 
 
-def _disc(canvas: Image, centre: Points, radius: float, colour: object) -> None:
+def _disc(canvas: Image, centre: Points, radius: float, colour: Colour) -> None:
     x, y = (int(v) for v in _fixed(centre))
     cv2.circle(canvas, (x, y), round(radius * (1 << SHIFT)), _scalar(colour), -1, cv2.LINE_AA, SHIFT)
 
 
-def _scalar(colour: object) -> tuple[float, ...]:
-    return tuple(float(v) for v in np.atleast_1d(np.asarray(colour, np.float64)))
+def _scalar(colour: Colour) -> tuple[float, ...]:
+    return (float(colour),) if isinstance(colour, int) else tuple(map(float, colour))

@@ -6,8 +6,7 @@ import json
 
 import pytest
 import torch
-from export_helpers import compact_network
-from golden.weights import weights
+from export_helpers import compact_network, golden_state
 
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.tools.cli import main
@@ -23,7 +22,7 @@ def compact_checkpoint(tmp_path_factory):
 @pytest.fixture(scope="module")
 def official_checkpoint(tmp_path_factory):
     path = tmp_path_factory.mktemp("checkpoints") / "efficienttam_ti.pt"
-    torch.save({"model": {name: torch.from_numpy(value) for name, value in weights("ti").items()}}, path)
+    torch.save({"model": golden_state()}, path)
     return path
 
 

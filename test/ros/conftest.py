@@ -7,18 +7,25 @@ from pathlib import Path
 
 import pytest
 
-PROFILE = str(Path(__file__).parents[2] / "config" / "fastdds_images.xml")
+PROFILE = Path(__file__).parents[2] / "config" / "fastdds_images.xml"
+# By default a process tells of itself every three seconds, and tests start many.
+QUICK_DISCOVERY = """<rtps>
+        <builtin><discovery_config>
+          <leaseAnnouncement><sec>0</sec><nanosec>200000000</nanosec></leaseAnnouncement>
+        </discovery_config></builtin>"""
 
 
 @pytest.fixture(scope="session")
-def ros():
+def ros(tmp_path_factory):
     """ROS in this process; skips where ROS 2 or the built messages are missing."""
     rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
     os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+    profile = tmp_path_factory.mktemp("profile") / PROFILE.name
+    profile.write_text(PROFILE.read_text().replace("<rtps>", QUICK_DISCOVERY))
     for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):
-        os.environ[name] = PROFILE
+        os.environ[name] = str(profile)
     rclpy.init()
     yield rclpy
     rclpy.try_shutdown()

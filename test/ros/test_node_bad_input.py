@@ -66,7 +66,7 @@ def test_a_bad_image_is_refused_and_the_target_is_followed_on(peer, case):
         peer.show(i)
     answered = len(peer.boxes)
     peer.images.publish(make())
-    status, values = peer.diagnosis(lambda s, v: words in v["last refused image"], words)
+    _, values = peer.diagnosis(lambda s, v: words in v["last refused image"], words)
     assert len(peer.boxes) == answered
     box = peer.show(9)
     assert box.state == BoundingBox.TRACKING
@@ -138,13 +138,13 @@ BAD_SELECTIONS = {
     "point outside": (points(1, x=999.0), "outside"),
     "no points": (TargetSelection(kind=TargetSelection.POINTS), "empty"),
     "mask of another size": (mask(100, 100), "100"),
-    "empty mask": (mask(WIDTH, HEIGHT, 0), "empty"),
+    "empty mask": (mask(WIDTH, HEIGHT, 127), "selection mask has no pixel above 127"),
     "coloured mask": (
         TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), scene(0), "bgr8")),
         "mask has encoding 'bgr8'; give mono8",
     ),
     "no mask": (TargetSelection(kind=TargetSelection.MASK), "image encoding '' is not supported"),
-    "too old": (box_selection(inside, stamp_of(-1000)), "the selection's image is 33.2"),
+    "too old": (box_selection(inside, stamp_of(-1000)), "the selection's image is 33."),
     "of the future": (box_selection(inside, stamp_of(1000)), "ahead of the newest image; copy it"),
     "between images": (box_selection(inside, stamp_of(3) + 1), "no image with the stamp 1000.099000001"),
 }

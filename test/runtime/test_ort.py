@@ -234,6 +234,14 @@ class TestTrackedFrames:
         pipeline.attend(MemoryPlan(slots, tuple(slot % 7 for slot in slots), slots))
         assert pipeline.decode(None).is_finite
 
+    def test_may_not_attend_to_a_slot_that_does_not_exist(
+        self, pipeline: OrtPipeline, shipped: Bundle
+    ) -> None:
+        play(pipeline, shipped, frames=2)
+        pipeline.encode(frame(2), view_of(shipped, 2))
+        with pytest.raises(IndexError, match="beyond the ring's 24"):
+            pipeline.attend(MemoryPlan((0, 24), (6, 0), (0,)))
+
 
 class TestBoxesAndMasks:
     def test_agree_to_a_hundredth_of_a_pixel(self, twin: OneByOne, shipped: Bundle) -> None:

@@ -101,7 +101,7 @@ class TestTheArray:
 
 
 class TestAPointOfTheImageLiesWhereTheViewSaysIt:
-    """Up to 0.05 network px: OpenCV 4 places the samples of a window on a grid of 1/32 image px."""
+    """Up to 0.05 network px, and in windows half of the 1/32 image px to which OpenCV 4 rounds positions."""
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -125,7 +125,7 @@ class TestAPointOfTheImageLiesWhereTheViewSaysIt:
         sigma = max(0.05 * extent, 2.0)
         got = levels(make(64)(blob(400, 300, x, y, sigma, sigma), view))[0]
         target = view.to_network(Box(x, y, 0, 0))
-        assert centroid(got) == pytest.approx((target.x, target.y), abs=0.05)
+        assert centroid(got) == pytest.approx((target.x, target.y), abs=0.05 + view.scale_x / 64)
 
     @settings(max_examples=60, deadline=None)
     @given(edge=st.integers(120, 280), offset=st.floats(-0.3, 0.3), extent=st.floats(20.0, 64.0))

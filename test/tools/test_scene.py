@@ -16,23 +16,25 @@ from efftam_ros.tools.sequences import find_sequences
 SMALL = (320, 180)
 
 
+FRAMES = 90
+
+
 @pytest.fixture(scope="module")
 def small() -> list[SceneFrame]:
-    return list(render_scene(seed=7, frames=120, size=SMALL))
+    return list(render_scene(seed=7, frames=FRAMES, size=SMALL))
 
 
 def hidden(frames: list[SceneFrame]) -> list[int]:
     return [i for i, frame in enumerate(frames) if frame.box is None]
 
 
-def test_the_same_seed_gives_the_same_pixels():
-    for a, b in zip(render_scene(3, 4, SMALL), render_scene(3, 4, SMALL), strict=True):
+def test_the_same_seed_gives_the_same_pixels(small: list[SceneFrame]):
+    for a, b in zip(small, itertools.islice(render_scene(7, FRAMES, SMALL), 5), strict=False):
         assert np.array_equal(a.bgr, b.bgr)
         assert a.box == b.box
         assert np.array_equal(a.mask, b.mask)
-    (other,) = render_scene(4, 1, SMALL)
-    (one,) = render_scene(3, 1, SMALL)
-    assert not np.array_equal(one.bgr, other.bgr)
+    (other,) = render_scene(8, 1, SMALL)
+    assert not np.array_equal(small[0].bgr, other.bgr)
 
 
 def test_box_and_mask_agree(small: list[SceneFrame]):
@@ -48,14 +50,12 @@ def test_box_and_mask_agree(small: list[SceneFrame]):
 
 
 def test_the_box_is_exact_below_a_pixel():
-    """Where the car's flanks are drawn, a soft edge shows its place: summed coverage along the box equals its
-    size."""
+    """Its centre is that of the drawn car, and its edges lie between pixels."""
     frame = next(iter(render_scene(seed=7, frames=1, size=(1280, 720))))
     assert frame.box is not None
     assert any(abs(v - round(v)) > 0.05 for v in frame.box.edges())
-    # Area of the car: 50 x 22 px less its rounded corners, scaled by the camera's zoom.
-    zoom = np.sqrt(frame.mask.sum() / (50 * 22 - (4 - np.pi) * 7**2))
-    assert zoom == pytest.approx(1, abs=0.07)
+    area = 50 * 22 - (4 - np.pi) * 7**2  # rounded corners
+    assert np.sqrt(frame.mask.sum() / area) == pytest.approx(1, abs=0.07)  # the camera's zoom
     centre = np.array([frame.box.cx, frame.box.cy])
     rows, columns = np.nonzero(frame.mask)
     assert np.hypot(*(centre - (columns.mean() + 0.5, rows.mean() + 0.5))) < 0.15
@@ -89,10 +89,10 @@ def test_it_is_covered_step_by_step(small: list[SceneFrame]):
     assert areas[-1] < 0.6 * areas[0]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_every_seed_keeps_the_target_in_the_picture(seed: int):
     picture = Box(0, 0, 160, 90)
-    for frame in render_scene(seed, 150, (160, 90)):
+    for frame in render_scene(seed, 120, (160, 90)):
         if frame.box is not None:
             assert frame.box == frame.box.clipped(picture.width, picture.height)
 
@@ -104,11 +104,11 @@ def test_sizes_and_lengths_out_of_range():
         render_scene(frames=0)
 
 
-def test_it_becomes_one_of_our_sequences(tmp_path: Path):
-    frames = list(itertools.islice(render_scene(7, 120, SMALL), 85))
+def test_it_becomes_one_of_our_sequences(small: list[SceneFrame], tmp_path: Path):
+    frames = small[:70]
     write_scene(tmp_path / "scene", frames)
     (sequence,) = find_sequences(tmp_path / "scene")
-    assert len(sequence) == 85
+    assert len(sequence) == 70
     assert sequence.boxes[0] == pytest.approx(frames[0].box.xywh(), abs=1e-3)
     assert np.isnan(sequence.boxes[hidden(frames)[0]]).all()
     assert np.array_equal(sequence.mask(10), frames[10].mask)

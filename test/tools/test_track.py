@@ -53,7 +53,7 @@ def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path
     folder.mkdir()
     for i in range(8):
         cv2.imwrite(str(folder / f"{i}.png"), square_picture(40 + 3 * i, 30))
-    arguments = ["--point", "58,42", "--point", "5,5,0", "--start", "2", "--frames", "4", "--fps", "20"]
+    arguments = ["--point", "58,42", "--point", "41,25,0", "--start", "2", "--frames", "4", "--fps", "20"]
     result = efftam("track", folder, *arguments, "--json", "-")
     assert result.returncode == 0, result.stderr
     frames = json.loads(result.stdout)["frames"]
@@ -105,7 +105,7 @@ BAD = {
     "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["encloses nothing"]),
     "box outside": (["square.mp4", "--box", "500,2,30,40"], ["outside the image of 160x120"]),
     "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160x120"]),
-    "points off target alone": (["square.mp4", "--point", "5,5,0"], ["off the target"]),
+    "points off target alone": (["square.mp4", "--point", "41,25,0"], ["off the target"]),
     "mask of another size": (["square.mp4", "--mask", "small.png"], ["small.png is 8x8", "160x120"]),
     "mask and box": (["square.mp4", "--mask", "small.png", "--box", "1,1,9,9"], ["--mask stands alone"]),
     "no such bundle": (["square.mp4", "--box", "1,1,9,9", "--bundle", "."], ["is not a bundle"]),

@@ -1,0 +1,146 @@
+"""The verdict on how the node is doing, by numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.diagnostics import Level, Setup, Statistics, lost_share
+from efftam_ros.ros.throttle import Throttle
+
+ACTIVE = Setup("active", {"bundle": "test"})
+PERIOD_NS = 33_333_333
+
+
+def track(state=TrackState.TRACKING, reason=""):
+    return Track(0, state, reason=reason, stage_seconds={"image_encoder": 0.012})
+
+
+def running(
+    count=30, until_s=100.0, keep=lambda i: True, state=TrackState.TRACKING, latency_s=0.02
+) -> Statistics:
+    """Statistics at 100 s after ``count`` images at 30 Hz, of which those with ``keep(i)`` arrived."""
+    statistics = Statistics()
+    for i in range(count):
+        now = 100.0 + (i - count + 1) * PERIOD_NS * 1e-9
+        if keep(i):
+            statistics.image_received(now, i * PERIOD_NS)
+            statistics.answered(now, 0.02, track())
+    return statistics
+
+
+def test_all_is_well():
+    verdict = running().verdict(100.0, ACTIVE, 0.25)
+    assert (verdict.level, verdict.message) == (Level.OK, "TRACKING")
+    values = verdict.values
+    assert values["image rate (Hz)"] == "30.0"
+    assert values["latency p50 (ms)"] == "20.0"
+    assert values["images processed"] == "30"
+    assert values["stage image_encoder (ms)"] == "12.0"
+    assert values["bundle"] == "test"
+    assert values["images lost on the way"] == "0%"
+
+
+def test_latency_quantiles():
+    statistics = Statistics()
+    for i in range(1, 101):
+        statistics.answered(100.0, i * 1e-3, track())
+    values = statistics.verdict(100.0, ACTIVE, 0.25).values
+    assert values["latency p50 (ms)"] == "50.5"
+    assert values["latency p99 (ms)"] == "99.0"
+
+
+def test_silence_is_stale():
+    verdict = running().verdict(100.3, ACTIVE, 0.25)
+    assert verdict.level is Level.STALE
+    assert "no image for more than 0.25 s" in verdict.message
+
+
+def test_nothing_ever_is_stale_too():
+    verdict = Statistics().verdict(1.0, ACTIVE, 0.25)
+    assert verdict.level is Level.STALE
+    assert "no image has arrived yet" in verdict.message
+
+
+def test_heavy_loss_on_the_way_names_the_profile():
+    rng = np.random.default_rng(0)
+    kept = rng.random(300) < 0.12
+    kept[-1] = True
+    verdict = running(300, keep=lambda i: kept[i]).verdict(100.0, ACTIVE, 0.25)
+    assert verdict.level is Level.WARN
+    assert "of the images are lost on the way" in verdict.message
+    assert "config/fastdds_images.xml" in verdict.message
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.06, 0.75, 0.97), (0.15, 0.75, 0.9), (0.5, 0.4, 0.6)])
+def test_loss_is_judged_from_stamps(share, least, most):
+    rng = np.random.default_rng(1)
+    stamps = [i * PERIOD_NS for i in range(600) if rng.random() < share]
+    assert least < lost_share(stamps) < most
+
+
+def test_jitter_is_not_loss():
+    rng = np.random.default_rng(2)
+    stamps = [i * PERIOD_NS + int(rng.normal(0, 0.08 * PERIOD_NS)) for i in range(300)]
+    assert lost_share(stamps) < 0.25
+
+
+def test_a_slow_camera_is_not_loss():
+    assert lost_share([i * 500_000_000 for i in range(20)]) == pytest.approx(0.0)
+
+
+def test_few_images_say_nothing():
+    assert lost_share([i * PERIOD_NS for i in range(7)]) is None
+
+
+def test_a_lost_target_warns_with_its_reason():
+    statistics = running()
+    statistics.answered(100.0, 0.02, track(TrackState.LOST, "absent for 1.2 s"))
+    verdict = statistics.verdict(100.0, ACTIVE, 0.25)
+    assert (verdict.level, verdict.message) == (Level.WARN, "LOST: absent for 1.2 s")
+
+
+def test_a_refusal_warns_once_and_stays_readable():
+    statistics = running()
+    statistics.image_refused("image step is 900 bytes")
+    first, second = (statistics.verdict(100.0, ACTIVE, 0.25) for _ in range(2))
+    assert (first.level, first.message) == (Level.WARN, "image step is 900 bytes")
+    assert second.level is Level.OK
+    assert second.values["last refused image"] == "image step is 900 bytes"
+    assert second.values["images refused"] == "1"
+
+
+def test_a_fault_outweighs_the_silence_that_follows_from_it():
+    statistics = Statistics()
+    statistics.incompatible_qos("a publisher of /image offers a QoS ...")
+    verdict = statistics.verdict(1.0, ACTIVE, 0.25)
+    assert (verdict.level, verdict.message[:30]) == (Level.ERROR, "a publisher of /image offers a")
+
+
+def test_a_failed_transition_is_an_error_while_nothing_runs():
+    verdict = Statistics().verdict(1.0, Setup(fault="bundle /x has no bundle.json"), 0.25)
+    assert (verdict.level, verdict.message) == (Level.ERROR, "bundle /x has no bundle.json")
+
+
+def test_an_inactive_node_without_faults_is_fine():
+    verdict = Statistics().verdict(1.0, Setup("inactive"), 0.25)
+    assert (verdict.level, verdict.message) == (Level.OK, "inactive")
+
+
+def test_repeated_warnings_are_held_back_by_kind():
+    lines = []
+    warn = Throttle(lines.append, period_s=1000.0)
+    for i in range(5):
+        warn("image", f"image {i}")
+        warn("selection", f"selection {i}")
+    assert lines == ["image 0", "selection 0"]
+
+
+def test_what_was_held_back_is_counted():
+    lines = []
+    warn = Throttle(lines.append, period_s=0.0)
+    warn("image", "first")
+    warn._held["image"] = 7
+    warn("image", "last")
+    assert lines == ["first", "last (7 more like it)"]

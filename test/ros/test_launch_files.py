@@ -1,0 +1,163 @@
+"""The launch files, evaluated and run by the real launch system; skipped where it can't be imported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+# A folder of this name beside the tests would be imported as an empty package: ask for its contents.
+pytest.importorskip("launch.actions", reason="ROS 2's launch is not installed (the wheels lack it)")
+pytest.importorskip("launch_ros.actions", reason="ROS 2's launch_ros is not installed (the wheels lack it)")
+
+from ament_index_python.packages import get_package_share_directory
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, RegisterEventHandler
+from launch.event_handlers import OnProcessExit, OnProcessStart
+from launch.launch_context import LaunchContext
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.launch_service import LaunchService
+
+from launch import LaunchDescription
+
+pytestmark = [pytest.mark.ros, pytest.mark.usefixtures("ros")]
+
+FILES = ("tracker.launch.py", "replay.launch.py")
+PROFILES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+SHARE = Path(get_package_share_directory("efftam_ros"))
+
+
+def description_of(file: str) -> LaunchDescription:
+    source = PythonLaunchDescriptionSource(str(SHARE / "launch" / file))
+    return source.get_launch_description(LaunchContext())
+
+
+class Launch:
+    """A launch file under the real launch system, and what it started: commands, environments, exit codes."""
+
+    def __init__(self, file: str, **arguments: str) -> None:
+        self.started: list = []
+        self.codes: dict[str, int] = {}
+        self.service = LaunchService(noninteractive=True)
+        source = PythonLaunchDescriptionSource(str(SHARE / "launch" / file))
+        watchers = [
+            RegisterEventHandler(OnProcessStart(on_start=lambda event, _: self.started.append(event))),
+            RegisterEventHandler(OnProcessExit(on_exit=lambda event, _: self._ended(event))),
+        ]
+        include = IncludeLaunchDescription(source, launch_arguments=arguments.items())
+        self.service.include_launch_description(LaunchDescription([*watchers, include]))
+
+    def _ended(self, event) -> None:
+        self.codes[Path(event.cmd[0]).name] = event.returncode
+
+    def run(self, use) -> int:
+        """Run until ``use`` returns; launch's own exit code."""
+
+        async def both() -> int:
+            ended = asyncio.create_task(self.service.run_async(shutdown_when_idle=True))
+            await asyncio.to_thread(use)
+            await self.service.shutdown()
+            return await ended
+
+        before = os.environ.copy()
+        try:
+            return asyncio.run(both())
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def run_until_started(self, processes: int) -> int:
+        def use() -> None:
+            end = time.monotonic() + 20
+            while len(self.started) < processes and time.monotonic() < end:
+                time.sleep(0.02)
+
+        return self.run(use)
+
+
+@pytest.fixture
+def _no_profile(monkeypatch):
+    for name in PROFILES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_argument_is_described(file):
+    arguments = [e for e in description_of(file).entities if isinstance(e, DeclareLaunchArgument)]
+    assert {"bundle", "backend", "params", "namespace", "log_level"} <= {a.name for a in arguments}
+    for argument in arguments:
+        assert len(argument.description) > 10
+
+
+def test_the_tracker_gets_what_the_arguments_say(_no_profile):
+    launch = Launch(
+        "tracker.launch.py",
+        image="/cam/image_raw",
+        backend="torch",
+        params="jetson",
+        namespace="drone",
+        use_sim_time="true",
+        log_level="debug",
+    )
+    launch.run_until_started(1)
+    (tracker,) = launch.started
+    line = " ".join(tracker.cmd)
+    assert tracker.cmd[0].endswith("/lib/efftam_ros/efftam_tracker")
+    assert "image:=/cam/image_raw" in line
+    assert "camera_info:=/cam/camera_info" in line
+    assert "__ns:=/drone" in line
+    assert "--log-level debug" in line
+    shipped, given = (Path(tracker.cmd[i + 1]) for i, p in enumerate(tracker.cmd) if p == "--params-file")
+    assert shipped == SHARE / "config" / "jetson.yaml"
+    assert "use_sim_time: true" in given.read_text()
+    assert "backend: torch" in given.read_text()
+    assert "bundle" not in given.read_text()
+    for name in PROFILES:
+        assert tracker.env[name] == str(SHARE / "config" / "fastdds_images.xml")
+
+
+def test_the_replay_starts_tracker_and_player_and_ends_with_the_bag(_no_profile, tmp_path):
+    launch = Launch("replay.launch.py", bag=str(tmp_path / "no_bag"), box="1,2,3,4", rate="0", out="answers")
+    launch.run_until_started(2)
+    tracker, player = launch.started
+    assert tracker.cmd[0].endswith("/efftam_tracker")
+    assert player.cmd[0].endswith("/efftam_bag_player")
+    assert player.cmd[1:5] == [str(tmp_path / "no_bag"), "--rate=0", "--box=1,2,3,4", "--out=answers"]
+    assert player.env[PROFILES[0]] == str(SHARE / "config" / "fastdds_images.xml")
+
+
+def test_a_profile_of_the_users_own_stays(monkeypatch, tmp_path):
+    own = tmp_path / "profile.xml"
+    own.write_text((SHARE / "config" / "fastdds_images.xml").read_text())
+    monkeypatch.setenv(PROFILES[0], str(own))
+    launch = Launch("tracker.launch.py")
+    launch.run_until_started(1)
+    assert launch.started[0].env[PROFILES[0]] == str(own)
+
+
+def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog):
+    launch = Launch("tracker.launch.py", params="desert")
+    assert launch.run(lambda: None) == 1
+    assert "params:=desert is no file, and none of those that ship: desktop, jetson, tracker" in caplog.text
+    assert launch.started == []
+
+
+def test_the_launched_tracker_answers_and_ends_cleanly(peers):
+    from level_pipeline import scene
+    from ros_helpers import image_message, new_namespace, stamp_of
+
+    namespace = new_namespace()
+    peer = peers(namespace)
+    launch = Launch("tracker.launch.py", image=f"/{namespace}/image", namespace=namespace)
+
+    def use() -> None:
+        peer.wait_until_active()
+        peer.warm_up()
+        peer.send(image_message(scene(0), stamp_of(0)))
+
+    assert launch.run(use) == 0
+    assert launch.codes == {"efftam_tracker": 0}

@@ -1,0 +1,230 @@
+"""Message fields and the tracker's types, with rosbags' message classes: no ROS is needed."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+from efftam_ros.core.bearing import Bearing
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.ros.messages import (
+    bbox_fields,
+    camera_model,
+    fill_image,
+    image_fields,
+    image_from_message,
+    selection_prompt,
+    stamp_like,
+    stamp_ns,
+    velocity_fields,
+)
+from efftam_ros.runtime.encodings import ENCODINGS, to_bgr
+
+MESSAGES = Path(__file__).parents[2] / "msg"
+
+
+@pytest.fixture(scope="module")
+def types():
+    store = get_typestore(Stores.ROS2_JAZZY)
+    for file in MESSAGES.glob("*.msg"):
+        store.register(get_types_from_msg(file.read_text(), f"efftam_ros/msg/{file.stem}"))
+    return store.types
+
+
+@pytest.fixture
+def header(types):
+    stamp = types["builtin_interfaces/msg/Time"](sec=1700000000, nanosec=123456789)
+    return types["std_msgs/msg/Header"](stamp=stamp, frame_id="camera")
+
+
+def motion(stamp_ns=1000):
+    covariance = np.arange(16.0).reshape(4, 4) + 20 * np.eye(4)
+    return Motion(stamp_ns, Box(10, 20, 30, 40), (5.0, -6.0), covariance)
+
+
+TRACKED = Track(
+    1000, TrackState.TRACKING, Box(11, 21, 30, 40), True, 0.97, 0.9, 0.0, motion(), image_size=(640, 480)
+)
+LOST = Track(
+    1000, TrackState.LOST, presence=0.01, age_s=2.5, reason="absent for 2.5 s", image_size=(640, 480)
+)
+
+
+def image(pixels, encoding, *, padding=0, big=0, height=None, width=None):
+    """A message-like object with padded rows; ``pixels`` [rows, bytes]."""
+    rows = np.pad(pixels, ((0, 0), (0, padding)), constant_values=99)
+    return SimpleNamespace(
+        height=pixels.shape[0] if height is None else height,
+        width=width,
+        encoding=encoding,
+        is_bigendian=big,
+        step=rows.shape[1],
+        data=array("B", rows.tobytes()),
+    )
+
+
+def test_stamps_are_whole_nanoseconds(header):
+    assert stamp_ns(header.stamp) == 1700000000123456789
+    assert stamp_like(header.stamp, stamp_ns(header.stamp)) == header.stamp
+
+
+@pytest.mark.parametrize("padding", [0, 5, 64])
+@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+def test_images_are_read_in_place_whatever_the_step(encoding, padding):
+    kind = ENCODINGS[encoding]
+    width, height = 16, 8
+    rng = np.random.default_rng(5)
+    rows = rng.integers(0, 256, (height * kind.half_rows // 2, width * kind.bytes_per_pixel), dtype=np.uint8)
+    message = image(rows, encoding, padding=padding, height=height, width=width)
+    read = image_from_message(message)
+    assert (read.width, read.height, read.encoding) == (width, height, encoding)
+    assert np.array_equal(read.rows, rows)
+    assert not read.rows.flags.writeable
+    assert np.shares_memory(read.rows, np.frombuffer(message.data, np.uint8))
+    assert to_bgr(read).shape == (height, width, 3)
+
+
+def test_the_last_row_may_come_without_its_padding():
+    rows = np.arange(4 * 6, dtype=np.uint8).reshape(4, 6)
+    message = image(rows, "bgr8", padding=3, width=2)
+    del message.data[-3:]
+    assert np.array_equal(image_from_message(message).rows, rows)
+    del message.data[-1:]
+    with pytest.raises(InputRefused, match=r"image data has 32 bytes; 2 x 4 px in bgr8 with step 9 need 33"):
+        image_from_message(message)
+
+
+def test_big_endian_counts_for_16_bit_only():
+    rows = np.zeros((4, 8), np.uint8)
+    assert image_from_message(image(rows, "mono8", big=1, width=8)).width == 8
+    with pytest.raises(InputRefused, match="big-endian mono16"):
+        image_from_message(image(rows, "mono16", big=1, width=4))
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_pixels_go_into_a_message_and_come_back(types, header, checked):
+    pixels = np.random.default_rng(1).integers(0, 256, (6, 5, 3), dtype=np.uint8)
+    if checked:
+        message = fill_image(SimpleNamespace(header=header), pixels, "bgr8")
+        assert isinstance(message.data, array)
+    else:
+        image_type = types["sensor_msgs/msg/Image"]
+        message = image_type(**image_fields(pixels, "bgr8", header), data=pixels.reshape(-1))
+    assert message.header is header
+    assert np.array_equal(to_bgr(image_from_message(message)), pixels)
+
+
+def test_every_field_of_the_box_is_given(types, header):
+    kind = types["efftam_ros/msg/BoundingBox"]
+    message = kind(**bbox_fields(TRACKED, header))
+    assert message.header is header
+    assert (message.x, message.y, message.width, message.height) == (11.0, 21.0, 30.0, 40.0)
+    assert (message.valid, message.measured, message.state) == (True, True, 2)
+    assert (message.image_width, message.image_height) == (640, 480)
+    given = set(bbox_fields(TRACKED, header))
+    assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
+
+
+def test_a_box_that_is_not_known_is_not_a_number(header):
+    message = bbox_fields(LOST, header)
+    assert not message["valid"]
+    assert all(math.isnan(message[name]) for name in ("x", "y", "width", "height"))
+    assert message["age"] == 2.5
+    assert message["reason"] == "absent for 2.5 s"
+
+
+def test_the_velocity_of_a_tracked_target(types, header):
+    kind = types["efftam_ros/msg/TargetVelocity"]
+    later = motion(stamp_ns=5_000_000_007)
+    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.array([[1.0, 2.0], [2.0, 5.0]]))
+    message = kind(**velocity_fields(TRACKED, header, later, seen))
+    assert message.valid
+    assert message.reason == ""
+    assert (message.center_x, message.center_y) == (25.0, 40.0)
+    assert (message.velocity_x, message.velocity_y) == (5.0, -6.0)
+    assert np.array_equal(message.covariance, motion().covariance.ravel())
+    assert stamp_ns(message.predicted_stamp) == 5_000_000_007
+    assert (message.predicted_x, message.predicted_width) == (10.0, 30.0)
+    assert (message.has_bearing, message.azimuth, message.elevation_rate) == (True, 0.1, -0.4)
+    assert message.rate_covariance.tolist() == [1.0, 2.0, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("state", TrackState)
+def test_only_a_confirmed_motion_may_be_steered_by(header, state):
+    message = velocity_fields(Track(1000, state, motion=motion()), header)
+    assert message["valid"] == (state in (TrackState.TRACKING, TrackState.COASTING))
+    assert bool(message["reason"]) != message["valid"]
+    assert message["velocity_x"] == 5.0  # known, with its covariance, but not to be steered by
+
+
+def test_stale_input_leaves_no_number_standing(header):
+    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2))
+    message = velocity_fields(TRACKED, header, motion(9), seen, stale="no image for 0.3 s")
+    assert not message["valid"]
+    assert message["reason"] == "no image for 0.3 s"
+    assert message["predicted_stamp"] == header.stamp
+    assert not message["has_bearing"]
+    numbers = [v for name, v in message.items() if isinstance(v, float | np.ndarray)]
+    assert len(numbers) == 14
+    assert all(np.isnan(v).all() for v in numbers)
+
+
+def selection(**changes):
+    blank = {
+        "kind": 0, "units": 0, "target_id": 0, "x": 0.0, "y": 0.0, "width": 0.0, "height": 0.0,
+        "points": [], "labels": [], "mask": None,
+    }  # fmt: skip
+    return SimpleNamespace(**(blank | changes))
+
+
+def test_normalized_selections_scale_with_the_image():
+    box = selection(units=1, x=0.25, y=0.5, width=0.1, height=0.2)
+    assert selection_prompt(box, 640, 480).box == Box(160, 240, 64, 96)
+    point = selection(kind=1, units=1, points=[SimpleNamespace(x=0.5, y=0.25)], labels=[1])
+    assert selection_prompt(point, 640, 480).points == ((320.0, 120.0),)
+
+
+def test_a_mask_marks_what_is_above_127():
+    rows = np.zeros((8, 16), np.uint8)
+    rows[2:4, 5:9], rows[5, 5] = 255, 127
+    prompt = selection_prompt(selection(kind=2, mask=image(rows, "mono8", width=16)), 16, 8)
+    assert prompt.mask.sum() == 8
+    assert prompt.box is None
+
+
+def camera_info(**changes):
+    k = [500.0, 0, 319.5, 0, 500.0, 239.5, 0, 0, 1]
+    roi = SimpleNamespace(x_offset=0, y_offset=0, width=0, height=0)
+    info = {
+        "width": 640, "height": 480, "k": k, "d": [], "distortion_model": "plumb_bob", "p": [0.0] * 12,
+        "binning_x": 0, "binning_y": 0, "roi": roi,
+    }  # fmt: skip
+    return SimpleNamespace(**(info | changes))
+
+
+def test_camera_info_is_for_the_image_that_is_delivered():
+    assert (camera_model(camera_info()).width, camera_model(camera_info()).height) == (640, 480)
+    roi = SimpleNamespace(x_offset=100, y_offset=60, width=400, height=200)
+    model = camera_model(camera_info(roi=roi, binning_x=2, binning_y=2))
+    assert (model.width, model.height) == (200, 100)
+    # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
+    assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
+
+
+def test_an_uncalibrated_camera_has_a_size_and_no_intrinsics():
+    assert camera_model(camera_info(k=[0.0] * 9)).intrinsics is None
+
+
+def test_rectified_images_need_the_projection_matrix():
+    p = [400.0, 0, 310.0, 0, 0, 400.0, 230.0, 0, 0, 0, 1, 0]
+    model = camera_model(camera_info(p=p, d=[-0.3, 0.1, 0, 0, 0]), rectified=True)
+    assert model.intrinsics.ray(310.5 + 40, 230.5) == pytest.approx((0.1, 0.0))

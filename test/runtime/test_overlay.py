@@ -1,0 +1,90 @@
+"""The overlay: what is drawn where, in every state and size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion, Track, TrackState
+from efftam_ros.runtime.overlay import STATE_COLOURS, draw_overlay
+
+BOX = Box(300, 200, 60, 40)
+
+
+def track(state, box=BOX, measured=True, velocity=(0.0, 0.0), reason=""):
+    motion = None if box is None else Motion(0, box, velocity, np.eye(4))
+    return Track(0, state, box, measured, 0.9, 0.8, 0.0, motion, reason=reason)
+
+
+def drawn(state=TrackState.TRACKING, width=640, height=480, mask=None, **kwargs):
+    picture = np.zeros((height, width, 3), np.uint8)
+    draw_overlay(picture, track(state, **kwargs), mask)
+    return picture
+
+
+def has_colour(part, state):
+    return (part == STATE_COLOURS[state]).all(axis=-1).any()
+
+
+@pytest.mark.parametrize("state", [TrackState.ACQUIRING, TrackState.TRACKING, TrackState.COASTING])
+def test_the_box_is_drawn_in_the_colour_of_the_state(state):
+    picture = drawn(state)
+    for part in (picture[195:206, 310:350], picture[235:246, 310:350], picture[205:235, 296:305]):
+        assert has_colour(part, state)
+    assert not picture[210:230, 310:350].any()
+
+
+def test_a_predicted_box_is_dashed():
+    solid, dashed = (drawn(measured=m)[200, 300:360].any(axis=-1) for m in (True, False))
+    assert solid.all()
+    assert dashed.any()
+    assert not dashed.all()
+
+
+def test_the_arrow_ends_where_the_target_will_be_in_half_a_second():
+    picture = drawn(velocity=(240.0, 0.0))
+    assert picture[220, 380:440].any(axis=-1).all()  # from the centre at 330 to 330 + 120
+    assert not picture[215:225, 470:].any()
+
+
+def test_the_mask_tints_the_target_and_nothing_else():
+    mask = np.zeros((480, 640), np.uint8)
+    mask[205:235, 310:350] = 255
+    picture = drawn(mask=mask)
+    assert picture[220, 330].any()
+    assert not picture[260:, :].any()
+
+
+def test_a_lost_target_frames_the_picture():
+    picture = drawn(TrackState.LOST, box=None, measured=False, reason="absent for 1.2 s")
+    for edge in (picture[-1, :], picture[:, 0], picture[:, -1]):
+        assert has_colour(edge, TrackState.LOST)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (32, 24), (640, 360), (1920, 1080), (480, 1920)])
+def test_any_size_and_any_reason_can_be_drawn(width, height):
+    mask = np.full((height, width), 255, np.uint8)
+    long = "the network does not see the target, and this is longer than the picture is wide — Größe 3 µm"
+    for state in TrackState:
+        box = Box(-50, height - 3, 2e9, 5)
+        assert drawn(state, width, height, mask, box=box, velocity=(1e9, np.nan), reason=long).any()
+
+
+def test_text_grows_with_the_picture():
+    def text_height(width, height):
+        rows = drawn(TrackState.IDLE, width, height, box=None).any(axis=(1, 2))
+        return int(np.flatnonzero(rows)[-1])
+
+    assert text_height(1920, 1080) > 2 * text_height(640, 360)
+
+
+def test_pictures_that_can_not_be_drawn_into_are_refused():
+    good = np.zeros((48, 64, 3), np.uint8)
+    locked = good.copy()
+    locked.flags.writeable = False
+    for picture in (good[:, :, ::-1], good[..., 0], good.astype(np.float32), locked):
+        with pytest.raises(ValueError, match="overlay needs"):
+            draw_overlay(picture, track(TrackState.IDLE, None))
+    with pytest.raises(ValueError, match="mask is"):
+        draw_overlay(good, track(TrackState.TRACKING), np.zeros((10, 10), np.uint8))

@@ -1,0 +1,140 @@
+"""`efftam fetch` as a process against a server on localhost that speaks the hub's file protocol."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hub_server import COMMIT, Hub, serving
+from tools_helpers import assert_refused, package_environment
+
+from efftam_ros.tools.fetch import NAMES, REPOSITORY
+
+pytest.importorskip("huggingface_hub", reason="fetch needs huggingface_hub: pip install efftam_ros[hub]")
+
+NAME = "efficienttam_ti_512x512"
+CONTENT = np.random.default_rng(0).bytes(24_000_000)  # the hub's client writes pieces of ten megabytes
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving({f"{REPOSITORY}/{NAME}.pt": CONTENT}) as server:
+        yield server
+
+
+@pytest.fixture
+def fetch(efftam, hub: Hub, tmp_path: Path):
+    """The command with an empty cache of its own and without any proxy."""
+    env = {"HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_TELEMETRY": "1", "no_proxy": "*"}
+
+    def run(*arguments: object):
+        return efftam("fetch", *arguments, "--endpoint", hub.url, env=env)
+
+    return run
+
+
+def test_the_file_is_downloaded_once_and_checked(fetch, hub: Hub, tmp_path: Path):
+    first = fetch(NAME, "--no-export")
+    assert first.returncode == 0, first.stderr
+    assert first.stderr == ""
+    path = Path(first.stdout.strip())
+    assert path.name == f"{NAME}.pt"
+    assert path.read_bytes() == CONTENT
+    assert path.is_relative_to(tmp_path / "cache")
+    gets = sum(method == "GET" for method, *_ in hub.requests)
+    assert gets == 1
+    again = fetch(NAME, "--no-export")
+    assert again.stdout == first.stdout
+    assert sum(method == "GET" for method, *_ in hub.requests) == gets
+
+
+def test_the_download_is_pinned_to_the_announced_commit(fetch, hub: Hub):
+    fetch(NAME, "--no-export")
+    assert any(COMMIT in path for method, path, _ in hub.requests if method == "GET")
+
+
+def test_into_a_folder(fetch, tmp_path: Path):
+    result = fetch(NAME, "--no-export", "--out", "weights")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "weights" / f"{NAME}.pt").read_bytes() == CONTENT
+
+
+def test_a_broken_connection_is_resumed_where_it_broke(fetch, hub: Hub):
+    hub.cut_after = [22_000_000]
+    result = fetch(NAME, "--no-export")
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).read_bytes() == CONTENT
+    assert starts(hub)[0] == 0
+    assert starts(hub)[1] >= 10_000_000
+
+
+def test_another_run_resumes_what_an_earlier_one_left(fetch, hub: Hub):
+    hub.cut_after = [22_000_000] + [0] * 20  # and nothing more, however often it is tried
+    failed = fetch(NAME, "--no-export")
+    assert_refused(failed, "can't be downloaded", "try again", f"efftam export {NAME}.pt")
+    hub.cut_after.clear()
+    hub.requests.clear()
+    result = fetch(NAME, "--no-export")
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).read_bytes() == CONTENT
+    assert starts(hub)[0] >= 10_000_000
+
+
+def starts(hub: Hub) -> list[int]:
+    """First byte that each GET asked for."""
+    ranges = [wanted for method, _, wanted in hub.requests if method == "GET"]
+    return [int(wanted.removeprefix("bytes=").partition("-")[0] or 0) for wanted in ranges]
+
+
+def test_content_that_is_not_what_was_announced(fetch, hub: Hub):
+    hub.announce = "ab" * 32
+    assert_refused(fetch(NAME, "--no-export"), "SHA-256", "abababababab", "fetch again")
+
+
+def test_a_file_the_hub_does_not_have(fetch):
+    result = fetch("efficienttam_s", "--no-export")
+    assert_refused(result, "has no", "efficienttam_s.pt (404)", "--endpoint")
+
+
+def test_a_hub_in_trouble(fetch, hub: Hub):
+    hub.status = 403
+    assert_refused(fetch(NAME, "--no-export"), "can't be downloaded", "403")
+
+
+def test_no_network(efftam, tmp_path: Path):
+    env = {"HF_HOME": str(tmp_path), "no_proxy": "*"}
+    result = efftam("fetch", NAME, "--no-export", "--endpoint", "http://127.0.0.1:9", env=env)
+    assert_refused(result, "http://127.0.0.1:9", "Connection refused", f"efftam export {NAME}.pt")
+
+
+def test_unknown_names_get_the_list(efftam):
+    assert_refused(
+        efftam("fetch", "efficienttam_xl"), "'efficienttam_xl' is not an official checkpoint", *NAMES
+    )
+
+
+def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
+    """A limit on file size fails a write as a full disk does."""
+    half = len(CONTENT) // 2
+    result = subprocess.run(
+        [sys.executable, "-m", "efftam_ros", "fetch", NAME, "--no-export", "--endpoint", hub.url],
+        env={**package_environment(), "HF_HOME": str(tmp_path), "no_proxy": "*"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (half, half)),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert_refused(result, "no space left on the device")
+
+
+def test_the_names_are_those_of_the_configurations():
+    pytest.importorskip("torch", reason="the configurations need torch: pip install efftam_ros[export]")
+    from efftam_ros.model.configurations import CONFIGURATIONS
+
+    assert set(NAMES) == set(CONFIGURATIONS)

@@ -1,0 +1,270 @@
+"""`efftam replay`: bags in, bags out, in both storages, with the network that ships."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bag_helpers import (
+    START_NS,
+    camera_info,
+    compressed,
+    image,
+    read_messages,
+    read_raw,
+    selection,
+    stamps,
+    write_bag,
+)
+from tools_helpers import assert_refused, square_picture
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.tools.bags import message_folder
+from efftam_ros.tools.cli import main
+
+PERIOD_NS = 100_000_000
+LATENCY_NS = 7_000_000  # between an image's stamp and its recording
+
+
+def stamp(i: int) -> int:
+    return START_NS + i * PERIOD_NS
+
+
+def recorded(i: float) -> int:
+    """When image i was recorded; between two images for a fraction."""
+    return START_NS + round(i * PERIOD_NS) + LATENCY_NS
+
+
+def pictures(count: int = 8) -> list[np.ndarray]:
+    return [square_picture(40 + 3 * i, 30 + 2 * i) for i in range(count)]
+
+
+def camera(count: int = 8, topic: str = "/image", make=image) -> list:
+    return [(topic, recorded(i), make(p, stamp(i))) for i, p in enumerate(pictures(count))]
+
+
+def box_at(i: int) -> tuple[float, float, float, float]:
+    return (40 + 3 * i, 30 + 2 * i, 24, 24)
+
+
+def states(bag: Path) -> list[TrackState]:
+    return [TrackState(m.state) for m in read_messages(bag, "/bbox")]
+
+
+def replay(*arguments: object) -> int:
+    return main(["replay", *map(str, arguments), "--threads", "1", "--quiet"])
+
+
+@pytest.mark.parametrize("storage_in", ["mcap", "sqlite3"])
+@pytest.mark.parametrize("storage_out", ["mcap", "sqlite3"])
+def test_every_image_gets_its_answers_with_its_own_header(tmp_path: Path, storage_in: str, storage_out: str):
+    bag = write_bag(tmp_path / "in", camera(), storage_in)
+    out = tmp_path / "out"
+    assert replay(bag, "--box", "40,30,24,24", "--out", out, "--storage", storage_out) == 0
+    boxes, velocities = read_messages(out, "/bbox"), read_messages(out, "/velocity")
+    assert stamps(boxes) == stamps(velocities) == [stamp(i) for i in range(8)]
+    assert {m.header.frame_id for m in boxes} == {"camera"}
+    assert [r for t, r, _ in read_raw(out) if t == "/bbox"] == [recorded(i) for i in range(8)]
+    assert [TrackState(m.state) for m in boxes][-1] is TrackState.TRACKING
+    last = boxes[-1]
+    assert (last.valid, last.measured, last.image_width, last.image_height) == (True, True, 160, 120)
+    x, y, w, h = box_at(7)
+    assert (last.x + last.width / 2, last.y + last.height / 2) == pytest.approx((x + w / 2, y + h / 2), abs=8)
+    assert velocities[-1].valid
+    assert velocities[-1].predicted_stamp == velocities[-1].header.stamp
+
+
+def test_twice_gives_the_same_bytes(tmp_path: Path):
+    bag = write_bag(tmp_path / "in", camera())
+    for name, storage in (("a", "mcap"), ("b", "sqlite3")):
+        assert (
+            replay(bag, "--box", "40,30,24,24", "--out", tmp_path / name, "--storage", storage, "--mask") == 0
+        )
+    assert read_raw(tmp_path / "a") == read_raw(tmp_path / "b")
+    assert len(read_raw(tmp_path / "a")) == 3 * 8
+
+
+def test_compressed_and_padded_images_give_the_same_answers(tmp_path: Path):
+    padded = [("/image", recorded(i), image(p, stamp(i), padding=20)) for i, p in enumerate(pictures(4))]
+    bags = {
+        "raw": camera(4),
+        "padded": padded,
+        "compressed": camera(4, "/camera/image_raw/compressed", compressed),
+    }
+    answers = {}
+    for name, messages in bags.items():
+        bag = write_bag(tmp_path / name, messages)
+        assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / f"{name}_out") == 0
+        answers[name] = read_raw(tmp_path / f"{name}_out")
+    assert answers["raw"] == answers["padded"] == answers["compressed"]
+
+
+def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
+    bag = write_bag(tmp_path / "in", camera(3))
+    assert replay(bag, "--point", "52,42", "--out", tmp_path / "out", "--mask") == 0
+    masks = read_messages(tmp_path / "out", "/mask")
+    assert stamps(masks) == [stamp(i) for i in range(3)]
+    first = masks[0]
+    assert (first.width, first.height, first.step, first.encoding) == (160, 120, 160, "mono8")
+    pixels = first.data.reshape(120, 160)
+    assert set(np.unique(pixels)) == {0, 255}
+    assert pixels[42, 52] == 255
+
+
+def test_camera_info_gives_bearings(tmp_path: Path):
+    messages = [("/camera_info", recorded(-0.5), camera_info(160, 120, 200.0)), *camera()]
+    bag = write_bag(tmp_path / "in", messages)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    for velocity in read_messages(tmp_path / "out", "/velocity"):
+        assert velocity.has_bearing
+        assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
+
+
+def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, capsys):
+    messages = [("/camera_info", recorded(-0.5), camera_info(640, 480, 200.0)), *camera(3)]
+    bag = write_bag(tmp_path / "in", messages)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
+    assert capsys.readouterr().err.count("camera_info is for 640x480 px") == 1
+
+
+class TestRecordedSelections:
+    """Selections in the bag apply where the person who drew them saw the image."""
+
+    def run(self, tmp_path: Path, *selections: tuple[str, int, tuple], count: int = 8) -> Path:
+        bag = write_bag(tmp_path / "in", [*camera(count), *selections])
+        assert replay(bag, "--out", tmp_path / "out") == 0
+        return tmp_path / "out"
+
+    def test_by_the_stamp_of_an_image_that_is_already_old(self, tmp_path: Path, capsys):
+        out = self.run(tmp_path, ("/select", recorded(5.5), selection(stamp(2), box_at(2))))
+        assert states(out)[:2] == [TrackState.IDLE] * 2
+        assert states(out)[2] is TrackState.ACQUIRING
+        assert states(out)[-1] is TrackState.TRACKING
+        assert "selections: 1 applied, 0 refused" in capsys.readouterr().out
+
+    def test_stamp_zero_is_the_newest_image_when_it_was_recorded(self, tmp_path: Path):
+        out = self.run(tmp_path, ("/select", recorded(3.5), selection(0, box_at(3))))
+        assert states(out)[:4] == [TrackState.IDLE] * 3 + [TrackState.ACQUIRING]
+
+    def test_stamp_zero_after_the_last_image(self, tmp_path: Path):
+        out = self.run(tmp_path, ("/select", recorded(30), selection(0, box_at(7))))
+        assert states(out) == [TrackState.IDLE] * 7 + [TrackState.ACQUIRING]
+
+    def test_normalised_boxes(self, tmp_path: Path):
+        x, y, w, h = box_at(1)
+        box = (x / 160, y / 120, w / 160, h / 120)
+        out = self.run(tmp_path, ("/select", recorded(1.5), selection(0, box, units=1)))
+        first = read_messages(out, "/bbox")[1]
+        assert (first.x, first.y) == pytest.approx((x, y), abs=8)
+
+    def test_clear_counts_from_the_next_image_on(self, tmp_path: Path):
+        out = self.run(
+            tmp_path,
+            ("/select", recorded(0.5), selection(stamp(0), box_at(0))),
+            ("/select", recorded(4.5), selection(0, kind=3)),
+        )
+        assert TrackState.IDLE not in states(out)[:5]
+        assert states(out)[5:] == [TrackState.IDLE] * 3
+
+    def test_a_newer_selection_takes_over(self, tmp_path: Path):
+        out = self.run(
+            tmp_path,
+            ("/select", recorded(0.5), selection(stamp(0), box_at(0))),
+            ("/select", recorded(5.5), selection(stamp(5), box_at(5))),
+        )
+        assert states(out)[0] is states(out)[5] is TrackState.ACQUIRING
+
+    def test_an_older_selection_does_not_undo_a_newer_one(self, tmp_path: Path, capsys):
+        out = self.run(
+            tmp_path,
+            ("/select", recorded(6.1), selection(stamp(5), box_at(5))),
+            ("/select", recorded(6.2), selection(stamp(1), box_at(1))),
+        )
+        assert states(out)[1] is TrackState.ACQUIRING
+        assert states(out)[5] is TrackState.TRACKING
+        assert "a newer selection takes its place" in capsys.readouterr().err
+
+    def test_refused_selections_are_reported_and_counted(self, tmp_path: Path, capsys):
+        self.run(
+            tmp_path,
+            ("/select", recorded(-0.5), selection(0, box_at(0))),
+            ("/select", recorded(1.5), selection(12345, box_at(1))),
+            ("/select", recorded(2.5), selection(stamp(2), (900, 900, 20, 20))),
+            ("/select", recorded(3.5), selection(stamp(3), (10, 10, 0, 20))),
+            ("/select", recorded(4.5), selection(stamp(4), (math.nan, 10, 20, 20))),
+            ("/select", recorded(5.5), selection(stamp(5), box_at(5))),
+        )
+        captured = capsys.readouterr()
+        assert "selections: 1 applied, 5 refused" in captured.out
+        assert len(captured.err.splitlines()) == 5
+        assert "the bag has no such image" in captured.err
+
+
+def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
+    good = pictures(7)
+    messages = [
+        ("/image", recorded(0), image(good[0], stamp(0))),
+        ("/image", recorded(1), image(good[1], stamp(1), encoding="bgr12")),
+        ("/image", recorded(2), image(good[2], stamp(2), step=10)),
+        ("/image", recorded(3), image(good[3], stamp(3), data=np.zeros(100, np.uint8))),
+        ("/image", recorded(4), image(good[4], stamp(4), width=0)),
+        ("/image", recorded(5), image(good[5], stamp(0))),
+        ("/image", recorded(6), image(good[6], stamp(6))),
+    ]
+    bag = write_bag(tmp_path / "in", messages)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    words = ("bgr12", "step is 10", "truncated", "0 x 120", "already processed")
+    for line, word in zip(lines, words, strict=True):
+        assert "not used" in line
+        assert word in line
+    assert stamps(read_messages(tmp_path / "out", "/bbox"))[-1] == stamp(6)
+    assert "5 images not used" in captured.out
+
+
+def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
+    bag = write_bag(tmp_path / "in", [*camera(3, "/left"), *camera(3, "/right")])
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
+    assert "several image topics" in capsys.readouterr().err
+    assert replay(bag, "--topic", "/right", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert "/cam/bbox" not in {topic for topic, *_ in read_raw(tmp_path / "out")}
+    named = tmp_path / "named"
+    assert replay(bag, "--topic", "/left", "--box", "40,30,24,24", "--out", named, "--namespace", "cam") == 0
+    assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
+
+
+def test_what_cannot_be_replayed_is_one_line(efftam, tmp_path: Path):
+    bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
+    box = ["--box", "40,30,24,24"]
+    assert_refused(
+        efftam("replay", bag, "--topic", "/nope", *box, "--out", "o"),
+        "the bag has no topic /nope",
+        "/image (sensor_msgs/msg/Image)",
+        "/camera_info (sensor_msgs/msg/CameraInfo)",
+    )
+    assert_refused(
+        efftam("replay", bag, "--topic", "/camera_info", *box, "--out", "o"), "does not hold images"
+    )
+    assert_refused(efftam("replay", bag, "--out", "o"), "nothing says what to follow", "--box")
+    assert_refused(efftam("replay", "nope", *box, "--out", "o"), "nope does not exist")
+    assert_refused(efftam("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
+    assert_refused(efftam("replay", bag, *box, "--out", bag), "exists already")
+    assert_refused(efftam("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120")
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):
+    bag = write_bag(tmp_path / "in", camera(3), "sqlite3")
+    (file,) = bag.glob("*.db3")
+    file.write_bytes(b"no database at all" * 100)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_message_definitions_are_found():
+    names = {file.stem for file in message_folder().glob("*.msg")}
+    assert names == {"BoundingBox", "TargetSelection", "TargetVelocity"}
