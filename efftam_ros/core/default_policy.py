@@ -27,7 +27,7 @@ class DefaultPolicy(RememberingPolicy):
     5. Only confirmed frames of good quality are remembered.
     """
 
-    MAX_AREA_RATIO = 3.0  # of a re-found target to the last measured one, either way
+    MAX_AREA_RATIO = 2.0  # of a re-found target to the last measured one, either way
     CLEAR_SHARE = 0.5  # of its usual predicted IoU: small targets never reach that of large ones
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
@@ -110,7 +110,8 @@ class DefaultPolicy(RememberingPolicy):
 
     def _keeps_being_seen(self, box: Box, quality: float, situation: Situation) -> bool:
         """True when a rejected candidate has moved consistently for ``reacquire_frames`` frames."""
-        if self._unlike(box, quality):
+        # Once LOST, time alone widens the gate: far from the prediction the search finds look-alikes.
+        if situation.state is TrackState.LOST or self._unlike(box, quality):
             self._elsewhere = None
             return False
         if self._elsewhere is not None:

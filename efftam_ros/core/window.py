@@ -65,21 +65,24 @@ class WindowView:
     GROW_PER_S = 1.5  # most change of the size's logarithm per second
     SHRINK_PER_S = 0.1
     SMOOTH_S = 0.3  # time constant of the measured size
+    FOLLOW = (
+        0.5  # of a change of size (in its logarithm): below 1, so that a mask that bleeds does not feed back
+    )
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
-    OPEN_PER_S, OPEN_MOST = 0.8, 1.6  # widening while coasting: window sides per second, and at most
-    SEARCH_NEAR = (1.0, 2.0)  # windows around the prediction when lost, in window sides
-    SEARCH_TILE = 1.5  # of the sweep over the image; wider ones show a small target too small
+    OPEN_PER_S, OPEN_MOST = 0.8, 1.4  # widening while coasting: window sides per second, and at most
+    SEARCH_NEAR = (1.0, 1.4)  # windows around the prediction when lost, in window sides
+    SEARCH_TILE = 1.2  # of the sweep over the image; wider ones show a small target too small
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
         self._side, self._factor = side, factor
         self._first = self._size = 1.0
-        self._elongation = 1.0
+        self._longest = 1.0
         self._searches = 0
 
     def _extent(self, image_size: tuple[int, int]) -> float:
         # A long thin target must fit with a margin; wider than the image shows nothing more.
-        least = 1.5 * self._elongation * self._size
+        least = 1.5 * self._longest
         return max(min(self._factor * self._size, 1.1 * max(image_size)), least)
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
@@ -91,7 +94,7 @@ class WindowView:
 
     def settle(self, box: Box) -> None:
         self._first = self._size = max(box.size, 1.0)
-        self._elongation = max(box.width, box.height) / self._size
+        self._longest = max(box.width, box.height)
 
     def view(
         self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
@@ -123,9 +126,10 @@ class WindowView:
         return View.window(x, y, extent, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
-        wanted = min(max(box.size, self.LOWEST * self._first), self.HIGHEST * self._first)
+        wanted = self._first * (max(box.size, 1.0) / self._first) ** self.FOLLOW
+        wanted = min(max(wanted, self.LOWEST * self._first), self.HIGHEST * self._first)
         share = 1 - math.exp(-dt_s / self.SMOOTH_S)
-        self._elongation += (max(box.width, box.height) / max(box.size, 1.0) - self._elongation) * share
+        self._longest += (max(box.width, box.height) - self._longest) * share
         step = math.log(wanted / self._size) * share
         step = min(max(step, -self.SHRINK_PER_S * dt_s), self.GROW_PER_S * dt_s)
         self._size *= math.exp(step)

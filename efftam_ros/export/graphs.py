@@ -135,10 +135,8 @@ def _mask_decoder(network: Network) -> Graph:
     ) -> tuple[Tensor, ...]:
         decoded = network.decode(conditioned, sparse, dense, dict(zip(skips, skip_features, strict=True)))
         logits = decoded["masks"].reshape(CANDIDATES, spec.low_side, spec.low_side)
-        return (
-            *(decoded[name] for name in ("masks", "ious", "presence", "pointers")),
-            *boxes_and_areas(logits),
-        )
+        boxes, areas = boxes_and_areas(logits)
+        return decoded["masks"], decoded["ious"], decoded["presence"], decoded["pointers"], boxes, areas
 
     tokens = _prompt_tokens(network)
     inputs = {

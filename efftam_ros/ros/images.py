@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.types import Image
 from efftam_ros.ros.messages import image_from_message
+from efftam_ros.runtime.encodings import ENCODINGS
 
 # Encodings that cv_bridge and its C++ half name alike in every distribution.
 BRIDGED = frozenset(
@@ -37,7 +38,8 @@ def image_reader() -> tuple[Callable[[Any], Image], str]:
 
     def read(msg: Any) -> Image:
         image = image_from_message(msg)  # checks the message: cv_bridge trusts it
-        if msg.encoding not in BRIDGED:
+        whole_pixels = msg.step % ENCODINGS[msg.encoding].bytes_per_pixel == 0
+        if msg.encoding not in BRIDGED or msg.is_bigendian or not whole_pixels:
             return image
         pixels = bridge.imgmsg_to_cv2(msg, desired_encoding="passthrough")
         return Image(_rows(pixels), image.width, image.height, image.encoding)

@@ -172,11 +172,13 @@ def _ros() -> Iterator[Finding]:
         yield Finding(
             section, module, "ok" if problem is None else "absent", found, "" if problem is None else remedy
         )
-    yield _fastdds_profile(section)
-    yield _shared_memory(section)
+    yield fastdds_profile()
+    yield _shared_memory()
 
 
-def _fastdds_profile(section: str) -> Finding:
+def fastdds_profile() -> Finding:
+    """Whether the profile without which Fast DDS loses images is set, and its file there."""
+    section = "ROS 2"
     names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     values = {name: os.environ[name] for name in names if os.environ.get(name)}
     profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
@@ -193,7 +195,8 @@ def _fastdds_profile(section: str) -> Finding:
     return Finding(section, "Fast DDS profile", "ok", next(iter(values.values())))
 
 
-def _shared_memory(section: str) -> Finding:
+def _shared_memory() -> Finding:
+    section = "ROS 2"
     shm = Path("/dev/shm")
     if not shm.is_dir():
         return Finding(section, "/dev/shm", "absent", "not there; images go through UDP", "run on Linux")

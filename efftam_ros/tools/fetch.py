@@ -9,16 +9,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.tools import export
 
+LIBRARY = "efftam_ros"
 REPOSITORY = "yunyangx/efficient-track-anything"
 NAMES = (
     "efficienttam_ti",
@@ -81,11 +84,10 @@ def run(args: argparse.Namespace) -> int:
 def download(
     name: str, *, endpoint: str | None = None, folder: Path | None = None, quiet: bool = False
 ) -> Path:
-    """The checkpoint file of an official configuration, from the hub or, once downloaded, from the hub's
-    cache.
+    """The checkpoint file of an official configuration in ``folder`` (default: this user's cache), downloaded
+    unless it is there already.
 
-    ``folder``: put it there instead of the cache. Raises InputRefused: hub out of reach, no such file,
-    damaged download.
+    Raises InputRefused: hub out of reach, no such file, damaged download.
     """
     import huggingface_hub
     from huggingface_hub import utils
@@ -94,22 +96,57 @@ def download(
     hub_utils.logging.set_verbosity_error()  # what goes wrong is said below, in one line
     if quiet or not sys.stderr.isatty():
         hub_utils.disable_progress_bars()
-    file = f"{name}.pt"
-    url = huggingface_hub.hf_hub_url(REPOSITORY, file, endpoint=endpoint)
+    url = huggingface_hub.hf_hub_url(REPOSITORY, f"{name}.pt", endpoint=endpoint)
     with _explained(url, name):
-        announced = huggingface_hub.get_hf_file_metadata(url, endpoint=endpoint, library_name="efftam_ros")
-        path = Path(
-            huggingface_hub.hf_hub_download(
-                REPOSITORY,
-                file,
-                revision=announced.commit_hash,
-                endpoint=endpoint,
-                local_dir=folder,
-                library_name="efftam_ros",
-            )
+        announced = huggingface_hub.get_hf_file_metadata(url, endpoint=endpoint, library_name=LIBRARY)
+    folder = cache_folder() if folder is None else folder
+    path = folder / f"{name}.pt"
+    if path.is_file() and not _fault(path, announced.size, announced.etag):
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    # Its name holds the content's hash: what another version left behind is not resumed.
+    partial = folder / f".{name}.{(announced.etag or 'unknown')[:16]}.incomplete"
+    with _explained(url, name):
+        _transfer(
+            announced, partial, name, other_host=urlsplit(announced.location).netloc != urlsplit(url).netloc
         )
-    _check(path, announced.size, announced.etag)
+    fault = _fault(partial, announced.size, announced.etag)
+    if fault:
+        partial.unlink()
+        raise InputRefused(f"the download of {url} {fault}; it was removed, fetch again")
+    partial.replace(path)
     return path
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept for this user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
+
+
+def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> None:
+    """Append to ``partial`` what it lacks.
+
+    The hub's own `hf_hub_download` forgets what an interrupted run had fetched; the function below it does
+    not."""
+    from huggingface_hub import utils
+    from huggingface_hub.file_download import http_get
+
+    hub_utils: Any = utils
+    done = partial.stat().st_size if partial.exists() else 0
+    if announced.size is None or done > announced.size:
+        partial.unlink(missing_ok=True)
+        done = 0
+    # A token is for the hub alone, not for the server that it sends us to.
+    headers = hub_utils.build_hf_headers(token=False if other_host else None, library_name=LIBRARY)
+    with partial.open("ab") as file:
+        http_get(
+            announced.location,
+            file,
+            resume_size=done,
+            headers=headers,
+            expected_size=announced.size,
+            displayed_filename=f"{name}.pt",
+        )
 
 
 @contextmanager
@@ -143,16 +180,15 @@ def _reason(error: BaseException) -> str:
     return text.splitlines()[0][:160]
 
 
-def _check(path: Path, size: int | None, etag: str | None) -> None:
-    """Compare with what was announced; the hub's etag of a large file is its SHA-256."""
+def _fault(path: Path, size: int | None, etag: str | None) -> str:
+    """How a file differs from what was announced, empty when it does not; the hub's etag of a large file is
+    its SHA-256."""
     actual = path.stat().st_size
     if size is not None and actual != size:
-        problem = f"has {actual} bytes, the hub announces {size}"
-    elif etag is not None and re.fullmatch(r"[0-9a-f]{64}", etag) and _sha256(path) != etag:
-        problem = f"does not have the SHA-256 that the hub announces ({etag[:12]}...)"
-    else:
-        return
-    raise InputRefused(f"{path} {problem}; remove it ({path.resolve()}) and fetch again")
+        return f"has {actual} bytes, the hub announces {size}"
+    if etag is not None and re.fullmatch(r"[0-9a-f]{64}", etag) and _sha256(path) != etag:
+        return f"does not have the SHA-256 that the hub announces ({etag[:12]}...)"
+    return ""
 
 
 def _sha256(path: Path) -> str:

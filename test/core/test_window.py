@@ -60,7 +60,7 @@ def test_the_window_grows_readily_and_shrinks_hardly():
         shrunk.update(Box.from_centre(400, 300, 20, 15), 1 / 30)
     up = grown.view(IMAGE, TARGET, 0.0).extent[0] / first.extent[0]
     down = first.extent[0] / shrunk.view(IMAGE, TARGET, 0.0).extent[0]
-    assert up > 1.4
+    assert up > 1.25
     assert 1.0 < down < 1.06
 
 
@@ -75,7 +75,7 @@ def test_the_window_opens_a_little_while_coasting():
     viewer, first = started()
     extents = [viewer.view(IMAGE, TARGET, s).extent[0] for s in (0.0, 0.2, 0.5, 1.0, 5.0)]
     assert extents == sorted(extents)
-    assert 1.5 * first.extent[0] < extents[-1] < 2 * first.extent[0]
+    assert 1.3 * first.extent[0] < extents[-1] < 1.5 * first.extent[0]
 
 
 @pytest.mark.parametrize("predicted", [TARGET, None])

@@ -48,17 +48,21 @@ def test_rounding_the_weights_moves_outputs_more_than_that():
     assert float((exact["features"] - rounded["features"]).abs().max()) > 2e-4
 
 
-def test_a_changed_weight_is_found_in_its_graph_and_output(bundle, network, tmp_path):
+def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network, tmp_path):
     folder = tmp_path / "changed"
     shutil.copytree(bundle("compact"), folder)
-    path = folder / "mask_decoder.onnx"
+    path = folder / "memory_encoder.onnx"
     model = onnx.load(path)
-    bias = next(t for t in model.graph.initializer if t.name == "mask_decoder.presence_head.2.bias")
-    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + 0.25, bias.name))
+    pointer = next(tensor for tensor in model.graph.initializer if tensor.name == "no_pointer")
+    pointer.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(pointer) + 0.25, pointer.name))
     onnx.save(model, path)
     differences = compare_graphs(network("compact"), graph_files(folder))
-    with pytest.raises(InputRefused, match=r"mask_decoder: output presence is 0\.25 off PyTorch"):
+    with pytest.raises(InputRefused) as refusal:
         require_parity(differences)
+    assert str(refusal.value) == (
+        "memory_encoder: output stored_pointer is 0.25 off PyTorch (absent), 0.001 is allowed; "
+        "the bundle was not written"
+    )
 
 
 def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():

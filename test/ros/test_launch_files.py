@@ -93,7 +93,8 @@ def test_every_argument_is_described(file):
         assert len(argument.description) > 10
 
 
-def test_the_tracker_gets_what_the_arguments_say(_no_profile):
+@pytest.mark.usefixtures("_no_profile")
+def test_the_tracker_gets_what_the_arguments_say():
     launch = Launch(
         "tracker.launch.py",
         image="/cam/image_raw",
@@ -120,7 +121,8 @@ def test_the_tracker_gets_what_the_arguments_say(_no_profile):
         assert tracker.env[name] == str(SHARE / "config" / "fastdds_images.xml")
 
 
-def test_the_replay_starts_tracker_and_player_and_ends_with_the_bag(_no_profile, tmp_path):
+@pytest.mark.usefixtures("_no_profile")
+def test_the_replay_starts_tracker_and_player_and_ends_with_the_bag(tmp_path):
     launch = Launch("replay.launch.py", bag=str(tmp_path / "no_bag"), box="1,2,3,4", rate="0", out="answers")
     launch.run_until_started(2)
     tracker, player = launch.started

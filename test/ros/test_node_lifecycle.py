@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from level_pipeline import LevelPipeline, bright_box
+from level_pipeline import FRAME_NS, LevelPipeline, bright_box
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import ParameterDescriptor
@@ -19,11 +19,12 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_helpers import Peer, new_namespace
+from ros_helpers import Peer, new_namespace, stamp_of
 from sensor_msgs.msg import Image
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import InputRefused
+from efftam_ros.ros.messages import stamp_ns
 from efftam_ros.ros.node import TrackerNode
 from efftam_ros.runtime.pipeline import BackendUnavailable
 
@@ -233,6 +234,30 @@ def test_mask_and_overlay_are_made_for_subscribers_only(node, peer, opener):
     peer.show(i + 1)
     peer.show(i + 2)
     assert pipeline.masks_made == made
+
+
+def test_detections_are_published_where_vision_msgs_is_installed(node, peer):
+    vision = pytest.importorskip("vision_msgs.msg", reason="vision_msgs is not installed")
+    bring_up(peer)
+    found = []
+    peer.node.create_subscription(vision.Detection2DArray, "detections", found.append, 10)
+    name = peer.node.resolve_topic_name("detections")
+    peer.wait(lambda: node.count_subscribers(name) > 0, "the subscription to detections")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    i = 0
+    while not (found and found[-1].detections):
+        i += 1
+        peer.show(i)
+        peer.spin_for(0.05)
+    (detection,) = found[-1].detections
+    box = bright_box((stamp_ns(found[-1].header.stamp) - stamp_of(0)) // FRAME_NS)
+    centre = detection.bbox.center.position
+    assert (centre.x, centre.y) == pytest.approx((box.cx, box.cy), abs=0.5)
+    assert (detection.bbox.size_x, detection.bbox.size_y) == pytest.approx((24, 24), abs=0.5)
+    assert detection.id == "0"
+    assert detection.results[0].hypothesis.score > 0.9
+    assert detection.header == found[-1].header
 
 
 def set_parameter(node, **values):

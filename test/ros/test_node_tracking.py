@@ -208,6 +208,19 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
     peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")
 
 
+def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(tracker):
+    peer = tracker("-p", "image_timeout:=0.1", TEST_FRAME_DELAY="0.4")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 6):
+        box = peer.show(i)
+    assert box.state == BoundingBox.TRACKING
+    late = [v for v in peer.velocities if stamp_ns(v.header.stamp) == stamp_of(5)]
+    assert late
+    assert not any(v.valid for v in late)
+    assert np.isnan([v.velocity_x for v in late]).all()
+
+
 def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):
     peer = slow_peer
     peer.show(0)

@@ -1,0 +1,72 @@
+"""Which conversion reads the images, and that both give the same pixels."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.ros.images import BRIDGED, image_reader
+from efftam_ros.ros.messages import fill_image, image_from_message
+from efftam_ros.runtime.encodings import ENCODINGS
+
+
+def message(encoding: str, padding: int):
+    image = pytest.importorskip("sensor_msgs.msg", reason="ROS 2 is not installed").Image
+    kind = ENCODINGS[encoding]
+    row = 12 * kind.bytes_per_pixel
+    rows = np.random.default_rng(4).integers(0, 256, (6, row + padding), dtype=np.uint8)
+    made = fill_image(image(), rows, encoding)
+    made.width = 12
+    return made
+
+
+@pytest.mark.parametrize("padding", [0, 12, 16])
+@pytest.mark.parametrize("encoding", sorted(BRIDGED))
+def test_cv_bridge_reads_the_same_pixels(encoding, padding):
+    pytest.importorskip("cv_bridge", reason="cv_bridge is not installed")
+    read, name = image_reader()
+    assert name == "cv_bridge"
+    ours, theirs = image_from_message(message(encoding, padding)), read(message(encoding, padding))
+    assert np.array_equal(ours.rows, theirs.rows)
+    assert (ours.width, ours.height, ours.encoding) == (theirs.width, theirs.height, theirs.encoding)
+
+
+def test_a_needless_big_endian_mark_does_no_harm():
+    pytest.importorskip("cv_bridge", reason="cv_bridge is not installed")
+    marked = message("bgr8", 0)
+    marked.is_bigendian = 1
+    assert np.array_equal(image_reader()[0](marked).rows, image_from_message(message("bgr8", 0)).rows)
+
+
+def test_what_cv_bridge_would_trust_is_checked_first():
+    pytest.importorskip("cv_bridge", reason="cv_bridge is not installed")
+    cut = message("bgr8", 0)
+    cut.data = cut.data[:50]
+    with pytest.raises(InputRefused, match="the image is truncated"):
+        image_reader()[0](cut)
+
+
+def test_without_cv_bridge_the_own_conversion_reads_and_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv_bridge", None)
+    read, name = image_reader()
+    assert read is image_from_message
+    assert name.startswith("own zero-copy conversion (cv_bridge:")
+
+
+def test_a_broken_cv_bridge_is_named(monkeypatch):
+    """As a C++ half compiled against another numpy: it imports, and fails when used."""
+    broken = ModuleType("cv_bridge")
+
+    class CvBridge:
+        def encoding_to_cvtype2(self, encoding):
+            raise AttributeError("_ARRAY_API not found")
+
+    broken.CvBridge = CvBridge
+    monkeypatch.setitem(sys.modules, "cv_bridge", broken)
+    read, name = image_reader()
+    assert read is image_from_message
+    assert "installed but broken: _ARRAY_API not found" in name
