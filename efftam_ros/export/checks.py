@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"})
+DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
 _SHAPE_INPUTS = {
     "Reshape": (1,),
     "Expand": (1,),

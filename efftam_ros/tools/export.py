@@ -24,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="PyTorch file {'model': state_dict}"
     )
-    parser.add_argument("--config", required=True, metavar="NAME", help="such as efficienttam_ti_512x512")
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="NAME",
+        help="configuration, such as efficienttam_ti_512x512; an unknown one lists all",
+    )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the bundle")
     parser.add_argument(
         "--weights",

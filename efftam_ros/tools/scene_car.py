@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import cv2
@@ -12,6 +12,15 @@ from numpy.typing import NDArray
 LENGTH, WIDTH, CORNER = 50.0, 22.0, 7.0
 HEIGHT = 13.0
 FINE = 8  # sprite px per world px
+GLASS, WHITE, RED = (58.0, 50.0, 44.0), (225.0, 238.0, 240.0), (40.0, 40.0, 190.0)
+# Outlines in world px about the car's centre, front to +x; those of one side are mirrored to the other.
+WINDSCREEN = [(4.0, -8.0), (11.5, -9.0), (11.5, 9.0), (4.0, 8.0)]
+REAR_WINDOW = [(-17.5, -8.2), (-13.0, -7.6), (-13.0, 7.6), (-17.5, 8.2)]
+SIDE_WINDOW = [(-12.0, 8.4), (3.0, 8.4), (8.0, 9.8), (-14.0, 9.8)]
+LAMP = [(21.5, 5.0), (24.0, 5.0), (23.0, 9.0), (20.5, 9.0)]
+TAIL_LIGHT = [(-24.3, 5.0), (-22.5, 5.0), (-22.0, 9.3), (-23.6, 9.3)]
+BONNET_LINE = [(13.0, 7.2), (21.0, 6.0), (21.0, 6.4), (13.0, 7.6)]
+HIGHLIGHT = [(-11.0, -5.5), (2.0, -5.5), (2.0, -2.5), (-11.0, -2.5)]
 SUPER = 4  # samples per image px and axis when it is drawn
 MARGIN = 4.0  # world px around the car in its sprite
 
@@ -47,26 +56,17 @@ def paint_car(body: tuple[int, int, int]) -> Sprite:
     bgr = paint * (1.05 - 0.45 * np.abs(2 * y / WIDTH)[..., None] ** 4)
     bgr = np.ascontiguousarray(bgr * (1.03 - 0.06 * (2 * x / LENGTH)[..., None]))
 
-    def fill(points: list[tuple[float, float]], colour: Sequence[float]) -> None:
+    def fill(points: list[tuple[float, float]], colour: Iterable[float]) -> None:
         fixed = np.round((np.array(points) + half) * FINE * 16 - 8).astype(np.int32)
         cv2.fillPoly(bgr, [fixed], [float(v) for v in colour], cv2.LINE_8, 4)
 
-    glass = (58.0, 50.0, 44.0)
-    fill([(4, -8.0), (11.5, -9.0), (11.5, 9.0), (4, 8.0)], glass)  # windscreen
-    fill([(-17.5, -8.2), (-13, -7.6), (-13, 7.6), (-17.5, 8.2)], glass)  # rear window
+    bonnet, highlight = paint * 0.75, np.minimum(paint * 1.25, 255)
+    fill(WINDSCREEN, GLASS)
+    fill(REAR_WINDOW, GLASS)
     for side in (-1, 1):
-        fill([(-12, side * 8.4), (3, side * 8.4), (8, side * 9.8), (-14, side * 9.8)], glass)
-        fill(
-            [(21.5, side * 5), (24, side * 5), (23, side * 9), (20.5, side * 9)], (225.0, 238.0, 240.0)
-        )  # lamps
-        fill(
-            [(-24.3, side * 5), (-22.5, side * 5), (-22, side * 9.3), (-23.6, side * 9.3)],
-            (40.0, 40.0, 190.0),
-        )
-        fill(
-            [(13, side * 7.2), (21, side * 6), (21, side * 6.4), (13, side * 7.6)], tuple(paint * 0.75)
-        )  # bonnet
-    fill([(-11, -5.5), (2, -5.5), (2, -2.5), (-11, -2.5)], tuple(np.minimum(paint * 1.25, 255)))  # highlight
+        for part, colour in ((SIDE_WINDOW, GLASS), (LAMP, WHITE), (TAIL_LIGHT, RED), (BONNET_LINE, bonnet)):
+            fill([(px, side * py) for px, py in part], colour)
+    fill(HIGHLIGHT, highlight)
     cover = np.zeros((height, width), np.uint8)
     fixed = np.round((outline() + half) * FINE * 16 - 8).astype(np.int32)
     cv2.fillPoly(cover, [fixed], 255, cv2.LINE_AA, 4)

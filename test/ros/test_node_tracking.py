@@ -215,10 +215,13 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
     for i in range(1, 6):
         box = peer.show(i)
     assert box.state == BoundingBox.TRACKING
-    late = [v for v in peer.velocities if stamp_ns(v.header.stamp) == stamp_of(5)]
-    assert late
-    assert not any(v.valid for v in late)
-    assert np.isnan([v.velocity_x for v in late]).all()
+
+    def late():
+        return [v for v in peer.velocities if stamp_ns(v.header.stamp) == stamp_of(5)]
+
+    peer.wait(lambda: len(late()) == 2, "the watch's word that images stopped, and the answer itself")
+    assert not any(v.valid for v in late())
+    assert np.isnan([v.velocity_x for v in late()]).all()
 
 
 def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):
