@@ -49,17 +49,17 @@ def test_the_newest_image_is_taken_and_the_passed_over_ones_are_counted():
 
 
 def test_taking_waits_for_an_image_and_ends_when_closed():
-    intake, seen = filled(), []
+    intake, seen, came = filled(), [], threading.Event()
 
     def work():
         while (item := intake.take()) is not None:
             seen.append(item.arrival.stamp_ns // MS)
+            came.set()
 
     thread = threading.Thread(target=work)
     thread.start()
     intake.put(arrival(5))
-    while not seen:
-        pass
+    assert came.wait(5)
     intake.close()
     thread.join(5)
     assert not thread.is_alive()
