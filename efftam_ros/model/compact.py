@@ -338,7 +338,7 @@ class PromptEncoder(nn.Module):
         edges = torch.arange(self.low_side + 1) * (spec.side / self.low_side)
         self.register_buffer("cell_edges", edges, persistent=False)
         self.register_buffer("grid_position", self._grid_position(), persistent=False)
-        self.register_load_state_dict_post_hook(PromptEncoder._refresh)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(PromptEncoder._refresh)
 
     def forward(
         self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor

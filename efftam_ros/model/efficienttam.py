@@ -49,7 +49,7 @@ class EfficientTAM(Network):
         memory_sine = sine_table(spec.memory_channels, grid).flatten(2)[0].T.contiguous()
         self.register_buffer("map_position", memory_sine, persistent=False)
         self.register_buffer("image_position", torch.zeros(1, channels, grid, grid), persistent=False)
-        self.register_load_state_dict_post_hook(_refresh_network)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_refresh_network)
         self.refresh()
 
     def refresh(self) -> None:

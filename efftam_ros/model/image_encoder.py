@@ -46,7 +46,7 @@ class Trunk(nn.Module):
             Block(grid, width, heads, window=None if index in GLOBAL_BLOCKS else WINDOW)
             for index in range(DEPTH)
         )
-        self.register_load_state_dict_post_hook(_refresh_trunk)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_refresh_trunk)
 
     def refresh(self) -> None:
         """Resize ``pos_embed`` (without its class token) to the grid; to be called when it has changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,8 @@ _STAGE = "stage "
 
 @dataclass
 class Answer:
-    """What the node said about one frame. ``mask``: uint8 [H, W] or None; ``delay_s``: image published to
-    box received."""
+    """What the node said about one frame. ``mask``: uint8 [H, W] or None; ``delay_s``: from publishing the
+    image to receiving its box."""
 
     track: Track
     mask: NDArray[np.uint8] | None
@@ -90,11 +90,8 @@ class Player:
                 raise TimeoutError(f"{what} within {seconds:g} s; is the tracker node running and active?")
             self._executor.spin_once(timeout_sec=0.02)
 
-    def play(
-        self, frames: Iterable[NDArray[np.uint8]], fps: float, box: Box, start_ns: int = NS
-    ) -> list[Answer]:
-        """Play bgr8 [H, W, 3] frames; ``box`` is the selection on the first one. Stamps count from
-        ``start_ns``."""
+    def play(self, frames: Iterable[NDArray[np.uint8]], fps: float, box: Box) -> Iterator[Answer]:
+        """Play bgr8 [H, W, 3] frames, selecting ``box`` on the first; yields the answers, one per frame."""
         self._wait(lambda: self._images.get_subscription_count() > 0, "no subscriber on the image topic", 30)
         self._wait(self._select.service_is_ready, "no service select_target", 30)
         begin = time.monotonic()
@@ -107,34 +104,31 @@ class Player:
             message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, NS)
             self._images.publish(message)
             if i == 0:
-                self._wait(lambda s=stamp: s in self._boxes, "no bbox for the first image", 30)
+                self._wait_for_answer(stamp, i)
                 self._choose(message, box)
-            self._wait(
-                lambda s=stamp: s in self._boxes and s in self._velocities, f"no bbox for image {i}", 30
-            )
-            self._wait_for_mask(stamp)
+            self._wait_for_answer(stamp, i)
             yield self._answer(stamp, sent)
+
+    def _wait_for_answer(self, stamp: int, index: int) -> None:
+        answered = [self._boxes, self._velocities]
+        self._wait(lambda: all(stamp in known for known in answered), f"no answer for image {index}", 30)
+        if self._boxes[stamp][0].measured:
+            self._wait(lambda: stamp in self._masks, f"no mask for image {index}", 10)
 
     def _choose(self, image: ImageMessage, box: Box) -> None:
         selection = TargetSelection(header=image.header, kind=TargetSelection.BOX)
         selection.x, selection.y, selection.width, selection.height = box.xywh()
         # The node answers for the selected image once more, now with the target in it.
-        self._boxes.pop(_stamp_ns(image))
-        self._velocities.pop(_stamp_ns(image), None)
+        for known in (self._boxes, self._velocities, self._masks):
+            known.pop(_stamp_ns(image), None)
         call = self._select.call_async(SelectTarget.Request(selection=selection))
         self._wait(call.done, "no answer from select_target", 30)
         if not call.result().success:
             raise RuntimeError(f"the selection was refused: {call.result().message}")
-        self._wait(lambda: _stamp_ns(image) in self._boxes, "no bbox for the selected image", 30)
 
     def _pause_until(self, moment: float) -> None:
         while (left := moment - time.monotonic()) > 0:
             self._executor.spin_once(timeout_sec=left)
-
-    def _wait_for_mask(self, stamp: int) -> None:
-        box, _ = self._boxes[stamp]
-        if box.measured:
-            self._wait(lambda: stamp in self._masks, "no mask for a measured box", 10)
 
     def _answer(self, stamp: int, sent: float) -> Answer:
         box, received = self._boxes.pop(stamp)

@@ -162,19 +162,20 @@ class Session:
         return self._subscribe(ImageMessage, "image", self._on_image, IMAGE_QOS)
 
     def _on_image(self, message: Any) -> None:
+        now_s = time.monotonic()
         try:
             image = self._read_raw(message)
         except InputRefused as refusal:
             self.image_refused(str(refusal))
             return
-        self._receive(message, lambda: image)
+        self._receive(message, now_s, lambda: image)
 
     def _on_compressed(self, message: Any) -> None:
         # Decoding takes milliseconds: left to the worker, and to images that are really used.
-        self._receive(message, lambda: image_from_compressed(message))
+        self._receive(message, time.monotonic(), lambda: image_from_compressed(message))
 
-    def _receive(self, message: Any, read: Any) -> None:
-        now_s, stamp = time.monotonic(), stamp_ns(message.header.stamp)
+    def _receive(self, message: Any, now_s: float, read: Any) -> None:
+        stamp = stamp_ns(message.header.stamp)
         arrival = Arrival(message.header, stamp, now_s, len(message.data), read)
         try:
             if stamp == 0:

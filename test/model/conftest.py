@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cache
-from pathlib import Path
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from golden.clip import clip
+from golden.weights import weights
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+if TYPE_CHECKING:
+    from torch import Tensor
 
-torch = pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
-
-from golden.clip import clip  # noqa: E402
-from golden.weights import weights  # noqa: E402
-from PIL import Image as PillowImage  # noqa: E402
-
-from efftam_ros.model.configurations import configuration  # noqa: E402
-from efftam_ros.model.efficienttam import EfficientTAM  # noqa: E402
+    from efftam_ros.model.efficienttam import EfficientTAM
 
 
 @pytest.fixture(autouse=True)
 def _inference() -> Iterator[None]:
-    with torch.inference_mode():
+    if find_spec("torch") is None:
+        context = nullcontext()
+    else:
+        import torch
+
+        context = torch.inference_mode()
+    with context:
         yield
 
 
 @pytest.fixture(scope="session")
-def golden_state() -> Callable[[str], dict]:
+def golden_state() -> Callable[[str], dict[str, Tensor]]:
     """The artificial state dict of ``ti`` or ``s`` as tensors."""
+    import torch
 
     @cache
-    def state(size: str) -> dict:
+    def state(size: str) -> dict[str, Tensor]:
         return {name: torch.from_numpy(values) for name, values in weights(size).items()}
 
     return state
@@ -42,6 +46,8 @@ def golden_state() -> Callable[[str], dict]:
 @pytest.fixture(scope="session")
 def golden_network(golden_state) -> Callable[[str], EfficientTAM]:
     """The network ``efficienttam_<name>`` with the golden weights."""
+    from efftam_ros.model.configurations import configuration
+    from efftam_ros.model.efficienttam import EfficientTAM
 
     @cache
     def network(name: str) -> EfficientTAM:
@@ -59,11 +65,12 @@ def golden_clip() -> Callable[[bool], tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.fixture(scope="session")
-def pillow_input() -> Callable[[np.ndarray, int], torch.Tensor]:
-    """The reference's own preprocessing of an RGB frame: Pillow's bicubic, rounded to uint8, then
-    normalised."""
+def pillow_input() -> Callable[[np.ndarray, int], Tensor]:
+    """The reference's own preprocessing of an RGB frame: Pillow's bicubic, rounded to uint8, normalised."""
+    import torch
+    from PIL import Image as PillowImage
 
-    def prepare(frame: np.ndarray, side: int) -> torch.Tensor:
+    def prepare(frame: np.ndarray, side: int) -> Tensor:
         small = np.asarray(PillowImage.fromarray(frame).resize((side, side)))
         mean, std = (np.array(v, np.float32) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
         scaled = (small.astype(np.float32) / np.float32(255) - mean) / std

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,9 +3,12 @@ do."""
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+
 import pickle
 
-import pytest
 import torch
 
 from efftam_ros.core.contract import InputRefused

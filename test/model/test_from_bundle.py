@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+pytest.importorskip("onnx", reason="bundles need onnx: pip install efftam_ros[export]")
+
 import json
 import shutil
 from pathlib import Path
 
-import pytest
 import torch
-
-pytest.importorskip("onnx", reason="bundles are written with onnx: pip install efftam_ros[export]")
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.bundle import export_bundle

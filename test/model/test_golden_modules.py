@@ -3,11 +3,14 @@ array."""
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 from golden.stored import StoredModules

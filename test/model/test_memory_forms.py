@@ -3,12 +3,15 @@ ONNX."""
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+
 import io
 import math
 import warnings
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+
 import math
 
 import numpy as np

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+pytest.importorskip("onnx", reason="bundles need onnx: pip install efftam_ros[export]")
+
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import golden
 import numpy as np
-import pytest
 import torch
 from golden.clip import BOX_EDGES, CENTRES, CLICK
 

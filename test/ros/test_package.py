@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import re
+import subprocess
+import sysconfig
 import xml.etree.ElementTree as ET
 from dataclasses import fields
 from pathlib import Path
@@ -124,3 +127,31 @@ def test_layouts_show_topics_that_exist():
     rviz = yaml.safe_load((ROOT / "config" / "efftam.rviz").read_text())
     topics = [d["Topic"]["Value"] for d in rviz["Visualization Manager"]["Displays"]]
     assert topics == ["/overlay", "/mask"]
+
+
+def setup_env(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([ROOT / "scripts" / "setup_env", *arguments], capture_output=True, text=True)
+
+
+def test_setup_env_explains_itself_and_refuses_what_it_does_not_know():
+    assert "--with-tests" in setup_env("--help").stdout
+    refused = setup_env("--everything")
+    assert refused.returncode == 2
+    assert refused.stderr == "setup_env: unknown option --everything; try --help\n"
+
+
+def test_header_folders_of_the_build_container_become_those_of_this_python(tmp_path):
+    import numpy as np
+
+    spec = importlib.util.spec_from_file_location("fix_exports", ROOT / "scripts" / "fix_exports.py")
+    fix_exports = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fix_exports)
+    file = tmp_path / "share" / "std_msgs" / "cmake" / "targets.cmake"
+    file.parent.mkdir(parents=True)
+    container = "/opt/python/cp311-cp311"
+    file.write_text(
+        f'"{container}/lib/python3.11/site-packages/numpy/_core/include;{container}/include/python3.11;/keep"'
+    )
+    assert fix_exports.repair(tmp_path) == 1
+    assert file.read_text() == f'"{np.get_include()};{sysconfig.get_path("include")};/keep"'
+    assert fix_exports.repair(tmp_path) == 0
