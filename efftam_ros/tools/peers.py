@@ -50,8 +50,7 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
         raise InputRefused(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
     if threads:
         cv2.setNumThreads(threads)
-    logging = cv2.utils.logging
-    logging.setLogLevel(logging.LOG_LEVEL_ERROR)  # OpenCV 5 warns at every creation of NanoTrack
+    _only_errors()
     if name == "nano":
         return Peer(name, _nano(models))
     # OpenCV keeps MOSSE in the legacy part and moved the others out of it in 4.5.1.
@@ -60,6 +59,15 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
     if create is None:
         raise InputRefused(f"peer {name} {CONTRIB}")
     return Peer(name, create)
+
+
+def _only_errors() -> None:
+    """OpenCV 5 warns at every creation of NanoTrack. It also moved the function that stops it."""
+    import cv2 as opencv
+
+    cv2: Any = opencv
+    set_level = cv2.setLogLevel if hasattr(cv2, "setLogLevel") else cv2.utils.logging.setLogLevel
+    set_level(2)  # LOG_LEVEL_ERROR
 
 
 def _nano(models: Path | None) -> Callable[[], Any]:

@@ -89,7 +89,7 @@ class VideoFile:
                 frame = next(first)
             except StopIteration:
                 raise InputRefused(f"{path} holds no picture; is the recording complete?") from None
-            self.rotation = _quarter_turns(path, getattr(frame, "rotation", 0))
+            self.rotation = _quarter_turns(path, frame.rotation)
             turned = self.rotation % 2 == 1
             self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
 
