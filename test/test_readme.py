@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
 LINES = [
-    line.split("   #")[0].strip()
+    re.split(r"\s{2,}#", line)[0].strip()
     for block in BLOCKS
     for line in re.sub(r"\\\n\s*", " ", block).splitlines()
     if line.strip() and not line.startswith("#")

