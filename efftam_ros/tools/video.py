@@ -28,7 +28,7 @@ TICKS_PER_S = 90_000
 @dataclass(frozen=True)
 class VideoFrame:
     """One picture: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR
-    pixels."""
+    pixels, C-contiguous."""
 
     index: int
     stamp_ns: int
@@ -108,9 +108,8 @@ class VideoFile:
                 stamp_ns = self._stamp_ns(index, frame, stream)
                 if index < start:
                     continue
-                bgr = np.asarray(frame.to_ndarray(format="bgr24"), np.uint8)
-                if self.rotation:
-                    bgr = np.ascontiguousarray(np.rot90(bgr, self.rotation))
+                # The decoder pads the rows of some widths.
+                bgr = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="bgr24"), self.rotation))
                 if bgr.shape != (self.height, self.width, 3):
                     raise InputRefused(
                         f"{self.path}: picture {index} is {bgr.shape[1]}x{bgr.shape[0]} after "

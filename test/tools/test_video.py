@@ -34,6 +34,18 @@ def test_pictures_equal_opencvs(square_video: Path):
         assert np.abs(frame.bgr.astype(int) - expected).max() <= 2
 
 
+@pytest.mark.parametrize("width", [854, 150, 98])
+def test_widths_whose_rows_the_decoder_pads_are_whole_pictures(tmp_path: Path, width: int):
+    """854x480 is what DAVIS has, and rows of it end in padding; drawing needs contiguous pixels."""
+    picture = square_picture(40, 30, width)
+    with VideoWriter(tmp_path / "wide.mp4", width, 120, 10.0) as writer:
+        for i in range(3):
+            writer.write(picture, i * NS // 10)
+    for frame in open_video(tmp_path / "wide.mp4").frames():
+        assert frame.bgr.flags.c_contiguous
+        assert np.median(np.abs(frame.bgr.astype(int) - picture)) <= 3
+
+
 def test_uneven_stamps_survive(tmp_path: Path):
     stamps = [0, 40_000_000, 140_000_000, 150_000_000, 400_000_000]
     path = tmp_path / "uneven.mp4"
