@@ -65,9 +65,8 @@ class WindowView:
     GROW_PER_S = 1.5  # most change of the size's logarithm per second
     SHRINK_PER_S = 0.1
     SMOOTH_S = 0.3  # time constant of the measured size
-    FOLLOW = (
-        0.5  # of a change of size (in its logarithm): below 1, so that a mask that bleeds does not feed back
-    )
+    # Of a change of size, in its logarithm: below 1, so that a mask that bleeds does not feed back.
+    FOLLOW = 0.5
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
     OPEN_PER_S, OPEN_MOST = 0.8, 1.4  # widening while coasting: window sides per second, and at most
     SEARCH_NEAR = (1.0, 1.4)  # windows around the prediction when lost, in window sides

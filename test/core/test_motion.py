@@ -138,3 +138,19 @@ def test_the_past_cannot_be_predicted():
     motion = MotionFilter(5, Box(10, 10, 20, 20))
     with pytest.raises(ValueError, match="past"):
         motion.predict(4)
+
+
+def test_what_covers_the_target_does_not_drag_the_motion_along():
+    """A target at 150 px/s slides behind a wall at x = 300: its visible part shrinks against the wall's edge."""
+    motion = MotionFilter(0, Box(100, 100, 60, 40))
+    for i in range(1, 53):
+        motion.predict(i * SECOND // 30)
+        left = 100 + 5 * i
+        visible = min(left + 60, 300) - left
+        if visible > 6:
+            motion.update(Box(left, 100, visible, 40), 0.8)
+    seen_last = motion.box
+    assert seen_last.width > 40
+    assert motion.motion.velocity[0] > 110
+    hidden_since = motion.at(motion.stamp_ns + SECOND // 3).box
+    assert hidden_since.cx > 300
