@@ -72,7 +72,7 @@ rules = st.one_of(
 )
 
 
-@given(rules, st.lists(st.integers(1, 4), max_size=120))
+@given(rules, st.lists(st.integers(1, 4), min_size=30, max_size=90))
 @settings(max_examples=80, deadline=None)
 def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, steps):
     bank, t = MemoryBank(rule, 24), 0

@@ -64,6 +64,14 @@ def test_the_window_grows_readily_and_shrinks_hardly():
     assert 1.0 < down < 1.06
 
 
+def test_a_lasting_change_of_size_is_followed_at_half_strength():
+    """Four times the size for good: the window doubles. At full strength a mask that bleeds would feed back."""
+    viewer, first = started()
+    for _ in range(300):
+        viewer.update(Box.from_centre(400, 300, 160, 120), 1 / 30)
+    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(2 * first.extent[0], rel=0.01)
+
+
 def test_one_wild_box_hardly_moves_the_size():
     viewer, first = started()
     viewer.update(Box.from_centre(400, 300, 800, 600), 1 / 30)
