@@ -141,7 +141,7 @@ def test_the_past_cannot_be_predicted():
 
 
 def test_what_covers_the_target_does_not_drag_the_motion_along():
-    """A target at 150 px/s slides behind a wall at x = 300: its visible part shrinks against the wall's edge."""
+    """A target at 150 px/s slides behind a wall at x = 300: what is visible shrinks at its edge."""
     motion = MotionFilter(0, Box(100, 100, 60, 40))
     for i in range(1, 53):
         motion.predict(i * SECOND // 30)

@@ -65,7 +65,7 @@ def test_the_window_grows_readily_and_shrinks_hardly():
 
 
 def test_a_lasting_change_of_size_is_followed_at_half_strength():
-    """Four times the size for good: the window doubles. At full strength a mask that bleeds would feed back."""
+    """Four times the size for good: the window doubles. At full strength a bleeding mask would feed back."""
     viewer, first = started()
     for _ in range(300):
         viewer.update(Box.from_centre(400, 300, 160, 120), 1 / 30)
