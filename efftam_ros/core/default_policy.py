@@ -99,6 +99,8 @@ class DefaultPolicy(RememberingPolicy):
 
     def _unlike(self, box: Box, quality: float) -> str:
         """Why a candidate does not look like the target before the gap; empty when it does."""
+        if not self._areas:
+            return ""  # the network has not seen the target yet: anything may be it
         # The median: the last boxes before an occlusion show only what was left of the target.
         ratio = box.area / float(np.median(self._areas))
         if not 1 / self.MAX_AREA_RATIO < ratio < self.MAX_AREA_RATIO:
@@ -136,6 +138,7 @@ class DefaultPolicy(RememberingPolicy):
         if not (good or self._prompted):
             self.skip()
             return None
-        self._areas.append(max(candidates.box(choice.index).area, 1.0))
-        self._qualities.append(quality)
+        if choice.accepted:
+            self._areas.append(max(candidates.box(choice.index).area, 1.0))
+            self._qualities.append(quality)
         return self._store(candidates, choice)

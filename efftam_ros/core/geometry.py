@@ -82,12 +82,6 @@ class Box:
     def moved(self, dx: float, dy: float) -> Box:
         return Box(self.x + dx, self.y + dy, self.width, self.height)
 
-    def union(self, other: Box) -> Box:
-        """Smallest box that holds both."""
-        return Box.from_edges(
-            min(self.x, other.x), min(self.y, other.y), max(self.x1, other.x1), max(self.y1, other.y1)
-        )
-
 
 def iou(a: Box, b: Box) -> float:
     """Intersection over union of two boxes, 0 when either is empty."""

@@ -138,8 +138,3 @@ class MotionFilter:
     def motion(self) -> Motion:
         """The belief at the filter's own stamp."""
         return self.at(self.stamp_ns)
-
-    @property
-    def centre_sigma_px(self) -> float:
-        """Standard deviation of the centre, the larger axis, px."""
-        return float(np.sqrt(max(self._p[0, 0], self._p[1, 1])))

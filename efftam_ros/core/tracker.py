@@ -216,11 +216,21 @@ def _size(frame: Frame) -> tuple[int, int]:
 
 
 def _prompt_region(prompt: Prompt) -> tuple[Box | None, tuple[float, float] | None]:
-    """The box a prompt encloses, or the point it names."""
+    """The box a prompt encloses, or the point it names. Raises InputRefused when it marks nothing."""
+    if not all(math.isfinite(v) for point in prompt.points for v in point):
+        raise InputRefused(f"the selection's points are {prompt.points}; their coordinates must be finite")
     if prompt.box is not None:
+        if prompt.box.is_empty:
+            raise InputRefused(
+                f"the selection is {prompt.box.xywh()} px; it needs finite numbers, width and height above 0"
+            )
         return prompt.box, None
-    if prompt.mask is not None and prompt.mask.any():
+    if prompt.mask is not None:
         ys, xs = np.flatnonzero(prompt.mask.any(axis=1)), np.flatnonzero(prompt.mask.any(axis=0))
+        if not len(ys):
+            raise InputRefused("the selection's mask is empty; mark the target's pixels")
         return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
     on = [p for p, label in zip(prompt.points, prompt.labels, strict=False) if label == 1]
-    return None, (on or [*prompt.points, (0.0, 0.0)])[0]
+    if not on:
+        raise InputRefused("the selection marks nothing; give a box, a mask or a point on the target")
+    return None, on[0]

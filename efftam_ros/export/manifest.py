@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 import efftam_ros
 from efftam_ros.export.trace import OPSET
 from efftam_ros.model.network import NetworkSpec
+from efftam_ros.runtime.bundle import file_sha256
 
 FORMAT = 1
 FILE_NAME = "bundle.json"
@@ -64,15 +64,6 @@ def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], 
         },
     }
     (folder / FILE_NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-
-
-def file_sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _graph_entry(path: Path) -> dict[str, Any]:

@@ -222,6 +222,15 @@ class _Manifest:
         raise InputRefused(f"{self._folder / MANIFEST}: {where} is {value}; it must be {expected}; {_AGAIN}")
 
 
+def file_sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
 def _check_file(path: Path, sha256: str, size: int) -> None:
     """Compare a file with its entry; the hash once per process as long as the file stays untouched."""
     if not path.is_file():
@@ -232,14 +241,10 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size, sha256)
     if key in _checked:
         return
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    if digest.hexdigest() != sha256:
+    found = file_sha256(path)
+    if found != sha256:
         raise InputRefused(
-            f"bundle file {path} has sha256 {digest.hexdigest()[:12]}...,"
-            f" its manifest says {sha256[:12]}...; {_AGAIN}"
+            f"bundle file {path} has sha256 {found[:12]}..., its manifest says {sha256[:12]}...; {_AGAIN}"
         )
     _checked.add(key)
 

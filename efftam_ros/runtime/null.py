@@ -28,7 +28,7 @@ class NullPipeline:
         self._spec = spec or PipelineSpec(name="null", image_side=512)
         self._image_size = (0, 0)
         self._view: View | None = None
-        self._candidates = _certain(Box(0.0, 0.0, 0.0, 0.0))
+        self._candidates = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
 
     @property
     def spec(self) -> PipelineSpec:
@@ -51,7 +51,7 @@ class NullPipeline:
             raise RuntimeError("no image: encode comes first in every frame, and nothing comes after close")
         if prompt is not None:
             encode_prompt(prompt, self._view, *self._image_size)
-            self._candidates = _certain(_target(prompt).clipped(*self._image_size))
+            self._candidates = certain_candidate(_target(prompt).clipped(*self._image_size))
         return self._candidates
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
@@ -64,7 +64,8 @@ class NullPipeline:
         self._view = None
 
 
-def _certain(box: Box) -> Candidates:
+def certain_candidate(box: Box) -> Candidates:
+    """One candidate that leaves no doubt: this box, in image px."""
     return Candidates(
         boxes=np.array([box.edges()], np.float32),
         areas=np.array([box.area], np.float32),

@@ -10,6 +10,7 @@ import numpy as np
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, Prompt
+from efftam_ros.runtime.null import certain_candidate
 from efftam_ros.runtime.scripted import ScriptedPipeline
 from efftam_ros.tools.video import NS
 
@@ -49,7 +50,7 @@ def _one_run(seed: int, dropped: float) -> tuple[float, float]:
     seen = [_true_box(i / FPS).moved(*rng.uniform(-JITTER_PX, JITTER_PX, 2)) for i in kept]
 
     def script(frame: int, view: View) -> Candidates:
-        return _certain(seen[frame])
+        return certain_candidate(seen[frame])
 
     tracker = Tracker(ScriptedPipeline(script))
     image = Image.from_array(np.zeros((720, 1280), np.uint8), "mono8")
@@ -65,12 +66,3 @@ def _one_run(seed: int, dropped: float) -> tuple[float, float]:
 
 def _true_box(t: float) -> Box:
     return Box.from_centre(300 + VELOCITY[0] * t, 200 + VELOCITY[1] * t, *SIZE)
-
-
-def _certain(box: Box) -> Candidates:
-    return Candidates(
-        boxes=np.array([box.edges()], np.float32),
-        areas=np.array([box.area], np.float32),
-        ious=np.array([0.9], np.float32),
-        presence_logit=10.0,
-    )

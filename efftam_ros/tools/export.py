@@ -48,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0; raises InputRefused for what the user can mend."""
     try:
         from efftam_ros.export.bundle import STEPS, export_bundle
-        from efftam_ros.export.manifest import Source, file_sha256
+        from efftam_ros.export.manifest import Source
         from efftam_ros.export.networks import load_network
+        from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
         raise InputRefused(
             f"export needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"

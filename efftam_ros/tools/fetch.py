@@ -7,7 +7,6 @@ announces.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.util
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
 
 LIBRARY = "efftam_ros"
@@ -186,14 +186,6 @@ def _fault(path: Path, size: int | None, etag: str | None) -> str:
     actual = path.stat().st_size
     if size is not None and actual != size:
         return f"has {actual} bytes, the hub announces {size}"
-    if etag is not None and re.fullmatch(r"[0-9a-f]{64}", etag) and _sha256(path) != etag:
+    if etag is not None and re.fullmatch(r"[0-9a-f]{64}", etag) and file_sha256(path) != etag:
         return f"does not have the SHA-256 that the hub announces ({etag[:12]}...)"
     return ""
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -44,14 +44,6 @@ def test_clipping_stays_inside_the_image(box, width, height):
     assert 0 <= c.y <= c.y1 <= height + 1e-9
 
 
-@given(boxes, boxes)
-def test_union_holds_both(a, b):
-    u = a.union(b)
-    assert u.x <= min(a.x, b.x) + 1e-9
-    assert u.x1 >= max(a.x1, b.x1) - 1e-6
-    assert u.y1 >= max(a.y1, b.y1) - 1e-6
-
-
 @given(boxes, coordinate, coordinate, st.floats(20, 3000), st.sampled_from([192, 512, 1024]))
 def test_a_window_view_maps_there_and_back(box, cx, cy, extent, side):
     view = View.window(cx, cy, extent, side)

@@ -62,11 +62,11 @@ def test_predicting_in_pieces_equals_predicting_at_once(pieces):
 
 def test_coasting_keeps_the_velocity_and_grows_the_uncertainty():
     motion, centre = follow((150, 60))
-    sigma, size = motion.centre_sigma_px, motion.box.xywh()[2:]
+    variance, size = motion.motion.covariance[0, 0], motion.box.xywh()[2:]
     motion.predict(motion.stamp_ns + SECOND // 2)
     assert motion.box.cx == pytest.approx(centre[0] + 75, abs=8)
     assert motion.box.cy == pytest.approx(centre[1] + 30, abs=8)
-    assert motion.centre_sigma_px > 3 * sigma
+    assert motion.motion.covariance[0, 0] > 9 * variance
     assert motion.box.xywh()[2:] == size
 
 

@@ -300,6 +300,37 @@ def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
     assert tracks[0].box.edges() == pytest.approx(moving(0).edges())
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        Prompt(box=Box(math.nan, 10, 20, 20)),
+        Prompt(box=Box(10, 10, 0, 20)),
+        Prompt(box=Box(10, 10, 20, math.inf)),
+        Prompt(points=((math.nan, 5.0),), labels=(1,)),
+        Prompt(mask=np.zeros((SIDE, SIDE), bool)),
+        Prompt(),
+    ],
+)
+@pytest.mark.parametrize("view", ["full", "window"])
+def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt, view):
+    pipeline = ScriptedPipeline(steady, SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(view=view))
+    with pytest.raises(InputRefused):
+        tracker.step(frame(0), prompt)
+    assert tracker.state is IDLE
+    assert not pipeline.calls
+
+
+def test_a_target_that_the_network_did_not_see_at_first_is_found_again_after_a_gap():
+    def script(i, view):
+        if i == 0:
+            return candidates(None, None, None)
+        return replace(steady(i, view), presence_logit=-4.0) if 10 <= i < 15 else steady(i, view)
+
+    tracks, _, _ = follow(script, 25)
+    assert [t.state for t in tracks[15:18]] == [ACQUIRING, ACQUIRING, TRACKING]
+
+
 # ---- settings ----------------------------------------------------------------------------------------------
 
 
