@@ -16,15 +16,9 @@ OFFICIAL_SIDE = 128
 
 
 def compact_network() -> CompactTAM:
-    """compact_192 with seeded weights and batch norms that have seen something."""
+    """compact_192 with seeded weights."""
     torch.manual_seed(20240712)
     network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
-    for module in network.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.weight, 0.7, 1.3)
-            torch.nn.init.normal_(module.bias, 0.0, 0.2)
-            module.running_mean.normal_(0.0, 0.3)
-            module.running_var.uniform_(0.5, 2.0)
     with torch.no_grad():
         network.memory_attention.row_embedding.mul_(20.0)  # rows must matter before training made them
     return network

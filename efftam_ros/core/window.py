@@ -82,14 +82,14 @@ class WindowView:
     def _extent(self, image_size: tuple[int, int]) -> float:
         # A long thin target must fit with a margin; wider than the image shows nothing more.
         least = 1.5 * self._longest
-        return max(min(self._factor * self._size, 1.1 * max(image_size)), least)
+        return max(min(self._factor * self._size, max(image_size)), least)
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
         if box is not None:
             self.settle(box)
-            return View.window(box.cx, box.cy, self._extent(image_size), self._side)
+            return self._inside(image_size, box.cx, box.cy, self._extent(image_size))
         x, y = point if point is not None else (image_size[0] / 2, image_size[1] / 2)
-        return View.window(x, y, self.POINT_SHARE * min(image_size), self._side)
+        return self._inside(image_size, x, y, self.POINT_SHARE * min(image_size))
 
     def settle(self, box: Box) -> None:
         self._first = self._size = max(box.size, 1.0)
@@ -105,12 +105,20 @@ class WindowView:
         extent = self._extent(image_size)
         if not lost:
             wider = min(1 + self.OPEN_PER_S * coasted_s, self.OPEN_MOST)
-            return View.window(cx, cy, extent * wider, self._side)
+            return self._inside(image_size, cx, cy, extent * wider)
         self._searches += 1
         look, sweeping = divmod(self._searches, 2)
         if sweeping:
             return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, look)
-        return View.window(cx, cy, extent * self.SEARCH_NEAR[look % len(self.SEARCH_NEAR)], self._side)
+        return self._inside(image_size, cx, cy, extent * self.SEARCH_NEAR[look % len(self.SEARCH_NEAR)])
+
+    def _inside(self, image_size: tuple[int, int], x: float, y: float, extent: float) -> View:
+        """The window moved so that no more of it than needed lies outside the image, where nothing is to see.
+        """
+        width, height = image_size
+        x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
+        y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
+        return View.window(x, y, extent, self._side)
 
     def _tile(
         self, image_size: tuple[int, int], start: tuple[float, float], extent: float, index: int
@@ -122,7 +130,7 @@ class WindowView:
             axes.append([(i + 0.5) * length / count for i in range(count)])
         tiles = sorted(((x, y) for x in axes[0] for y in axes[1]), key=lambda p: math.dist(p, start))
         x, y = tiles[index % len(tiles)]
-        return View.window(x, y, extent, self._side)
+        return self._inside(image_size, x, y, extent)
 
     def update(self, box: Box, dt_s: float) -> None:
         wanted = self._first * (max(box.size, 1.0) / self._first) ** self.FOLLOW

@@ -1,4 +1,4 @@
-"""Makes a trained network ready to be exported: inference mode, batch norms folded, weights rounded."""
+"""Makes a trained network ready to be exported: inference mode, weights checked and rounded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Literal, get_args
 import torch
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.model.batch_norm import fold_batch_norms
 from efftam_ros.model.network import Network
 
 WeightType = Literal["float32", "float16"]
@@ -26,7 +25,6 @@ def prepare(network: Network, weights: WeightType = "float32") -> Network:
             f"weights {weights!r} can't be stored; choose one of {', '.join(get_args(WeightType))}"
         )
     prepared = copy.deepcopy(network).float().cpu().eval().requires_grad_(False)
-    fold_batch_norms(prepared)
     _check_finite(prepared)
     if weights == "float16":
         _round_to_float16(prepared)

@@ -1,14 +1,14 @@
 """CompactTAM: a small convolutional relative of EfficientTAM for a window that follows the target.
 
 The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
-Different are the encoder (convolutional, with skip features at strides 8 and 4), the widths, and the prompt:
-its box is also drawn, into the dense prompt and into the prompted frame's memory.
+Different are the encoder (EfficientNet-Lite0's trunk, with skip features at strides 8 and 4), the widths, and
+the prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
+take batches, for training; the methods of Network one frame.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,12 +27,9 @@ NOT_A_POINT = 4
 
 @dataclass(frozen=True)
 class CompactConfig:
-    """Sizes of one CompactTAM. ``encoder_channels`` at strides 2, 4, 8, 16; ``encoder_blocks`` at strides
-    4, 8, 16."""
+    """Sizes of one CompactTAM."""
 
     spec: NetworkSpec
-    encoder_channels: tuple[int, int, int, int] = (24, 48, 96, 160)
-    encoder_blocks: tuple[int, int, int] = (1, 2, 2)
     heads: int = 4
     attention_layers: int = 2
     feedforward: int = 512
@@ -53,8 +50,8 @@ COMPACT_CONFIGS: dict[str, CompactConfig] = {
             window_factor=5.0,
             skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
             prompt_raster=True,
-            image_mean=(123.7 / 255, 116.3 / 255, 103.5 / 255),
-            image_std=(58.4 / 255, 57.1 / 255, 57.4 / 255),
+            image_mean=(127 / 255, 127 / 255, 127 / 255),
+            image_std=(128 / 255, 128 / 255, 128 / 255),
         )
     )
 }
@@ -93,7 +90,8 @@ class CompactTAM(Network):
     def attend(
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
     ) -> Tensor:
-        attended: Tensor = self.memory_attention(features, maps, rows, pointers, key_bias)
+        memory = (maps.unsqueeze(0), rows, pointers.unsqueeze(0))
+        attended: Tensor = self.memory_attention(features, *memory, key_bias)
         return attended
 
     def decode(
@@ -104,7 +102,12 @@ class CompactTAM(Network):
         masks, ious, presence, pointers = self.mask_decoder(
             source, sparse, position, skips["features_s8"], skips["features_s4"]
         )
-        return {"masks": masks, "ious": ious, "presence": presence, "pointers": pointers}
+        return {
+            "masks": masks,
+            "ious": torch.sigmoid(ious).reshape(4),
+            "presence": presence,
+            "pointers": pointers.reshape(4, self.spec.channels),
+        }
 
     def encode_memory(
         self,
@@ -117,14 +120,14 @@ class CompactTAM(Network):
     ) -> tuple[Tensor, Tensor]:
         if prompt_raster is None:
             prompt_raster = torch.zeros_like(mask_logits)
-        is_present, is_prompted = present > 0.5, binarize > 0.5
+        is_present, is_prompted = (flag.reshape(-1, 1, 1, 1) > 0.5 for flag in (present, binarize))
         logits = torch.where(is_present, mask_logits, ABSENT_LOGIT)
         soft = 2 * torch.sigmoid(logits) - 1
         hard = 2 * (logits > 0).to(logits.dtype) - 1
         mask = torch.where(is_prompted, hard, soft)
         drawn = torch.where(is_prompted, prompt_raster, 0.0)
         memory: Tensor = self.memory_encoder(features, torch.cat([mask, drawn], 1))
-        return memory, torch.where(is_present, pointer, self.no_pointer)
+        return memory, torch.where(is_present.reshape(-1, 1), pointer, self.no_pointer)
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -137,49 +140,96 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-def conv_norm(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    """Convolution and batch normalisation (folded into one for inference)."""
-    conv: nn.Module = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-    return nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm2d(outputs)))
+class InvertedBottleneck(nn.Module):
+    """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018), with
+    batch norms already merged into the convolutions."""
 
-
-class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
-
-    def __init__(self, channels: int) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
-        self.first, self.second = conv_norm(channels, channels), conv_norm(channels, channels)
-        nn.init.zeros_(self.second.get_parameter("norm.weight"))
+        inner = inputs * expansion
+        self.expand = nn.Conv2d(inputs, inner, 1) if expansion > 1 else None
+        self.depthwise = nn.Conv2d(inner, inner, kernel, stride, kernel // 2, groups=inner)
+        self.project = nn.Conv2d(inner, outputs, 1)
+        self.has_shortcut = inputs == outputs and stride == 1
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x + self.second(F.relu(self.first(x))))
+        inner = x if self.expand is None else F.relu6(self.expand(x))
+        out: Tensor = self.project(F.relu6(self.depthwise(inner)))
+        return x + out if self.has_shortcut else out
+
+
+class Stage(NamedTuple):
+    """A run of inverted bottlenecks, the first of which changes channels and stride."""
+
+    channels: int
+    blocks: int
+    kernel: int
+    stride: int
+    expansion: int
+
+
+STEM_CHANNELS = 32
+LITE0_STAGES = (
+    Stage(16, 1, 3, 1, 1),
+    Stage(24, 2, 3, 2, 6),
+    Stage(40, 2, 5, 2, 6),
+    Stage(80, 3, 3, 2, 6),
+    Stage(112, 3, 5, 1, 6),
+    Stage(192, 4, 5, 2, 6),
+    Stage(320, 1, 3, 1, 6),
+)
+"""EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
+STAGE_AT_STRIDE = {4: 1, 8: 2, 16: 4, 32: 6}
+"""Index of the last stage at each stride."""
 
 
 class ImageEncoder(nn.Module):
-    """[1,3,S,S] -> features at strides 16, 8 and 4."""
+    """[B,3,S,S] -> features at strides 16, 8 and 4. Stride 32 is added to stride 16."""
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
-        c2, c4, c8, c16 = config.encoder_channels
-        b4, b8, b16 = config.encoder_blocks
+        self.stem = nn.Conv2d(3, STEM_CHANNELS, 3, 2, 1)
+        self.stages = nn.ModuleList()
+        inputs = STEM_CHANNELS
+        for stage in LITE0_STAGES:
+            widths = [inputs] + [stage.channels] * (stage.blocks - 1)
+            strides = [stage.stride] + [1] * (stage.blocks - 1)
+            self.stages.append(
+                nn.Sequential(
+                    *(
+                        InvertedBottleneck(width, stage.channels, stage.kernel, stride, stage.expansion)
+                        for width, stride in zip(widths, strides, strict=True)
+                    )
+                )
+            )
+            inputs = stage.channels
+        channels = {stride: LITE0_STAGES[index].channels for stride, index in STAGE_AT_STRIDE.items()}
         skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
-        self.stem = nn.Sequential(conv_norm(3, c2, 3, 2), nn.ReLU(), conv_norm(c2, c4, 3, 2), nn.ReLU())
-        self.stage4 = nn.Sequential(*(ResidualBlock(c4) for _ in range(b4)))
-        self.stage8 = nn.Sequential(
-            conv_norm(c4, c8, 3, 2), nn.ReLU(), *(ResidualBlock(c8) for _ in range(b8))
-        )
-        self.stage16 = nn.Sequential(
-            conv_norm(c8, c16, 3, 2), nn.ReLU(), *(ResidualBlock(c16) for _ in range(b16))
-        )
-        self.neck16 = conv_norm(c16, config.spec.channels, 1)
-        self.neck8 = conv_norm(c8, skip_channels[8], 1)
-        self.neck4 = conv_norm(c4, skip_channels[4], 1)
+        self.neck32 = nn.Conv2d(channels[32], config.spec.channels, 1)
+        self.neck16 = nn.Conv2d(channels[16], config.spec.channels, 1)
+        self.neck8 = nn.Conv2d(channels[8], skip_channels[8], 1)
+        self.neck4 = nn.Conv2d(channels[4], skip_channels[4], 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x4 = self.stage4(self.stem(image))
-        x8 = self.stage8(x4)
-        x16 = self.stage16(x8)
-        return self.neck16(x16), self.neck8(x8), self.neck4(x4)
+        x4, x8, x16, x32 = self.trunk(image)
+        context = F.interpolate(self.neck32(x32), scale_factor=2.0, mode="nearest")
+        return self.neck16(x16) + context, self.neck8(x8), self.neck4(x4)
+
+    def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The last features at strides 4, 8, 16 and 32."""
+        x = F.relu6(self.stem(image))
+        taken = []
+        for index, stage in enumerate(self.stages):
+            x = stage(x)
+            if index in STAGE_AT_STRIDE.values():
+                taken.append(x)
+        x4, x8, x16, x32 = taken
+        return x4, x8, x16, x32
+
+
+def batch_of(x: Tensor) -> int:
+    """Batch size as a number, which tracing takes for a constant."""
+    return int(x.shape[0])
 
 
 class Attention(nn.Module):
@@ -195,22 +245,23 @@ class Attention(nn.Module):
         self.out = nn.Linear(inner, width)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[1,q,width], [1,k,key_width] twice -> [1,q,width]."""
+        """[B,q,width], [B,k,key_width] twice -> [B,q,width]."""
         q, k, v = self.query(queries), self.key(keys), self.value(values)
         return self.combine(self.heads_of(q), self.heads_of(k), self.heads_of(v))
 
     def heads_of(self, x: Tensor) -> Tensor:
-        """[..., n, heads * head_width], flattened to tokens -> [1, heads, n, head_width]."""
-        return x.reshape(1, -1, self.heads, self.head_width).transpose(1, 2)
+        """[B, ..., heads * head_width], flattened to n tokens -> [B, heads, n, head_width]."""
+        return x.reshape(batch_of(x), -1, self.heads, self.head_width).transpose(1, 2)
 
     def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Heads [1,h,n,head_width] -> [1,q,width]; ``bias`` broadcasts over the logits [1,h,q,k]."""
+        """Heads [B,h,n,head_width] -> [B,q,width]; ``bias`` broadcasts over the logits [B,h,q,k]."""
         # Scaled before the product, so that raw logits stay in range where they are summed in half precision.
         logits = (q * self.head_width**-0.5) @ k.transpose(2, 3)
         if bias is not None:
             logits = logits + bias
         x = torch.softmax(logits, -1) @ v
-        out: Tensor = self.out(x.transpose(1, 2).reshape(1, -1, self.heads * self.head_width))
+        tokens = x.transpose(1, 2).reshape(batch_of(x), -1, self.heads * self.head_width)
+        out: Tensor = self.out(tokens)
         return out
 
 
@@ -229,20 +280,21 @@ class RotaryAttention(Attention):
         self.register_buffer("sines", sines, persistent=False)
 
     def to_itself(self, x: Tensor) -> Tensor:
-        """Self-attention of a map's tokens [1,N,width]."""
+        """Self-attention of a map's tokens [B,N,width]."""
         q, k = self.rotated(self.query(x)), self.rotated(self.key(x))
         return self.combine(q, k, self.heads_of(self.value(x)))
 
     def to_memory(self, x: Tensor, memory: Memory) -> Tensor:
-        """Attention of a map's tokens [1,N,width] to maps and to pointers, which have no place."""
+        """Attention of a map's tokens [B,N,width] to maps and to pointers, which have no place."""
         maps = self.rotated(self.key(memory.map_keys))
         keys = torch.cat([maps, self.heads_of(self.key(memory.pointer_tokens))], 2)
         values = self.heads_of(self.value(memory.values))
         return self.combine(self.rotated(self.query(x)), keys, values, memory.key_bias)
 
     def rotated(self, x: Tensor) -> Tensor:
-        """Axial rotary position (Su et al., 2021; half-split pairs): [T,N,width] -> [1,h,T*N,head_width]."""
-        x = x.reshape(-1, self.tokens, self.heads, self.head_width)
+        """Axial rotary position (Su et al., 2021; half-split pairs): [B,...,N,width] -> heads of all tokens.
+        """
+        x = x.reshape(batch_of(x), -1, self.tokens, self.heads, self.head_width)
         half = self.head_width // 2
         a, b = x[..., :half], x[..., half:]
         turned = torch.cat([a * self.cosines - b * self.sines, a * self.sines + b * self.cosines], -1)
@@ -250,8 +302,8 @@ class RotaryAttention(Attention):
 
 
 class Memory(NamedTuple):
-    """What a frame attends to: ``map_keys`` [T,N,M] with their positions, ``pointer_tokens`` [p,M],
-    ``values`` of both [T*N+p,M], ``key_bias`` [1,1,1,T*N+p] or None."""
+    """What a frame attends to: ``map_keys`` [B,T,N,M] with their positions, ``pointer_tokens`` [B,p,M],
+    ``values`` of both [B,T*N+p,M], ``key_bias`` [1,1,1,T*N+p] or None."""
 
     map_keys: Tensor
     pointer_tokens: Tensor
@@ -297,15 +349,16 @@ class MemoryAttention(nn.Module):
     def forward(
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
     ) -> Tensor:
-        tokens = pointers.reshape(-1, self.memory_channels)
+        batch = batch_of(features)
+        tokens = pointers.reshape(batch, -1, self.memory_channels)
         map_keys = maps + self.map_position + self.row_embedding[rows].unsqueeze(1)
-        values = torch.cat([maps.reshape(-1, self.memory_channels), tokens], 0)
+        values = torch.cat([maps.reshape(batch, -1, self.memory_channels), tokens], 1)
         memory = Memory(map_keys, tokens, values, key_bias)
-        x = features.reshape(1, self.channels, -1).transpose(1, 2) + self.query_position
+        x = features.reshape(batch, self.channels, -1).transpose(1, 2) + self.query_position
         for layer in self.layers:
             x = layer(x, memory)
         conditioned: Tensor = self.norm(x).transpose(1, 2)
-        return conditioned.reshape(1, self.channels, self.grid, self.grid)
+        return conditioned.reshape(batch, self.channels, self.grid, self.grid)
 
 
 class PromptEncoder(nn.Module):
@@ -344,14 +397,14 @@ class PromptEncoder(nn.Module):
         self, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         raster = self._box_raster(self._corner(points, labels, 2), self._corner(points, labels, 3))
-        is_mask = (has_mask > 0.5).to(mask.dtype).reshape(1, 1, 1, 1)
+        is_mask = (has_mask > 0.5).to(mask.dtype).reshape(-1, 1, 1, 1)
         drawn = torch.cat([F.avg_pool2d(mask, 4) * is_mask, raster, is_mask.expand_as(raster)], 1)
         is_prompted = (has_mask > 0.5) | (labels >= 0).to(mask.dtype).sum(1).gt(0.5)
-        dense = torch.where(is_prompted.reshape(1, 1, 1, 1), self.dense(drawn), self.no_dense)
+        dense = torch.where(is_prompted.reshape(-1, 1, 1, 1), self.dense(drawn), self.no_dense)
         return self._tokens(points, labels), dense, raster
 
     def _tokens(self, points: Tensor, labels: Tensor) -> Tensor:
-        unused = torch.zeros(1, PROMPT_SLOTS, 2, dtype=points.dtype, device=points.device)
+        unused = torch.zeros(batch_of(points), PROMPT_SLOTS, 2, dtype=points.dtype, device=points.device)
         points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
         labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
         labels = labels[:, :PROMPT_SLOTS]
@@ -364,15 +417,15 @@ class PromptEncoder(nn.Module):
 
     @staticmethod
     def _corner(points: Tensor, labels: Tensor, label: int) -> Tensor:
-        """The point with this label, [1,2]; zeros without one."""
+        """The point with this label, [B,2]; zeros without one."""
         return (points * (labels == label).to(points.dtype).unsqueeze(-1)).sum(1)
 
     def _box_raster(self, low: Tensor, high: Tensor) -> Tensor:
-        """Share of each stride-4 cell that the box covers, [1,1,4G,4G]."""
+        """Share of each stride-4 cell that the box covers, [B,1,4G,4G]."""
         first, last = self.cell_edges[:-1], self.cell_edges[1:]
-        low, high = low.reshape(2, 1), high.reshape(2, 1)
+        low, high = low.unsqueeze(-1), high.unsqueeze(-1)
         cover = F.relu(torch.minimum(last, high) - torch.maximum(first, low)) * (self.low_side / self.side)
-        return (cover[1].unsqueeze(1) * cover[0].unsqueeze(0)).reshape(1, 1, self.low_side, self.low_side)
+        return (cover[:, 1].unsqueeze(2) * cover[:, 0].unsqueeze(1)).unsqueeze(1)
 
     def _fourier(self, unit: Tensor) -> Tensor:
         """Random Fourier features of (x, y) in 0..1 (Tancik et al., 2020)."""
@@ -417,8 +470,8 @@ class TwoWayLayer(nn.Module):
 
 
 class MaskDecoder(nn.Module):
-    """Two-way transformer, up-sampling with skips, hypernetworks, and the heads for IoU, presence and
-    pointer."""
+    """Two-way transformer, up-sampling with skips, hypernetworks, and the heads: masks [B,4,4G,4G] and IoUs
+    [B,4] and presence [B] as logits, pointers [B,4,C]."""
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
@@ -443,17 +496,18 @@ class MaskDecoder(nn.Module):
     def forward(
         self, source: Tensor, sparse: Tensor, position: Tensor, features_s8: Tensor, features_s4: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        queries, image = self._two_way(torch.cat([self.tokens, sparse], 1), source, position)
-        image = image.transpose(1, 2).reshape(1, self.width, self.grid, self.grid)
+        batch = batch_of(source)
+        tokens = torch.cat([self.tokens.expand(batch, -1, -1), sparse], 1)
+        queries, image = self._two_way(tokens, source, position)
+        image = image.transpose(1, 2).reshape(batch, self.width, self.grid, self.grid)
         pixels = self._upsample(image, features_s8, features_s4)
         kernels = torch.stack([net(queries[:, 2 + i]) for i, net in enumerate(self.hypernetworks)], 1)
-        masks = (kernels @ pixels.flatten(2)).reshape(1, 4, 4 * self.grid, 4 * self.grid)
-        ious = torch.sigmoid(self.iou_head(queries[:, 1])).reshape(4)
-        presence = self.presence_head(queries[:, 0]).reshape(1)
-        return masks, ious, presence, self.pointer_head(queries[:, 2:6]).reshape(4, self.width)
+        masks = (kernels @ pixels.flatten(2)).reshape(batch, 4, 4 * self.grid, 4 * self.grid)
+        presence = self.presence_head(queries[:, 0]).reshape(batch)
+        return masks, self.iou_head(queries[:, 1]), presence, self.pointer_head(queries[:, 2:6])
 
     def _two_way(self, tokens: Tensor, source: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        q, k = tokens, source.reshape(1, self.width, -1).transpose(1, 2)
+        q, k = tokens, source.reshape(batch_of(source), self.width, -1).transpose(1, 2)
         for layer in self.layers:
             q, k = layer(q, k, tokens, position)
         q = self.final_norm(q + self.final_attention(q + tokens, k + position, k))
@@ -484,7 +538,7 @@ class ConvNeXtBlock(nn.Module):
 
 
 class MemoryEncoder(nn.Module):
-    """Features [1,C,G,G] and drawn mask and prompt box [1,2,4G,4G] -> memory map [1,N,M]."""
+    """Features [B,C,G,G] and drawn mask and prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()

@@ -13,7 +13,6 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.model.batch_norm import fold_batch_norms
 from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
 from efftam_ros.model.configurations import CONFIGURATIONS, configuration
 from efftam_ros.model.efficienttam import EfficientTAM
@@ -36,7 +35,7 @@ def load_network(folder: str | Path) -> Network:
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
     network = _untrained(manifest["family"], manifest["name"]).eval()
-    stored = _initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
+    stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
     state = network.state_dict()
     for name, like in state.items():
         if name in UNUSED:
@@ -57,16 +56,14 @@ def _untrained(family: str, name: str) -> Network:
     if family == "efficienttam":
         return EfficientTAM(configuration(name))
     if family == "compact" and name in COMPACT_CONFIGS:
-        network = CompactTAM(COMPACT_CONFIGS[name]).eval()
-        fold_batch_norms(network)
-        return network
+        return CompactTAM(COMPACT_CONFIGS[name])
     known = ", ".join([*CONFIGURATIONS, *COMPACT_CONFIGS])
     raise InputRefused(
         f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}"
     )
 
 
-def _initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
+def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
     """All initialisers of these graphs by name; half precision is widened."""
     stored: dict[str, Tensor] = {}
     for path in paths:

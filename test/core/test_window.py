@@ -109,9 +109,21 @@ def test_a_lost_target_is_looked_for_mostly_where_it_would_be():
     assert len(near) >= 30
 
 
+@pytest.mark.parametrize("size", [30.0, 200.0, 400.0])
+def test_no_window_shows_less_of_the_image_than_it_could(size):
+    viewer = make_viewer("window", 192, 5.0)
+    viewer.start(IMAGE, Box.from_centre(30, 700, size, size), None)
+    view = viewer.view(IMAGE, Box.from_centre(30, 700, size, size), 0.0)
+    whole = view.to_network(Box(0, 0, *IMAGE))
+    extent = 192 / view.extent[0]
+    for low, high, length in ((whole.x, whole.x1, IMAGE[0]), (whole.y, whole.y1, IMAGE[1])):
+        shown = min(high, 192) - max(low, 0)
+        assert shown == pytest.approx(min(192, length * extent), rel=1e-6)
+
+
 def test_the_window_follows_a_prediction_out_of_the_image_only_to_its_edge():
     viewer, _ = started()
     seen = viewer.view(IMAGE, Box.from_centre(2000, -300, 40, 30), 0.0).to_network(
         Box.from_centre(1280, 0, 2, 2)
     )
-    assert (seen.cx, seen.cy) == pytest.approx((96, 96))
+    assert (seen.cx, seen.cy) == pytest.approx((192, 0), abs=1e-6)  # the image's corner is the window's

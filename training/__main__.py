@@ -1,0 +1,170 @@
+"""`python -m training data | train | evaluate | export`: makes the compact network that ships."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from efftam_ros.core.contract import InputRefused
+
+MATERIAL = Path("runs/material.zip")
+RUN = Path("runs/compact_192")
+SHIPPED = Path("efftam_ros/models/compact_192")
+WARM_START_CLIPS = 150
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
+    _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
+    _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
+    args = parser.parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except InputRefused as refused:
+        print(f"{parser.prog}: {refused}", file=sys.stderr)
+        return 2
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Pack the folders synthetic, real_masks, sequences and sequences_train into one file."
+    )
+    parser.add_argument("source", type=Path, help="the folder that holds them")
+    parser.add_argument("--out", type=Path, default=MATERIAL, help="default %(default)s")
+    parser.set_defaults(run=_data)
+
+
+def _data(args: argparse.Namespace) -> int:
+    from training.material import pack_material
+
+    for kind, count in sorted(pack_material(args.source, args.out).items()):
+        print(f"{kind:24}{count:6}")
+    print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    from training.schedule import DEFAULT_STAGES
+
+    parser.add_argument(
+        "--material", type=Path, default=MATERIAL, help="from the command data; default %(default)s"
+    )
+    parser.add_argument("--out", type=Path, default=RUN, help="the run's folder; default %(default)s")
+    parser.add_argument("--steps", type=int, default=20000, help="default %(default)s")
+    parser.add_argument(
+        "--stages",
+        default=DEFAULT_STAGES,
+        help="start (share of the steps):frames:clips:trunk or frozen, ...; default %(default)s",
+    )
+    parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
+    parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--resume", action="store_true", help="continue the run in --out")
+    start.add_argument(
+        "--continue-from", type=Path, metavar="BUNDLE", help="start with all weights of a bundle"
+    )
+    start.add_argument(
+        "--heads-from",
+        type=Path,
+        metavar="BUNDLE",
+        help="start with the heads of a bundle with another encoder",
+    )
+    parser.add_argument("--no-backbone", action="store_true", help="a random trunk instead of ImageNet's")
+    parser.add_argument("--open-data-only", action="store_true", help="leave out research-use material")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes that compose clips; default %(default)s"
+    )
+    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; default %(default)s")
+    parser.set_defaults(run=_train)
+
+
+def _train(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from training.schedule import parse_stages
+    from training.train import TrainingOptions, new_network, train
+
+    options = TrainingOptions(
+        material=args.material,
+        out=args.out,
+        steps=args.steps,
+        stages=parse_stages(args.stages),
+        rate=args.rate,
+        trunk_rate=args.trunk_rate,
+        seed=args.seed,
+        open_data_only=args.open_data_only,
+        workers=args.workers,
+        threads=args.threads,
+        device=args.device,
+    )
+    network = new_network(options.config)
+    if not args.resume:
+        _start(network, args)
+    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2) as bar:
+
+        def progress(step: int, summary: str) -> None:
+            bar.set_postfix_str(summary, refresh=False)
+            bar.update(step - bar.n)
+
+        train(options, network, args.resume, progress)
+    print(f"{args.out}: weights.pt, resume.pt, log.jsonl, progress.png, recipe.json")
+    return 0
+
+
+def _start(network: object, args: argparse.Namespace) -> None:
+    """Initial weights, as asked for; says what they are."""
+    from efftam_ros.model.compact import CompactTAM
+    from efftam_ros.model.from_bundle import load_network
+    from efftam_ros.runtime.bundle import Bundle
+    from training.backbone import load_backbone, packaged_weights
+
+    assert isinstance(network, CompactTAM)
+    if args.continue_from is not None:
+        network.load_state_dict(load_network(args.continue_from).state_dict())
+        print(f"all weights from {args.continue_from}")
+        return
+    if not args.no_backbone:
+        path, name = packaged_weights()
+        load_backbone(network.image_encoder, path)
+        print(f"trunk from {name}")
+    if args.heads_from is not None:
+        from training.clips import ClipSource, Mixture
+        from training.material import load_material
+        from training.warm_start import warm_start
+
+        material = load_material(args.material, "train", args.open_data_only)
+        source = ClipSource(material, Mixture(), network.spec.side)
+        pictures = (
+            image.permute(1, 2, 0).numpy()
+            for index in range(WARM_START_CLIPS)
+            for image in source.clip(args.seed + 1, index, 2).images
+        )
+        explained = warm_start(network, Bundle.load(args.heads_from), pictures)
+        print(f"heads from {args.heads_from}; necks explain", {k: round(v, 2) for k, v in explained.items()})
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", dest="folder", type=Path, default=RUN, help="the run's folder; default %(default)s"
+    )
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="the bundle's folder; default %(default)s")
+    parser.set_defaults(run=_export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from training.ship import ship
+
+    size = ship(args.folder, args.out)
+    print(f"{args.out}: {size / 1e6:.1f} MB; python -m training evaluate says how good it is")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

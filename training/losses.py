@@ -1,0 +1,84 @@
+"""Losses of one frame: masks (focal, dice, extents), predicted IoU, presence."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FOCAL_WEIGHT, DICE_WEIGHT, EXTENT_WEIGHT = 6.0, 1.0, 0.5
+OBJECT_WEIGHT = 4.0  # added to the weight of object pixels: most of a window is background
+IOU_WEIGHT, PRESENCE_WEIGHT = 0.5, 0.5
+OTHERS_WEIGHT = 0.05  # of the candidates that are not the best, so that none of them dies
+
+
+class FrameLoss(NamedTuple):
+    """Sums over the batch's clips divided by their number; ``iou_of`` [B,4] true overlaps, detached."""
+
+    mask: Tensor
+    iou: Tensor
+    presence: Tensor
+    iou_of: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        return self.mask + IOU_WEIGHT * self.iou + PRESENCE_WEIGHT * self.presence
+
+
+def frame_loss(
+    masks: Tensor,
+    ious: Tensor,
+    presence: Tensor,
+    target: Tensor,
+    valid: Tensor,
+    present: Tensor,
+    several: Tensor,
+) -> FrameLoss:
+    """``masks`` [B,4,h,w], ``ious`` [B,4] and ``presence`` [B] logits; ``target`` [B,h,w] covered share 0..1;
+    ``valid`` [B,h,w] bool; ``present`` [B] 0 or 1; ``several`` [B] bool: the three alternatives compete (best
+    of three, as in SAM), else candidate 0 alone is meant.
+
+    Frames without the target teach presence only.
+    """
+    each = mask_losses(masks, target, valid)
+    best = each[:, 1:].min(1).values + OTHERS_WEIGHT * each[:, 1:].mean(1)
+    mask = torch.where(several, best, each[:, 0])
+    true = true_ious(masks.detach(), target, valid)
+    iou = (torch.sigmoid(ious) - true).abs().mean(1)
+    count = len(present)
+    return FrameLoss(
+        mask=(mask * present).sum() / count,
+        iou=(iou * present).sum() / count,
+        presence=F.binary_cross_entropy_with_logits(presence, present),
+        iou_of=true,
+    )
+
+
+def mask_losses(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """[B,K,h,w] logits against [B,h,w] -> [B,K].
+
+    Focal (Lin et al., 2017; exponent 1 and for soft targets, so that the zero crossing may lie inside an edge
+    pixel), dice (Milletari et al., 2016), and dice of the row and column maxima, whose extents are the box.
+    """
+    soft, known = target.unsqueeze(1), valid.unsqueeze(1).to(logits.dtype)
+    probability = torch.sigmoid(logits)
+    entropy = F.binary_cross_entropy_with_logits(logits, soft.expand_as(logits), reduction="none")
+    weight = (probability.detach() - soft).abs() * (1 + OBJECT_WEIGHT * soft) * known
+    focal = (weight * entropy).mean((2, 3))
+    probability, soft = probability * known, (soft * known).expand_as(logits)
+    extents = dice(probability.amax(2), soft.amax(2), (2,)) + dice(probability.amax(3), soft.amax(3), (2,))
+    return FOCAL_WEIGHT * focal + DICE_WEIGHT * dice(probability, soft, (2, 3)) + EXTENT_WEIGHT * extents
+
+
+def dice(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """1 - soft dice coefficient over ``axes``; two empty ones have 0."""
+    return 1 - (2 * (a * b).sum(axes) + 1) / ((a * a).sum(axes) + (b * b).sum(axes) + 1)
+
+
+def true_ious(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Overlap of the binary masks, [B,K]; 1 px is added to the union, so that nothing is 0 over 0."""
+    drawn, wanted = (logits > 0) & valid.unsqueeze(1), ((target > 0.5) & valid).unsqueeze(1)
+    overlap = (drawn & wanted).sum((2, 3)).to(logits.dtype)
+    return overlap / (drawn | wanted).sum((2, 3)).clamp(min=1)

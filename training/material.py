@@ -1,0 +1,315 @@
+"""What training clips are made of: cut-outs, backdrops, photographs and footage with masks, packed in one
+file.
+
+`pack_material` gathers the sources into a ZIP archive with an index that names every item's group, split and
+terms; `load_material` decodes one split of it. Items of one group (crops of one photograph, renderings of one
+mesh, windows of one scene) always lie on the same side of the split.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+
+Bytes = NDArray[np.uint8]
+
+NEVER_TRAINED_ON = ("cows", "dog", "goat", "libby")
+"""DAVIS sequences kept for validation by whole runs of the tracker."""
+DAVIS_TRAINED_ON = (
+    "blackswan",
+    "camel",
+    "car-roundabout",
+    "drift-straight",
+    "horsejump-high",
+    "motocross-jump",
+)
+VALIDATION_SCENES = ("sbi_CAVIAR2", "sbi_HumanBody2", "ucsd_boats", "ucsd_cyclists", "ucsd_jump")
+VALIDATION_SHARE = 10  # one group in ten
+OPEN_TERMS = re.compile(r"CC0|CC-BY|CC BY|MIT|BSD|GPL|public domain", re.IGNORECASE)
+RESEARCH_TERMS = re.compile(r"research|no licence|Flickr|non-commercial|-NC|citation", re.IGNORECASE)
+
+SPRITE_SIDE = 152  # px, longest side of a cut-out
+FOOTAGE_WIDTH = 480  # px, most; the network sees 192
+LEAST_OBJECT = 150  # px of an object in a photograph
+IGNORED = 255  # label of pixels that count neither as object nor as background
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """A cut-out: ``rgba`` uint8 [h,w,4], RGB order, straight alpha, tightly cropped."""
+
+    rgba: Bytes
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Backdrop:
+    """A photograph to put cut-outs on: ``rgb`` uint8 [h,w,3]."""
+
+    rgb: Bytes
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """``rgb`` uint8 [h,w,3] and ``labels`` uint8 [h,w]: 0 background, 1..n objects, 255 ignored."""
+
+    rgb: Bytes
+    labels: Bytes
+    name: str
+
+
+@dataclass(frozen=True)
+class Footage:
+    """A clip: ``frames`` uint8 [h,w,3] RGB each, ``tracks`` of masks uint8 [h,w] (0 or 255) per target."""
+
+    frames: list[Bytes]
+    tracks: list[list[Bytes]]
+    name: str
+    scene: str
+
+
+@dataclass
+class Material:
+    """One split of everything."""
+
+    sprites: list[Sprite] = field(default_factory=list)
+    backdrops: list[Backdrop] = field(default_factory=list)
+    photographs: list[Photograph] = field(default_factory=list)
+    footage: list[Footage] = field(default_factory=list)
+
+    def summary(self) -> str:
+        tracks = sum(len(clip.tracks) for clip in self.footage)
+        return (
+            f"{len(self.sprites)} cut-outs, {len(self.backdrops)} backdrops,"
+            f" {len(self.photographs)} photographs, {len(self.footage)} clips with {tracks} tracks"
+        )
+
+
+def split_of(group: str) -> str:
+    """ "validation" for one group in ten, "train" for the others; a matter of the name alone."""
+    digest = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big")
+    return "validation" if digest % VALIDATION_SHARE == 0 else "train"
+
+
+def is_open(terms: str) -> bool:
+    """Whether documented terms allow more than research. Unknown terms count as research."""
+    return bool(OPEN_TERMS.search(terms)) and not RESEARCH_TERMS.search(terms)
+
+
+def scene_of(clip: str) -> str:
+    """Clips of one scene are numbered: ``cdnet_highway_10`` is of ``cdnet_highway``."""
+    return re.sub(r"_\d+$", "", clip)
+
+
+def pack_material(source: Path, out: Path) -> dict[str, int]:
+    """Gather the folders ``synthetic``, ``real_masks``, ``sequences`` and ``sequences_train`` under
+    ``source`` into the archive ``out``. Returns the number of items by type and split.
+
+    Sequences for validation by whole runs and box-only sequences are left out. Raises InputRefused when a
+    folder is missing.
+    """
+    for name in ("synthetic", "real_masks", "sequences", "sequences_train"):
+        if not (source / name).is_dir():
+            raise InputRefused(f"{source} has no folder {name}; see training/README.md for what data needs")
+    index: list[dict[str, str]] = []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_suffix(".part")
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+        for item, files in _items(source):
+            for name, content in files.items():
+                archive.writestr(name, content)
+            index.append(item)
+        archive.writestr("index.json", json.dumps(index, indent=0))
+    partial.replace(out)
+    counts: dict[str, int] = {}
+    for item in index:
+        key = f"{item['type']} {item['split']}"
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _items(source: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    yield from _cutouts(source / "synthetic")
+    yield from _backdrops(source / "synthetic")
+    yield from _photographs(source / "real_masks")
+    for name in DAVIS_TRAINED_ON:
+        yield _clip(source / "sequences" / name, "davis", "CC BY 4.0 (DAVIS)")
+    for folder in sorted((source / "sequences_train").iterdir()):
+        if (folder / "masks.npz").exists():
+            yield _clip(folder, "footage", json.loads((folder / "meta.json").read_text())["terms"])
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        files = ((member.name, tar.extractfile(member)) for member in tar.getmembers())
+        return {name: file.read() for name, file in files if file is not None}
+
+
+def _cutouts(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    tars: dict[str, dict[str, bytes]] = {}
+    for row in csv.DictReader((folder / "cutouts.csv").open()):
+        if row["tar"] not in tars:
+            tars[row["tar"]] = _members(folder / row["tar"])
+        stem = Path(row["file"]).stem
+        # Renderings of one mesh and stamps of one animal differ by a trailing number or a colour.
+        group = re.sub(r"[-_]?\d+$", "", stem)
+        if row["kind"] == "render_aerial":
+            group = re.sub(r"_(blue|red|white|black|green)$", "", group)
+        name = f"cutouts/{row['kind']}/{row['file']}"
+        item = _item("cutout", name, row["kind"], f"{row['kind']}:{group}", row["licence"])
+        yield item, {name: tars[row["tar"]][row["file"]]}
+
+
+def _backdrops(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    members = _members(folder / "backgrounds.tar")
+    for row in csv.DictReader((folder / "backgrounds.csv").open()):
+        group = re.sub(r"_\d+$", "", Path(row["file"]).stem)
+        name = f"backdrops/{row['file']}"
+        yield _item("backdrop", name, row["kind"], group, row["licence"]), {name: members[row["file"]]}
+
+
+def _photographs(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    images, masks = _members(folder / "images.tar"), _members(folder / "masks.tar")
+    for row in csv.DictReader((folder / "index.csv").open()):
+        stem = row["file"]
+        group = stem.rpartition("_")[0] if stem.startswith("camvid") else stem
+        name = f"photographs/{stem}.webp"
+        item = _item("photograph", name, row["dataset"], group, row["terms"])
+        item["masks"] = f"photographs/{stem}.png"
+        yield item, {name: images[f"{stem}.webp"], item["masks"]: masks[f"{stem}.png"]}
+
+
+def _clip(folder: Path, kind: str, terms: str) -> tuple[dict[str, str], dict[str, bytes]]:
+    scene = scene_of(folder.name)
+    name = f"footage/{folder.name}.mp4"
+    item = _item("footage", name, kind, scene, terms)
+    item["split"] = "validation" if scene in VALIDATION_SCENES else "train"
+    item["masks"] = f"footage/{folder.name}.npz"
+    return item, {
+        name: (folder / "video.mp4").read_bytes(),
+        item["masks"]: (folder / "masks.npz").read_bytes(),
+    }
+
+
+def _item(type_: str, name: str, kind: str, group: str, terms: str) -> dict[str, str]:
+    return {
+        "type": type_,
+        "file": name,
+        "kind": kind,
+        "group": group,
+        "split": split_of(group),
+        "terms": terms,
+        "use": "open" if is_open(terms) else "research",
+    }
+
+
+def load_material(path: Path, split: str = "train", open_only: bool = False) -> Material:
+    """Decode one split ("train" or "validation"). ``open_only`` leaves out what is licensed for research
+    only.
+
+    Raises InputRefused when there is no archive or when it holds nothing of the split.
+    """
+    if not path.is_file():
+        raise InputRefused(f"there is no material {path}; make it with python -m training data")
+    material = Material()
+    with zipfile.ZipFile(path) as archive:
+        for item in json.loads(archive.read("index.json")):
+            if item["split"] == split and (item["use"] == "open" or not open_only):
+                _add(material, item, archive)
+    if not material.sprites or not material.backdrops:
+        raise InputRefused(f"{path} holds no cut-outs or no backdrops of the split {split!r}; pack it again")
+    return material
+
+
+def _add(material: Material, item: dict[str, str], archive: zipfile.ZipFile) -> None:
+    content, name = archive.read(item["file"]), Path(item["file"]).stem
+    if item["type"] == "cutout":
+        material.sprites.append(Sprite(_decode(content, alpha=True), name, item["kind"]))
+    elif item["type"] == "backdrop":
+        material.backdrops.append(Backdrop(_decode(content), name, item["kind"]))
+    elif item["type"] == "photograph":
+        photograph = Photograph(_decode(content), _picture(archive.read(item["masks"])), name)
+        if photograph.rgb.shape[:2] == photograph.labels.shape:
+            material.photographs.append(photograph)
+            material.sprites.extend(objects_of(photograph))
+    else:
+        material.footage.append(_footage(content, archive.read(item["masks"]), name, item["group"]))
+
+
+def _decode(content: bytes, alpha: bool = False) -> Bytes:
+    image = _picture(content, cv2.IMREAD_UNCHANGED if alpha else cv2.IMREAD_COLOR)
+    if alpha and image.shape[2] == 3:
+        image = np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2BGRA), np.uint8)
+    rgb = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if alpha else cv2.COLOR_BGR2RGB)
+    return np.asarray(rgb, np.uint8)
+
+
+def _picture(content: bytes, flag: int = cv2.IMREAD_UNCHANGED) -> Bytes:
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
+    if image is None:
+        raise InputRefused("the material holds a picture that can't be decoded; pack it again")
+    return np.asarray(image, np.uint8)
+
+
+def objects_of(photograph: Photograph) -> Iterable[Sprite]:
+    """The objects of a photograph that are whole: none that its border cuts."""
+    height, width = photograph.labels.shape
+    for label in range(1, int(photograph.labels[photograph.labels != IGNORED].max(initial=0)) + 1):
+        mask = photograph.labels == label
+        if mask.sum() < 400 or mask.mean() > 0.45:
+            continue
+        x0, y0, x1, y1 = mask_bounds(mask)
+        if x0 <= 1 or y0 <= 1 or x1 >= width - 1 or y1 >= height - 1:
+            continue
+        alpha = mask[y0:y1, x0:x1, None].astype(np.uint8) * 255
+        rgba = np.concatenate([photograph.rgb[y0:y1, x0:x1], alpha], 2)
+        shrink = min(1.0, SPRITE_SIDE / max(rgba.shape[:2]))
+        if shrink < 1:
+            rgba = cv2.resize(rgba, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
+        yield Sprite(np.asarray(rgba, np.uint8), f"{photograph.name}#{label}", "real")
+
+
+def mask_bounds(mask: NDArray[Any]) -> tuple[int, int, int, int]:
+    """Half-open bounds left, top, right, bottom of a non-empty mask."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def _footage(video: bytes, masks: bytes, name: str, scene: str) -> Footage:
+    with av.open(io.BytesIO(video)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    stored = np.load(io.BytesIO(masks))
+    count, height, width = (int(n) for n in stored["shape"])
+    scale = min(1.0, FOOTAGE_WIDTH / width)
+    size = (round(width * scale), round(height * scale))
+    tracks = []
+    for key in stored.files:
+        if key.startswith("bits"):
+            bits = np.unpackbits(stored[key], axis=1, count=height * width).reshape(count, height, width)
+            tracks.append([_shrunk(mask * np.uint8(255), size) for mask in bits[: len(frames)]])
+    return Footage([_shrunk(frame, size) for frame in frames[:count]], tracks, name, scene)
+
+
+def _shrunk(image: Bytes, size: tuple[int, int]) -> Bytes:
+    if image.shape[1::-1] == size:
+        return image
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)

@@ -1,0 +1,54 @@
+"""What is trained when: stages of clip length and batch size, learning rates, which layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from efftam_ros.core.contract import InputRefused
+
+
+@dataclass(frozen=True)
+class Stage:
+    """From ``start`` (share of all steps) on: ``frames`` per clip, ``clips`` per step, and whether the
+    encoder's trunk learns too."""
+
+    start: float
+    frames: int
+    clips: int
+    trunk: bool
+
+
+DEFAULT_STAGES = "0:2:16:frozen,0.12:4:8:frozen,0.25:4:8:trunk,0.7:7:5:trunk"
+
+
+def parse_stages(text: str) -> tuple[Stage, ...]:
+    """``start:frames:clips:trunk|frozen``, separated by commas. Raises InputRefused naming the faulty one."""
+    stages = []
+    for part in text.split(","):
+        fields = part.split(":")
+        try:
+            start, frames, clips = float(fields[0]), int(fields[1]), int(fields[2])
+            trunk = {"trunk": True, "frozen": False}[fields[3]]
+        except (IndexError, ValueError, KeyError):
+            raise InputRefused(
+                f"stage {part!r} can't be read;"
+                " write start:frames:clips:trunk or start:frames:clips:frozen, as in 0.25:4:8:trunk"
+            ) from None
+        if not 0 <= start < 1 or frames < 1 or clips < 1:
+            raise InputRefused(f"stage {part!r}: start must lie in [0, 1), frames and clips be at least 1")
+        stages.append(Stage(start, frames, clips, trunk))
+    if stages[0].start != 0 or [s.start for s in stages] != sorted(s.start for s in stages):
+        raise InputRefused(f"stages {text!r} must begin at 0 and follow each other in time")
+    return tuple(stages)
+
+
+def stage_at(stages: tuple[Stage, ...], progress: float) -> int:
+    """Index of the stage at ``progress`` 0..1."""
+    return max(i for i, stage in enumerate(stages) if progress >= stage.start)
+
+
+def learning_rate(highest: float, step: int, steps: int, warm_up: int = 150) -> float:
+    """Linear warm-up, then a cosine down to a fiftieth."""
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
+    return highest * min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * cosine)

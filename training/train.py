@@ -1,0 +1,266 @@
+"""The training loop: clips, unrolling, AdamW, running average, validation, checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
+from training import checkpoints
+from training.clips import Clip, ClipDataset, ClipSource, Mixture
+from training.journal import Journal
+from training.material import load_material
+from training.schedule import Stage, learning_rate, stage_at
+from training.unroll import unroll
+from training.validation import validate, validation_clips
+
+FROZEN_STAGES = 3  # of the trunk, up to stride 8: edges and textures of ImageNet serve as they are
+REPORT_S, CHECKPOINT_S = 20.0, 180.0
+AVERAGE = 0.998
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """A run's recipe; written into its folder."""
+
+    material: Path
+    out: Path
+    config: str = "compact_192"
+    steps: int = 20000
+    stages: tuple[Stage, ...] = ()
+    rate: float = 6e-4
+    trunk_rate: float = 1.5e-4
+    seed: int = 0
+    open_data_only: bool = False
+    mixture: Mixture = field(default_factory=Mixture)
+    validate_every: int = 500
+    validation_clips: int = 64
+    workers: int = 1
+    threads: int = 0
+    device: str = "cpu"
+
+
+def train(
+    options: TrainingOptions, network: CompactTAM, resume: bool, progress: Callable[[int, str], None]
+) -> None:
+    """Train ``network`` in place and leave checkpoints, log and plot in ``options.out``.
+
+    ``progress`` is told the steps done and the latest figures. ``resume`` continues from the folder's
+    checkpoint, whose order of clips goes on where it stopped; --steps may have changed meanwhile.
+    """
+    cv2.setNumThreads(0)  # before workers are forked: OpenCV's thread pool does not survive it
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    options.out.mkdir(parents=True, exist_ok=True)
+    _write_recipe(options)
+    spec = network.spec
+    trainer = Trainer(options, network.to(options.device), Journal(options.out))
+    held_out = ClipSource(
+        load_material(options.material, "validation", options.open_data_only), options.mixture, spec.side
+    )
+    validation = [_moved(b, options.device) for b in validation_clips(held_out, options.validation_clips)]
+    if resume:
+        trainer.restore(checkpoints.load(options.out / checkpoints.RESUME))
+    source = ClipSource(
+        load_material(options.material, "train", options.open_data_only), options.mixture, spec.side
+    )
+    trainer.run(source, validation, progress)
+
+
+class Trainer:
+    """State of a run."""
+
+    def __init__(self, options: TrainingOptions, network: CompactTAM, journal: Journal) -> None:
+        self._options, self._network, self._journal = options, network, journal
+        self._average = copy.deepcopy(network).requires_grad_(False)
+        self._trunk = list(trunk_parameters(network))
+        self._optimizer = optimizer_for(network, self._trunk)
+        self._step = self._clips = 0
+        self._seconds = 0.0
+
+    def restore(self, content: dict[str, Any]) -> None:
+        self._network.load_state_dict(content["model"])
+        self._average.load_state_dict(content["average"])
+        self._optimizer.load_state_dict(content["optimizer"])
+        self._step, self._clips, self._seconds = content["step"], content["clips"], content["seconds"]
+
+    def save(self) -> None:
+        content = {
+            "model": self._network.state_dict(),
+            "average": self._average.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "step": self._step,
+            "clips": self._clips,
+            "seconds": self._seconds,
+        }
+        checkpoints.save(self._options.out / checkpoints.RESUME, content)
+        checkpoints.save_weights(self._options.out / checkpoints.WEIGHTS, self._average)
+
+    def run(self, source: ClipSource, validation: list[Clip], progress: Callable[[int, str], None]) -> None:
+        options = self._options
+        began, before = time.monotonic(), self._seconds
+        reported = saved = began
+        current = -1
+        clips: Iterator[Clip] = iter(())
+        recent: list[dict[str, float]] = []
+        summary = ""
+        while self._step < options.steps:
+            stage = stage_at(options.stages, self._step / options.steps)
+            if stage != current:
+                current = stage
+                clips = self._clips_of(source, options.stages[stage])
+            recent.append(self._take(next(clips), options.stages[stage]))
+            now = time.monotonic()
+            self._seconds = before + now - began
+            if now - reported > REPORT_S:
+                means = {name: float(np.mean([r[name] for r in recent])) for name in recent[0]}
+                self._journal.write(
+                    "train", step=self._step, clips=self._clips, seconds=round(self._seconds), **means
+                )
+                summary = f"loss {means['loss']:.3f} overlap {means['overlap']:.3f}"
+                recent, reported = [], now
+            if self._step % options.validate_every == 0 or self._step == options.steps:
+                self._validate(validation)
+            if now - saved > CHECKPOINT_S:
+                self.save()
+                saved = now
+            progress(self._step, summary)
+        self.save()
+
+    def _take(self, batch: Clip, stage: Stage) -> dict[str, float]:
+        """One step on one batch."""
+        options = self._options
+        batch = _moved(batch, options.device)
+        self._network.train()
+        for parameter in self._trunk:
+            parameter.requires_grad_(stage.trunk)
+        for group, rate in zip(self._optimizer.param_groups, self._rates(), strict=True):
+            group["lr"] = rate
+        rng = np.random.default_rng([options.seed, 1, self._step])
+        out = unroll(self._network, batch, rng)
+        loss = out.total
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self._network.parameters(), 1.0, foreach=True)
+        self._optimizer.step()
+        self._step += 1
+        self._clips += len(batch.present)
+        self._follow()
+        tracked = [
+            (o * p).sum() / p.sum().clamp(min=1) for o, p in zip(out.overlap, out.present, strict=True)
+        ][1:]
+        return {
+            "loss": loss.item(),
+            **{
+                name: float(np.mean([getattr(frame, name).item() for frame in out.losses]))
+                for name in ("mask", "iou", "presence")
+            },
+            "overlap": float(torch.stack(tracked).mean()) if tracked else 0.0,
+        }
+
+    def _rates(self) -> list[float]:
+        """Of the optimiser's groups: heads with and without weight decay, trunk with and without."""
+        options = self._options
+        heads, trunk = (
+            learning_rate(highest, self._step, options.steps)
+            for highest in (options.rate, options.trunk_rate)
+        )
+        return [heads, heads, trunk, trunk]
+
+    def _follow(self) -> None:
+        """The running average, quicker at first."""
+        keep = min(AVERAGE, (1 + self._step) / (20 + self._step))
+        with torch.no_grad():
+            for mean, value in zip(self._average.parameters(), self._network.parameters(), strict=True):
+                mean.lerp_(value, 1 - keep)
+
+    def _validate(self, batches: list[Clip]) -> None:
+        score = validate(self._average, batches)
+        self._journal.write("validation", step=self._step, clips=self._clips, **asdict(score))
+        self._journal.plot()
+
+    def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
+        left = self._options.steps - self._step + 1
+        data = ClipDataset(source, self._options.seed, stage.frames, self._clips, left * stage.clips)
+        loader = DataLoader(
+            data,
+            stage.clips,
+            num_workers=self._options.workers,
+            prefetch_factor=4 if self._options.workers else None,
+            worker_init_fn=_be_nice,
+        )
+        return iter(loader)
+
+
+def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
+    """The trunk's parameters that ever learn; freezes its first stages for good."""
+    encoder = network.image_encoder
+    encoder.stem.requires_grad_(False)
+    for index, stage in enumerate(encoder.stages):
+        if index < FROZEN_STAGES:
+            stage.requires_grad_(False)
+        else:
+            yield from stage.parameters()
+
+
+def optimizer_for(network: CompactTAM, trunk: list[nn.Parameter]) -> torch.optim.AdamW:
+    """AdamW over four groups; vectors are not decayed."""
+    in_trunk = {id(parameter) for parameter in trunk}
+    heads = [p for p in network.parameters() if p.requires_grad and id(p) not in in_trunk]
+    groups = [
+        {"params": [p for p in parameters if (p.ndim > 1) == decays], "weight_decay": 0.03 if decays else 0.0}
+        for parameters in (heads, trunk)
+        for decays in (True, False)
+    ]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), foreach=True)
+
+
+def new_network(config: str) -> CompactTAM:
+    """An untrained network. Presence starts at "there", as most frames are."""
+    network = CompactTAM(COMPACT_CONFIGS[config])
+    with torch.no_grad():
+        last = network.mask_decoder.presence_head[-1]
+        assert isinstance(last, nn.Linear)
+        last.bias.fill_(2.0)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _be_nice(_worker: int) -> None:
+    import os
+
+    os.nice(5)
+
+
+def _moved(batch: Clip, device: str) -> Clip:
+    return batch if device == "cpu" else Clip(*(value.to(device, non_blocking=True) for value in batch))
+
+
+def _write_recipe(options: TrainingOptions) -> None:
+    import onnxruntime
+
+    recipe = asdict(options) | {
+        "material": str(options.material),
+        "out": str(options.out),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "opencv": cv2.__version__,
+            "onnxruntime": onnxruntime.__version__,
+        },
+        "stages_given": [asdict(stage) for stage in options.stages],
+    }
+    (options.out / "recipe.json").write_text(json.dumps(recipe, indent=1, default=str) + "\n")

@@ -1,0 +1,131 @@
+"""Runs a batch of clips through the network as the tracker does: prompt, then frame by frame with the model's
+own masks in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from efftam_ros.model.compact import CompactTAM
+from training.clips import Clip
+from training.losses import FrameLoss, frame_loss
+
+DROPPED_SHARE = 0.15  # of the past frames are not attended to, each time anew
+MOST_RECENT = 4  # past frames attended to beside the prompted one
+CLICK = 1
+
+
+@dataclass
+class Unrolled:
+    """Losses per frame, and what validation looks at: ``overlap`` [n,B] of the chosen mask, ``says_present``
+    [n,B] logits, ``present`` [n,B]."""
+
+    losses: list[FrameLoss] = field(default_factory=list)
+    overlap: list[Tensor] = field(default_factory=list)
+    says_present: list[Tensor] = field(default_factory=list)
+    present: list[Tensor] = field(default_factory=list)
+
+    @property
+    def total(self) -> Tensor:
+        return torch.stack([loss.total for loss in self.losses]).mean()
+
+
+def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = None) -> Unrolled:
+    """One pass over a batch of clips. ``rng`` drops past frames and draws their temporal rows at random, so
+    that short clips train all rows; without it the most recent frames get the rows that the tracker gives
+    them."""
+    batch, frames = clip.images.shape[:2]
+    features = network.image_encoder(normalised(network, clip.images.flatten(0, 1)))
+    coarse, middle, fine = (x.unflatten(0, (batch, frames)) for x in features)
+    masks, present = clip.masks.float() / 255, clip.present
+    rows = _rows(network.spec.temporal_rows, rng)
+    position = network.prompt_encoder.grid_position
+    nothing = network.prompt_encoder(
+        torch.zeros_like(clip.points),
+        torch.full_like(clip.labels, -1),
+        torch.zeros_like(clip.prompt_mask, dtype=torch.float32).unsqueeze(1),
+        torch.zeros_like(clip.has_mask),
+    )
+    maps: list[Tensor] = []
+    pointers: list[Tensor] = []
+    out = Unrolled()
+    for t in range(frames):
+        is_first = t == 0
+        if is_first:
+            prompt_mask = clip.prompt_mask.float().unsqueeze(1)
+            prompt = network.prompt_encoder(clip.points, clip.labels, prompt_mask, clip.has_mask)
+            conditioned = coarse[:, 0] + network.no_memory
+        else:
+            prompt = nothing
+            used, ages = _recent(t, rng)
+            chosen_rows = torch.tensor([len(rows)] + [rows[age] for age in ages], device=coarse.device)
+            conditioned = network.memory_attention(
+                coarse[:, t],
+                torch.stack([maps[i] for i in used], 1),
+                chosen_rows,
+                torch.stack([pointers[i] for i in used], 1),
+                None,
+            )
+        sparse, dense, raster = prompt
+        logits, ious, says_present, candidates = network.mask_decoder(
+            conditioned + dense, sparse, position, middle[:, t], fine[:, t]
+        )
+        several = (
+            (clip.labels == CLICK).any(1) if is_first else torch.ones_like(clip.has_mask, dtype=torch.bool)
+        )
+        loss = frame_loss(logits, ious, says_present, masks[:, t], clip.valid[:, t], present[:, t], several)
+        out.losses.append(loss)
+        choice = torch.where(several, 1 + ious[:, 1:].argmax(1), 0)
+        each = torch.arange(batch, device=choice.device)
+        mask, pointer = logits[each, choice].unsqueeze(1), candidates[each, choice]
+        # A mask prompt is remembered as it was given.
+        given = (clip.has_mask > 0.5).reshape(-1, 1, 1, 1) & is_first
+        mask = torch.where(given, 40 * masks[:, :1] - 20, mask)
+        seen = torch.ones_like(present[:, 0]) if is_first else (says_present > 0).float()
+        stored, pointer = remember(network, coarse[:, t], mask, seen, pointer, raster if is_first else None)
+        maps.append(stored)
+        pointers.append(pointer)
+        out.overlap.append(loss.iou_of[each, choice])
+        out.says_present.append(says_present.detach())
+        out.present.append(present[:, t])
+    return out
+
+
+def remember(
+    network: CompactTAM,
+    features: Tensor,
+    mask_logits: Tensor,
+    present: Tensor,
+    pointer: Tensor,
+    prompt_raster: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Memory maps [B,N,M] and pointers [B,C]; with ``prompt_raster`` as of a prompted frame."""
+    binarize = torch.full_like(present, 0.0 if prompt_raster is None else 1.0)
+    return network.encode_memory(features, mask_logits, present, binarize, pointer, prompt_raster)
+
+
+def normalised(network: CompactTAM, images: Tensor) -> Tensor:
+    """uint8 [n,3,S,S] RGB -> the network's input."""
+    spec = network.spec
+    mean = torch.tensor(spec.image_mean, device=images.device).reshape(1, 3, 1, 1)
+    std = torch.tensor(spec.image_std, device=images.device).reshape(1, 3, 1, 1)
+    scaled = (images.float() / 255 - mean) / std
+    return scaled.contiguous(memory_format=torch.channels_last)
+
+
+def _rows(temporal_rows: int, rng: np.random.Generator | None) -> list[int]:
+    """Temporal rows by age; the last row is the prompted frame's."""
+    rows = np.arange(temporal_rows - 1)
+    return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MOST_RECENT + 1]))]
+
+
+def _recent(frame: int, rng: np.random.Generator | None) -> tuple[list[int], list[int]]:
+    """Frames attended to, the prompted one first, and the ages of the others, youngest 0."""
+    past = list(range(frame - 1, 0, -1))
+    if rng is not None:
+        past = [i for i in past if rng.random() >= DROPPED_SHARE]
+    past = past[:MOST_RECENT]
+    return [0, *past], list(range(len(past)))

@@ -1,0 +1,52 @@
+"""Validation during training: held-out clips, always the same, through the same unrolling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from efftam_ros.model.compact import CompactTAM
+from training.clips import Clip, ClipSource
+from training.unroll import unroll
+
+SEED = 20261121
+FRAMES = 6
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Score:
+    """``overlap``: mean mask overlap of present frames after the first; ``balanced_accuracy`` of presence."""
+
+    overlap: float
+    balanced_accuracy: float
+    loss: float
+
+
+def validation_clips(source: ClipSource, count: int) -> list[Clip]:
+    """``count`` clips in batches."""
+    clips = [source.clip(SEED, index, FRAMES) for index in range(count)]
+    return [stack(clips[i : i + BATCH]) for i in range(0, count, BATCH)]
+
+
+def stack(clips: list[Clip]) -> Clip:
+    return Clip(*(torch.stack(values) for values in zip(*clips, strict=True)))
+
+
+def validate(network: CompactTAM, batches: list[Clip]) -> Score:
+    network.eval()
+    overlaps, present, says, losses = [], [], [], []
+    with torch.inference_mode():
+        for batch in batches:
+            out = unroll(network, batch)
+            overlaps.append(torch.stack(out.overlap[1:]))
+            present.append(torch.stack(out.present[1:]))
+            says.append(torch.stack(out.says_present[1:]) > 0)
+            losses.append(out.total)
+    truth, claim = torch.cat(present, 1) > 0.5, torch.cat(says, 1)
+    # A frame whose target the model denies has no mask, so it overlaps nothing.
+    overlap = (torch.cat(overlaps, 1) * claim)[truth].mean()
+    recall = claim[truth].float().mean()
+    rejection = (~claim[~truth]).float().mean() if (~truth).any() else recall
+    return Score(float(overlap), float((recall + rejection) / 2), float(torch.stack(losses).mean()))

@@ -1,0 +1,111 @@
+"""Starts a network's heads from a bundle whose image encoder is another one.
+
+Memory attention, prompts, decoder and memory encoder are copied; the new encoder's necks are fitted by least
+squares to give, from its own features, what the bundle's encoder gives for the same pictures. The heads then
+see roughly what they were trained on, and training starts from a tracker instead of from noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.parity import GraphSession
+from efftam_ros.model.compact import CompactTAM
+from efftam_ros.model.from_bundle import initialisers
+from efftam_ros.runtime.bundle import Bundle
+from training.unroll import normalised
+
+RIDGE = 1e-3  # of the mean feature variance, so that features that move together share the weight
+
+
+def warm_start(
+    network: CompactTAM, bundle: Bundle, pictures: Iterable[NDArray[np.uint8]]
+) -> dict[str, float]:
+    """Fill ``network``'s heads and necks. ``pictures`` uint8 [S,S,3] RGB. Returns the explained share of
+    variance per neck.
+
+    Raises InputRefused when the bundle's heads do not fit.
+    """
+    _copy_heads(network, bundle)
+    encoder = GraphSession(bundle.graphs["image_encoder"].path)
+    fits = {"features": _Fit(), "features_s8": _Fit(), "features_s4": _Fit()}
+    mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std))
+    network.eval()
+    with torch.inference_mode():
+        for picture in pictures:
+            image = torch.from_numpy(picture.transpose(2, 0, 1).copy()).unsqueeze(0)
+            wanted = encoder({"image": (image.float() / 255 - mean) / std})
+            x4, x8, x16, x32 = network.image_encoder.trunk(normalised(network, image))
+            context = F.interpolate(x32, scale_factor=2.0, mode="nearest")
+            fits["features"].add(torch.cat([x16, context], 1), wanted["features"])
+            fits["features_s8"].add(x8, wanted["features_s8"])
+            fits["features_s4"].add(x4, wanted["features_s4"])
+    necks = network.image_encoder
+    with torch.no_grad():
+        _fill([necks.neck16, necks.neck32], fits["features"])
+        _fill([necks.neck8], fits["features_s8"])
+        _fill([necks.neck4], fits["features_s4"])
+    return {name: fit.explained() for name, fit in fits.items()}
+
+
+class _Fit:
+    """Linear regression of maps [1,o,h,w] on maps [1,i,h,w], from sums."""
+
+    def __init__(self) -> None:
+        nothing = torch.zeros((), dtype=torch.float64)
+        self._xx = self._xy = self._yy = self._y = nothing
+        self._count = 0
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        x = inputs.flatten(2)[0].double()
+        x = torch.cat([x, torch.ones_like(x[:1])])
+        y = outputs.flatten(2)[0].double()
+        self._xx = self._xx + x @ x.T
+        self._xy = self._xy + x @ y.T
+        self._yy = self._yy + (y * y).sum(1)
+        self._y = self._y + y.sum(1)
+        self._count += x.shape[1]
+
+    def weights(self) -> Tensor:
+        """[i+1, o], the constant last."""
+        ridge = RIDGE * self._xx.diagonal().mean() * torch.eye(len(self._xx), dtype=torch.float64)
+        ridge[-1, -1] = 0
+        return torch.linalg.solve(self._xx + ridge, self._xy)
+
+    def explained(self) -> float:
+        w = self.weights()
+        left = self._yy - 2 * (w * self._xy).sum(0) + (w * (self._xx @ w)).sum(0)
+        total = self._yy - self._y**2 / self._count
+        return float(1 - left.sum() / total.sum())
+
+
+def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
+    """Spread the fitted matrix over convolutions whose outputs are added."""
+    w = fit.weights().float()
+    first = 0
+    for index, neck in enumerate(necks):
+        rows = w[first : first + neck.in_channels]
+        neck.weight.copy_(rows.T.reshape(neck.weight.shape))
+        assert neck.bias is not None
+        neck.bias.copy_(w[-1] if index == 0 else torch.zeros_like(w[-1]))
+        first += neck.in_channels
+
+
+def _copy_heads(network: CompactTAM, bundle: Bundle) -> None:
+    stored = initialisers(graph.path for graph in bundle.graphs.values())
+    state = network.state_dict()
+    for name, like in state.items():
+        if name.startswith("image_encoder."):
+            continue
+        value = stored.get(name)
+        if value is None or value.numel() != like.numel():
+            raise InputRefused(f"bundle {bundle.folder} can't start {network.spec.name}: {name} does not fit")
+        state[name] = value.reshape(like.shape)
+    network.load_state_dict(state)

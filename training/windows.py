@@ -1,0 +1,63 @@
+"""Where the window looks in each frame of a training clip, with the errors of a real prediction.
+
+The tracker's window is a square of some target sizes around a predicted centre (`efftam_ros.core.window`).
+Its centre is off, more so while the target manoeuvres; its size follows slowly; it opens while coasting; and
+when the target is lost it searches elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
+ELSEWHERE_SHARE = 0.22  # of the clips have frames that look elsewhere
+
+
+@dataclass(frozen=True)
+class WindowPath:
+    """``offset`` [n,2]: centre of the window from the target's in target sizes; ``factor`` [n]: its side in
+    target sizes; ``elsewhere`` [n]: whether it looks past the target altogether."""
+
+    offset: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    elsewhere: NDArray[np.bool_]
+
+
+def draw_path(rng: np.random.Generator, frames: int) -> WindowPath:
+    """The first frame is centred on the prompt; later ones err."""
+    middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
+    if rng.random() < 0.5:  # half of the clips at what the tracker shows most of the time
+        middle = 5.0 * rng.lognormal(0, 0.2)
+    spread = 0.45 if rng.random() < 0.25 else 0.2
+    jitter = rng.normal(0, spread, (frames, 2))
+    lag = np.cumsum(rng.normal(0, 0.5 * spread, (frames, 2)), 0) if rng.random() < 0.3 else 0.0
+    offset = np.clip(jitter + lag, -1.2, 1.2)
+    offset[0] = rng.normal(0, 0.04, 2)
+    trend = np.concatenate([[0.0], np.full(frames - 1, rng.normal(0, 0.12))])
+    factor = middle * np.exp(rng.normal(0, 0.05, frames) + trend)
+    elsewhere = np.zeros(frames, bool)
+    if frames > 2 and rng.random() < ELSEWHERE_SHARE:
+        start = int(rng.integers(1, frames))
+        stop = start + int(rng.integers(1, max(2, frames - 1)))
+        elsewhere[start:stop] = True
+        # Found again by a search: wider, and off the centre by much.
+        factor[start:] *= rng.uniform(1.0, 1.5)
+        offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
+    return WindowPath(offset, np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
+
+
+def inside(centre: NDArray[np.float64], extent: float, size: tuple[int, int]) -> NDArray[np.float64]:
+    """The window's centre moved, as the tracker moves it, so that no more of the window than needed lies
+    outside an image of ``size`` (width, height)."""
+    least = np.minimum(extent, size) / 2
+    return np.clip(centre, least - 0.5, np.asarray(size) - least - 0.5)
+
+
+def away(rng: np.random.Generator, factor: float) -> NDArray[np.float64]:
+    """A displacement in target sizes that takes the target out of a window of this factor."""
+    angle = rng.uniform(0, 2 * np.pi)
+    reach = (0.75 * factor + 0.8) * rng.uniform(1.0, 1.8)
+    return np.array([np.cos(angle), np.sin(angle)]) * reach
