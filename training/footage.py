@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from training.composites import RawClip
 from training.degradations import Camera
-from training.imaging import Pyramid, pyramid, similarity, warp
+from training.imaging import Matrix, Pyramid, pyramid, similarity, warp
 from training.material import IGNORED, LEAST_OBJECT, Footage, Material, Photograph, mask_bounds
 from training.windows import away, draw_path, inside
 
@@ -20,6 +20,8 @@ Bytes = NDArray[np.uint8]
 LONGEST_STEP = 4  # frames between two frames of a clip
 LEAST_TRACK_SIZE = 9.0  # px, square root of the area
 FOLLOWED = 0.3  # of a change of the target's size, per frame
+WHOLE_IMAGE_SHARE = 0.12  # of the clips show all of the image, stretched to a square as the view "full" does
+LEAST_IN_WHOLE = 10.0  # px of the network, so that something is to see there
 KEPT_INSIDE_SHARE = 0.8  # of the clips have windows that don't leave the image, as the tracker's don't
 
 
@@ -63,6 +65,7 @@ class FootageSampler:
         box = track.bounds[order[0]]
         assert box is not None
         size = box_size(box)
+        is_whole = size * side / whole_image > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
         images, masks = [], []
         for index, frame in enumerate(order):
             box = track.bounds[frame] or box
@@ -78,11 +81,21 @@ class FootageSampler:
             if kept_inside:
                 centre = inside(centre, extent, (width, height))
             matrix = similarity(side / extent, roll, centre, np.full(2, side / 2 - 0.5), mirrored)
+            if is_whole:
+                matrix = whole((width, height), side, mirrored)
             image = warp(track.frames[frame], matrix, side)
             images.append(camera.shoot(rng, image, index))
             masks.append(warp(track.masks[frame], matrix, side))
         area = np.array([(mask > 127).sum() for mask in masks], float)
         return RawClip(np.stack(images), np.stack(masks), None, np.maximum(area, 0.3 * area[0]))
+
+
+def whole(size: tuple[int, int], side: int, mirrored: bool) -> Matrix:
+    """All of an image of ``size`` (width, height) on a square of ``side`` px."""
+    x, y = side / size[0], side / size[1]
+    if mirrored:
+        return np.array([[-x, 0, side - 0.5 - 0.5 * x], [0, y, 0.5 * y - 0.5]])
+    return np.array([[x, 0, 0.5 * x - 0.5], [0, y, 0.5 * y - 0.5]])
 
 
 def box_size(box: tuple[int, int, int, int]) -> float:
@@ -127,6 +140,7 @@ class PhotographSampler:
         height, width = mask.shape
         kept_inside = rng.random() < KEPT_INSIDE_SHARE and border == cv2.BORDER_CONSTANT
         other = self._objects[rng.integers(len(self._objects))][0]
+        is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
         images: list[Bytes] = []
         masks: list[Bytes] = []
         ignored: list[NDArray[np.bool_]] = []
@@ -137,6 +151,8 @@ class PhotographSampler:
                 centre = inside(centre, extent, (width, height))
             middle = np.full(2, side / 2 - 0.5)
             matrix = similarity(side / extent, roll + turn * index, centre, middle, mirrored, aspect)
+            if is_whole:
+                matrix = whole((width, height), side, mirrored)
             if path.elsewhere[index] and other is not photograph:
                 images.append(camera.shoot(rng, _look(other.rgb, matrix, side, border), index))
                 masks.append(np.zeros((side, side), np.uint8))

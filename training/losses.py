@@ -11,6 +11,7 @@ from torch import Tensor
 FOCAL_WEIGHT, DICE_WEIGHT, EXTENT_WEIGHT = 6.0, 1.0, 0.5
 OBJECT_WEIGHT = 4.0  # added to the weight of object pixels: most of a window is background
 IOU_WEIGHT, PRESENCE_WEIGHT = 0.5, 0.5
+ABSENT_WEIGHT = 2.0  # of frames without the target, which are the rarer ones
 OTHERS_WEIGHT = 0.05  # of the candidates that are not the best, so that none of them dies
 
 
@@ -51,7 +52,9 @@ def frame_loss(
     return FrameLoss(
         mask=(mask * present).sum() / count,
         iou=(iou * present).sum() / count,
-        presence=F.binary_cross_entropy_with_logits(presence, present),
+        presence=F.binary_cross_entropy_with_logits(
+            presence, present, weight=present + ABSENT_WEIGHT * (1 - present)
+        ),
         iou_of=true,
     )
 

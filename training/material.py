@@ -15,7 +15,7 @@ import json
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def scene_of(clip: str) -> str:
     return re.sub(r"_\d+$", "", clip)
 
 
-def pack_material(source: Path, out: Path) -> dict[str, int]:
+def pack_material(source: Path, out: Path, progress: Callable[[], object] = lambda: None) -> dict[str, int]:
     """Gather the folders ``synthetic``, ``real_masks``, ``sequences`` and ``sequences_train`` under
     ``source`` into the archive ``out``. Returns the number of items by type and split.
 
@@ -138,6 +138,7 @@ def pack_material(source: Path, out: Path) -> dict[str, int]:
             for name, content in files.items():
                 archive.writestr(name, content)
             index.append(item)
+            progress()
         archive.writestr("index.json", json.dumps(index, indent=0))
     partial.replace(out)
     counts: dict[str, int] = {}
@@ -226,15 +227,21 @@ def load_material(path: Path, split: str = "train", open_only: bool = False) -> 
     """Decode one split ("train" or "validation"). ``open_only`` leaves out what is licensed for research
     only.
 
-    Raises InputRefused when there is no archive or when it holds nothing of the split.
+    Raises InputRefused when there is no archive, when it is damaged or another one, and when it holds nothing
+    of the split.
     """
     if not path.is_file():
         raise InputRefused(f"there is no material {path}; make it with python -m training data")
     material = Material()
-    with zipfile.ZipFile(path) as archive:
-        for item in json.loads(archive.read("index.json")):
-            if item["split"] == split and (item["use"] == "open" or not open_only):
-                _add(material, item, archive)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for item in json.loads(archive.read("index.json")):
+                if item["split"] == split and (item["use"] == "open" or not open_only):
+                    _add(material, item, archive)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise InputRefused(
+            f"{path} is no whole archive of material ({error}); make it again with python -m training data"
+        ) from None
     if not material.sprites or not material.backdrops:
         raise InputRefused(f"{path} holds no cut-outs or no backdrops of the split {split!r}; pack it again")
     return material

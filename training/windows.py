@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
-ELSEWHERE_SHARE = 0.22  # of the clips have frames that look elsewhere
+ELSEWHERE_SHARE = 0.3  # of the clips have frames that look elsewhere
 
 
 @dataclass(frozen=True)
