@@ -21,6 +21,7 @@ ALLOWED = {
     "export": {"export", "model", "core", "runtime"},
 }
 MODULES = sorted(p for part in ALLOWED for p in (PACKAGE / part).rglob("*.py"))
+TRAINING = sorted((ROOT / "training").rglob("*.py"))  # beside the package: it imports, nothing imports it
 
 
 def imports(path: Path) -> list[str]:
@@ -44,6 +45,7 @@ def part_of(module: str) -> str | None:
 def test_imports_go_one_way(path):
     part = path.relative_to(PACKAGE).parts[0]
     for module in imports(path):
+        assert module.split(".")[0] != "training", f"{part} must not import {module}"
         target = part_of(module)
         assert target is None or target in ALLOWED[part], f"{part} must not import {module}"
 
@@ -61,6 +63,12 @@ def test_ros_is_imported_in_ros_alone_and_torch_where_it_belongs(path):
         assert "model" not in {part_of(m) for m in imports(path)} or name == "torch_eager"
 
 
+@pytest.mark.parametrize("path", TRAINING, ids=lambda p: p.stem)
+def test_training_knows_no_ros(path):
+    assert not {part_of(module) for module in imports(path)} & {"ros", "msg", "srv"}
+    assert "rclpy" not in {module.split(".")[0] for module in imports(path)}
+
+
 def test_the_command_starts_without_heavy_imports():
     heavy = ("torch", "cv2", "av", "onnxruntime", "rclpy")
     code = f"import sys, efftam_ros.tools.cli; print([m for m in {heavy} if m in sys.modules])"
@@ -76,7 +84,7 @@ def tracked_files() -> list[Path]:
 
 
 def test_every_module_says_its_job_in_its_first_line():
-    for path in MODULES:
+    for path in MODULES + TRAINING:
         doc = ast.get_docstring(ast.parse(path.read_text()))
         assert doc, f"{path} has no docstring"
         assert doc.splitlines()[0].strip(), path

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from efftam_ros.core.contract import InputRefused
+from efftam_ros.tools.cli import Parser
 
 MATERIAL = Path("runs/material.zip")
 RUN = Path("runs/compact_192")
@@ -15,7 +16,7 @@ WARM_START_CLIPS = 150
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -47,7 +48,7 @@ def _data(args: argparse.Namespace) -> int:
 
     from training.material import pack_material
 
-    with tqdm(desc="packing", unit="item") as bar:
+    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # a refusal is one line
         counts = pack_material(args.source, args.out, bar.update)
     for kind, count in sorted(counts.items()):
         print(f"{kind:24}{count:6}")
@@ -66,7 +67,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stages",
         default=DEFAULT_STAGES,
-        help="start (share of the steps):frames:clips:trunk or frozen, ...; default %(default)s",
+        help="start (share of the steps):frames:clips:frozen, top or trunk, ...; default %(default)s",
     )
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
@@ -82,7 +83,6 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         metavar="BUNDLE",
         help="start with the heads of a bundle with another encoder",
     )
-    parser.add_argument("--no-backbone", action="store_true", help="a random trunk instead of ImageNet's")
     parser.add_argument("--open-data-only", action="store_true", help="leave out research-use material")
     parser.add_argument(
         "--workers", type=int, default=1, help="processes that compose clips; default %(default)s"
@@ -114,7 +114,8 @@ def _train(args: argparse.Namespace) -> int:
     network = new_network(options.config)
     if not args.resume:
         _start(network, args)
-    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2) as bar:
+    # Not drawn before the first step, so that what is refused until then is said in one line.
+    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
 
         def progress(step: int, summary: str) -> None:
             bar.set_postfix_str(summary, refresh=False)
@@ -134,13 +135,17 @@ def _start(network: object, args: argparse.Namespace) -> None:
 
     assert isinstance(network, CompactTAM)
     if args.continue_from is not None:
-        network.load_state_dict(load_network(args.continue_from).state_dict())
+        loaded = load_network(Bundle.load(args.continue_from).folder)
+        if loaded.spec.name != network.spec.name:
+            raise InputRefused(
+                f"bundle {args.continue_from} is of {loaded.spec.name}; give one of {network.spec.name}"
+            )
+        network.load_state_dict(loaded.state_dict())
         print(f"all weights from {args.continue_from}")
         return
-    if not args.no_backbone:
-        path, name = packaged_weights()
-        load_backbone(network.image_encoder, path)
-        print(f"trunk from {name}")
+    path, name = packaged_weights()
+    load_backbone(network.image_encoder, path)
+    print(f"trunk from {name}")
     if args.heads_from is not None:
         from training.clips import ClipSource, Mixture
         from training.material import load_material

@@ -7,6 +7,7 @@ sides that shifts the whole pyramid by one sampling step and changes nothing els
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
@@ -39,7 +40,10 @@ def packaged_weights() -> tuple[Path, str]:
 
 def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
     """Fill the trunk of ``encoder`` with the published weights. Raises InputRefused for another file."""
-    state = torch.load(weights, map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
+        raise InputRefused(f"{weights} is no file of weights; install {PACKAGE} again") from None
     try:
         for conv, conv_name, norm_name in _pairs(encoder):
             _fill(conv, state, conv_name, norm_name)

@@ -32,7 +32,7 @@ def load(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=False)
     except FileNotFoundError:
         raise InputRefused(f"there is no checkpoint {path} to resume from; start without --resume") from None
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
         raise InputRefused(
             f"checkpoint {path} can't be read ({error}); start again without --resume"
         ) from None

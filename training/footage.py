@@ -13,7 +13,7 @@ from training.composites import RawClip
 from training.degradations import Camera
 from training.imaging import Matrix, Pyramid, pyramid, similarity, warp
 from training.material import IGNORED, LEAST_OBJECT, Footage, Material, Photograph, mask_bounds
-from training.windows import away, draw_path, inside
+from training.windows import away, draw_path, inside, most_extent
 
 Bytes = NDArray[np.uint8]
 
@@ -60,24 +60,22 @@ class FootageSampler:
         path, camera = draw_path(rng, frames), Camera.draw(rng, frames, blur_share=0.08)
         mirrored, roll = bool(rng.random() < 0.5), rng.normal(0, 0.06)
         height, width = track.frames[0][0].shape[:2]
-        whole_image = max(width, height)
         kept_inside = rng.random() < KEPT_INSIDE_SHARE
         box = track.bounds[order[0]]
         assert box is not None
         size = box_size(box)
-        is_whole = size * side / whole_image > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
+        is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
+        most = most_extent(rng, size, (width, height))
         images, masks = [], []
         for index, frame in enumerate(order):
             box = track.bounds[frame] or box
             size += FOLLOWED * (box_size(box) - size)
-            offset = path.offset[index]
+            extent = min(path.factor[index] * size, most)
+            offset = path.offset[index] * fair_share(extent, size)
             if path.elsewhere[index]:
                 offset = offset + away(rng, path.factor[index])
             centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5 + offset * size
-            # As the tracker's window: wider than the image shows nothing more.
-            extent = max(
-                min(path.factor[index] * size, whole_image), 1.5 * max(box[2] - box[0], box[3] - box[1])
-            )
+            extent = max(extent, 1.5 * max(box[2] - box[0], box[3] - box[1]))
             if kept_inside:
                 centre = inside(centre, extent, (width, height))
             matrix = similarity(side / extent, roll, centre, np.full(2, side / 2 - 0.5), mirrored)
@@ -88,6 +86,12 @@ class FootageSampler:
             masks.append(warp(track.masks[frame], matrix, side))
         area = np.array([(mask > 127).sum() for mask in masks], float)
         return RawClip(np.stack(images), np.stack(masks), None, np.maximum(area, 0.3 * area[0]))
+
+
+def fair_share(extent: float, size: float) -> float:
+    """Of a window's error in target sizes: large targets, seen through narrow windows, move little for their
+    size."""
+    return min(1.0, extent / (4.5 * size))
 
 
 def whole(size: tuple[int, int], side: int, mirrored: bool) -> Matrix:
@@ -141,12 +145,14 @@ class PhotographSampler:
         kept_inside = rng.random() < KEPT_INSIDE_SHARE and border == cv2.BORDER_CONSTANT
         other = self._objects[rng.integers(len(self._objects))][0]
         is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
+        most = most_extent(rng, size, (width, height))
         images: list[Bytes] = []
         masks: list[Bytes] = []
         ignored: list[NDArray[np.bool_]] = []
         for index in range(frames):
-            centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5 + path.offset[index] * size
-            extent = min(path.factor[index] * size, max(width, height))
+            extent = min(path.factor[index] * size, most)
+            offset = path.offset[index] * fair_share(extent, size)
+            centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5 + offset * size
             if kept_inside:
                 centre = inside(centre, extent, (width, height))
             middle = np.full(2, side / 2 - 0.5)

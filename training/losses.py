@@ -81,7 +81,7 @@ def dice(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def true_ious(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Overlap of the binary masks, [B,K]; 1 px is added to the union, so that nothing is 0 over 0."""
+    """Overlap of the binary masks, [B,K]; a union counts as 1 px at least, so that nothing is 0 over 0."""
     drawn, wanted = (logits > 0) & valid.unsqueeze(1), ((target > 0.5) & valid).unsqueeze(1)
     overlap = (drawn & wanted).sum((2, 3)).to(logits.dtype)
     return overlap / (drawn | wanted).sum((2, 3)).clamp(min=1)

@@ -10,34 +10,39 @@ from efftam_ros.core.contract import InputRefused
 
 @dataclass(frozen=True)
 class Stage:
-    """From ``start`` (share of all steps) on: ``frames`` per clip, ``clips`` per step, and whether the
-    encoder's trunk learns too."""
+    """From ``start`` (share of all steps) on: ``frames`` per clip, ``clips`` per step, and the first
+    of the trunk's seven stages that learns."""
 
     start: float
     frames: int
     clips: int
-    trunk: bool
+    first_learning: int
 
 
-DEFAULT_STAGES = "0:2:16:frozen,0.12:4:8:frozen,0.25:4:8:trunk,0.7:7:5:trunk"
+TRUNK = {"frozen": 7, "top": 4, "trunk": 3}
+"""First of the trunk's seven stages that learns. Stages 0 to 2 never do: up to stride 8, ImageNet's edges and
+textures serve as they are, and half of the work of a step is saved."""
+
+DEFAULT_STAGES = "0:2:16:frozen,0.06:4:8:frozen,0.15:4:8:trunk,0.3:4:8:top,0.65:7:5:top"
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """``start:frames:clips:trunk|frozen``, separated by commas. Raises InputRefused naming the faulty one."""
+    """``start:frames:clips:frozen|top|trunk``, separated by commas. Raises InputRefused naming the faulty
+    one."""
     stages = []
     for part in text.split(","):
-        fields = part.split(":")
+        fields = part.strip().split(":")
         try:
             start, frames, clips = float(fields[0]), int(fields[1]), int(fields[2])
-            trunk = {"trunk": True, "frozen": False}[fields[3]]
+            first_learning = TRUNK[fields[3]]
         except (IndexError, ValueError, KeyError):
             raise InputRefused(
                 f"stage {part!r} can't be read;"
-                " write start:frames:clips:trunk or start:frames:clips:frozen, as in 0.25:4:8:trunk"
+                f" write start:frames:clips:{'|'.join(TRUNK)}, as in 0.25:4:8:trunk"
             ) from None
         if not 0 <= start < 1 or frames < 1 or clips < 1:
             raise InputRefused(f"stage {part!r}: start must lie in [0, 1), frames and clips be at least 1")
-        stages.append(Stage(start, frames, clips, trunk))
+        stages.append(Stage(start, frames, clips, first_learning))
     if stages[0].start != 0 or [s.start for s in stages] != sorted(s.start for s in stages):
         raise InputRefused(f"stages {text!r} must begin at 0 and follow each other in time")
     return tuple(stages)

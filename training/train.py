@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -17,16 +18,16 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from efftam_ros.core.contract import InputRefused
 from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource, Mixture
 from training.journal import Journal
 from training.material import load_material
-from training.schedule import Stage, learning_rate, stage_at
+from training.schedule import TRUNK, Stage, learning_rate, stage_at
 from training.unroll import unroll
 from training.validation import validate, validation_clips
 
-FROZEN_STAGES = 3  # of the trunk, up to stride 8: edges and textures of ImageNet serve as they are
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
 AVERAGE = 0.998
 
@@ -50,6 +51,29 @@ class TrainingOptions:
     workers: int = 1
     threads: int = 0
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Raises InputRefused naming the option that can't be meant."""
+        least = {
+            "steps": 1,
+            "validate_every": 1,
+            "validation_clips": 1,
+            "seed": 0,
+            "workers": 0,
+            "threads": 0,
+        }
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise InputRefused(f"{name} is {getattr(self, name)}; give {bound} or more")
+        for name in ("rate", "trunk_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputRefused(f"{name} is {getattr(self, name)}; give a number above 0")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError):
+            raise InputRefused(
+                f"device is {self.device!r}, which PyTorch does not find here; give cpu or cuda"
+            ) from None
 
 
 def train(
@@ -145,8 +169,8 @@ class Trainer:
         options = self._options
         batch = _moved(batch, options.device)
         self._network.train()
-        for parameter in self._trunk:
-            parameter.requires_grad_(stage.trunk)
+        for index, part in enumerate(self._network.image_encoder.stages):
+            part.requires_grad_(index >= stage.first_learning)
         for group, rate in zip(self._optimizer.param_groups, self._rates(), strict=True):
             group["lr"] = rate
         rng = np.random.default_rng([options.seed, 1, self._step])
@@ -210,7 +234,7 @@ def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
     encoder = network.image_encoder
     encoder.stem.requires_grad_(False)
     for index, stage in enumerate(encoder.stages):
-        if index < FROZEN_STAGES:
+        if index < min(TRUNK.values()):
             stage.requires_grad_(False)
         else:
             yield from stage.parameters()

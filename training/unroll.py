@@ -41,7 +41,8 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
     features = network.image_encoder(normalised(network, clip.images.flatten(0, 1)))
     coarse, middle, fine = (x.unflatten(0, (batch, frames)) for x in features)
     masks, present = clip.masks.float() / 255, clip.present
-    rows = _rows(network.spec.temporal_rows, rng)
+    prompted_row = network.spec.temporal_rows - 1
+    rows = _rows(prompted_row, rng)
     position = network.prompt_encoder.grid_position
     nothing = network.prompt_encoder(
         torch.zeros_like(clip.points),
@@ -61,7 +62,7 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
         else:
             prompt = nothing
             used, ages = _recent(t, rng)
-            chosen_rows = torch.tensor([len(rows)] + [rows[age] for age in ages], device=coarse.device)
+            chosen_rows = torch.tensor([prompted_row] + [rows[age] for age in ages], device=coarse.device)
             conditioned = network.memory_attention(
                 coarse[:, t],
                 torch.stack([maps[i] for i in used], 1),
@@ -116,9 +117,9 @@ def normalised(network: CompactTAM, images: Tensor) -> Tensor:
     return scaled.contiguous(memory_format=torch.channels_last)
 
 
-def _rows(temporal_rows: int, rng: np.random.Generator | None) -> list[int]:
-    """Temporal rows by age; the last row is the prompted frame's."""
-    rows = np.arange(temporal_rows - 1)
+def _rows(recent_rows: int, rng: np.random.Generator | None) -> list[int]:
+    """Temporal rows by age, of those that recent frames have."""
+    rows = np.arange(recent_rows)
     return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MOST_RECENT + 1]))]
 
 

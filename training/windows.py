@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
+LARGE_FACTORS = (1.9, 3.2)  # of targets so large that the window would exceed the image; the tracker's is 2.2
 ELSEWHERE_SHARE = 0.3  # of the clips have frames that look elsewhere
 
 
@@ -47,6 +48,13 @@ def draw_path(rng: np.random.Generator, frames: int) -> WindowPath:
         factor[start:] *= rng.uniform(1.0, 1.5)
         offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
     return WindowPath(offset, np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
+
+
+def most_extent(rng: np.random.Generator, size: float, image: tuple[int, int]) -> float:
+    """The widest window for a target of ``size`` in an image (width, height), px: as the tracker's, about the
+    image's short side, more for large targets, and never wider than the image."""
+    wanted = rng.uniform(*LARGE_FACTORS) * size
+    return float(max(min(image) * rng.uniform(0.9, 1.2), min(wanted, max(image))))
 
 
 def inside(centre: NDArray[np.float64], extent: float, size: tuple[int, int]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The bundle that ships: small, honest about what it is, and good enough to show the tracker at work."""
+"""The bundle that ships: small, honest about what it is, able to track, and a place to train on from."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 import efftam_ros
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.export.parity import GraphSession
+from efftam_ros.model.compact import CompactTAM
+from efftam_ros.model.from_bundle import load_network
 from efftam_ros.runtime.bundle import default_bundle
 
 FOLDER = Path(efftam_ros.__file__).parent / "models" / "compact_192"
@@ -49,10 +51,22 @@ def overlap(edges: torch.Tensor, x: float, y: float, radius: float = 20.0) -> fl
 def test_it_is_small_and_says_what_it_is():
     bundle = default_bundle()
     assert bundle.folder == FOLDER
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 8e6
-    assert "demonstration" in bundle.source["licence"]
-    assert "Not for flight" in bundle.source["note"]
-    assert "Not for flight" in (FOLDER / "README.md").read_text()
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 20e6
+    assert "research use" in bundle.source["licence"]
+    opening = "\n".join((FOLDER / "README.md").read_text().splitlines()[:6])
+    assert "research use" in opening
+    assert "DAVIS" in opening
+
+
+def test_training_can_go_on_from_it():
+    network = load_network(FOLDER)
+    assert isinstance(network, CompactTAM)
+    image = scene(96, 90)
+    session = GraphSession(FOLDER / "image_encoder.onnx")
+    with torch.inference_mode():
+        ours, theirs = network.encode_image(image["image"]), session(image)
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-3)
 
 
 def test_it_masks_the_prompted_object(run):
