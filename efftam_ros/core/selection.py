@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.geometry import View
+from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, Record
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.types import Candidates, MemoryPlan, TrackState
@@ -30,7 +30,8 @@ class Choice:
     """A policy's verdict. ``accepted``: the box counts as measured; ``present``: what the memory is told;
     ``reason``: why it was not accepted, one line; ``motion_iou``: overlap with the predicted box where the
     policy looks at it; ``jumped``: accepted away from where the motion expected it, so that the motion must
-    start anew.
+    start anew; ``look``: where the next frame should be looked at to tell whether that is the target;
+    ``partial``: accepted, but only part of the target shows.
     """
 
     index: int
@@ -39,6 +40,8 @@ class Choice:
     reason: str = ""
     motion_iou: float | None = None
     jumped: bool = False
+    look: Box | None = None
+    partial: bool = False
 
 
 class Policy(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import fields
 
@@ -19,6 +20,9 @@ from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, Trac
 from efftam_ros.core.window import Viewer, make_viewer
 
 FIXED_SETTINGS = ("policy", "view", "window_factor")
+
+WHOLE_VALID_NS = 1_000_000_000
+"""Age up to which the motion of the whole target is preferred to that of its last visible part."""
 
 
 class Tracker:
@@ -57,6 +61,8 @@ class Tracker:
         self._stamp_ns: int | None = None
         self._image_size: tuple[int, int] | None = None
         self._motion: MotionFilter | None = None
+        self._whole: MotionFilter | None = None  # as it was when all of the target was last seen
+        self._look: Box | None = None  # where the policy wants the next frame to be looked at
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
 
     def _make_viewer(self) -> Viewer:
@@ -97,6 +103,7 @@ class Tracker:
         start = measured or box or seen[0]
         viewer.settle(start)
         self._viewer, self._motion = viewer, MotionFilter(frame.stamp_ns, start)
+        self._whole = None
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
         self._remember(candidates, choice, situation)
@@ -109,7 +116,11 @@ class Tracker:
         predicted = motion.at(stamp).box if motion is not None else None
         age = self._target.age_s(self._stamp_ns or stamp)
         lost = self.state is TrackState.LOST or bool(interruption)
-        view = self._viewer.view(_size(frame), predicted, 0.0 if math.isnan(age) else age, lost)
+        if self._look is not None and not interruption:
+            view = self._viewer.view(_size(frame), self._look, 0.0)
+        else:
+            view = self._viewer.view(_size(frame), predicted, 0.0 if math.isnan(age) else age, lost)
+        self._look = None
         self._shown = None
         try:
             self._pipeline.encode(frame.image, view)
@@ -131,6 +142,7 @@ class Tracker:
             )
         situation = Situation(stamp, view, self.state, self._motion)
         choice = self._policy.choose(candidates, situation)
+        self._look = choice.look
         if choice.accepted:
             self._hit(stamp, previous, candidates, choice)
         else:
@@ -156,12 +168,19 @@ class Tracker:
             self._motion = MotionFilter(stamp, box)
         else:
             self._motion.update(box, quality)
+        if not choice.partial or choice.jumped:
+            self._whole = copy.deepcopy(self._motion)
         self._target.hit(stamp)
         if self._target.confirmed and previous is not None:
             self._viewer.update(box, max(0.0, (stamp - previous) * 1e-9))
 
     def _miss(self, stamp: int) -> None:
+        was_seen = self.state not in (TrackState.COASTING, TrackState.LOST)
         self._target.miss(stamp)
+        if was_seen and self._whole is not None and stamp - self._whole.stamp_ns < WHOLE_VALID_NS:
+            # Boxes of what slides behind something lag and stop at its edge: coasting goes on from before.
+            self._motion, self._whole = self._whole, None
+            self._motion.predict(stamp)
         if self._motion is not None:
             self._motion.coast()
 

@@ -58,18 +58,26 @@ class FullView:
 
 
 class WindowView:
-    """A square of ``factor`` target sizes around the predicted centre. It opens while coasting. When lost,
-    windows around where the target would be alternate with a sweep over the image, piece by piece: in the
-    whole image at the network's resolution a small target could not be seen."""
+    """A square of ``factor`` target sizes around the predicted centre. It opens once coasting.
+
+    The longer the target is gone, the further from the prediction it may return, and a network sees nothing
+    that its window cuts, and little that a much wider one shows small. When lost, wide windows around the
+    prediction take turns with a sweep over the whole image, piece by piece.
+    """
 
     GROW_PER_S = 1.5  # most change of the size's logarithm per second
     SHRINK_PER_S = 0.1
     SMOOTH_S = 0.3  # time constant of the measured size
     # Of a change of size, in its logarithm: below 1, so that a mask that bleeds does not feed back.
     FOLLOW = 0.5
+    LARGE_FACTOR = 2.2  # window side in sizes of a target for which ``factor`` would exceed the short side
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
-    OPEN_PER_S, OPEN_MOST = 0.8, 1.4  # widening while coasting: window sides per second, and at most
-    SEARCH_NEAR = (1.0, 1.4)  # windows around the prediction when lost, in window sides
+    OPEN_AFTER_S, OPENED = 0.3, 1.4  # of coasting, and the window's side then, in window sides
+    LOST_TURNS = (
+        1.4,
+        1.8,
+        None,
+    )  # windows around the prediction, in window sides; None: a piece of the sweep
     SEARCH_TILE = 1.2  # of the sweep over the image; wider ones show a small target too small
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
@@ -77,12 +85,13 @@ class WindowView:
         self._side, self._factor = side, factor
         self._first = self._size = 1.0
         self._longest = 1.0
-        self._searches = 0
+        self._turn = self._swept = 0  # windows and pieces of the sweep since the target was last seen
 
     def _extent(self, image_size: tuple[int, int]) -> float:
-        # A long thin target must fit with a margin; wider than the image shows nothing more.
-        least = 1.5 * self._longest
-        return max(min(self._factor * self._size, max(image_size)), least)
+        # Wider than the image's short side shows little more, but the target smaller: only as wide as a large
+        # target needs, and never wider than the image. A long thin target must fit with a margin.
+        most = max(min(image_size), min(self.LARGE_FACTOR * self._size, max(image_size)))
+        return max(min(self._factor * self._size, most), 1.5 * self._longest)
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
         if box is not None:
@@ -104,17 +113,17 @@ class WindowView:
         cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
         extent = self._extent(image_size)
         if not lost:
-            wider = min(1 + self.OPEN_PER_S * coasted_s, self.OPEN_MOST)
+            wider = self.OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
             return self._inside(image_size, cx, cy, extent * wider)
-        self._searches += 1
-        look, sweeping = divmod(self._searches, 2)
-        if sweeping:
-            return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, look)
-        return self._inside(image_size, cx, cy, extent * self.SEARCH_NEAR[look % len(self.SEARCH_NEAR)])
+        turn = self.LOST_TURNS[self._turn % len(self.LOST_TURNS)]
+        self._turn += 1
+        if turn is not None:
+            return self._inside(image_size, cx, cy, extent * turn)
+        self._swept += 1
+        return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, self._swept - 1)
 
     def _inside(self, image_size: tuple[int, int], x: float, y: float, extent: float) -> View:
-        """The window moved so that no more of it than needed lies outside the image, where nothing is to see.
-        """
+        """The window, moved so that no more of it than needed lies outside the image."""
         width, height = image_size
         x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
         y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
@@ -133,6 +142,7 @@ class WindowView:
         return self._inside(image_size, x, y, extent)
 
     def update(self, box: Box, dt_s: float) -> None:
+        self._turn = self._swept = 0
         wanted = self._first * (max(box.size, 1.0) / self._first) ** self.FOLLOW
         wanted = min(max(wanted, self.LOWEST * self._first), self.HIGHEST * self._first)
         share = 1 - math.exp(-dt_s / self.SMOOTH_S)

@@ -1,0 +1,258 @@
+"""Placing pictures: affine maps, pyramids, blending; and what the camera of a training clip does to them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_helpers import disc, ground, plate
+
+from training.degradations import Camera
+from training.imaging import (
+    LEAST_LEVEL_SIDE,
+    centre_of,
+    extent_of,
+    over,
+    pyramid,
+    similarity,
+    sprite_pyramid,
+    tinted,
+    warp,
+)
+
+SIDE = 192
+seeds = st.integers(0, 2**32 - 1)
+coordinate = st.floats(-300, 300)
+
+
+def blob(size: tuple[int, int], centre: tuple[float, float], sigma: float) -> np.ndarray:
+    """A round spot on black, uint8 [h,w]."""
+    x, y = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
+    spot = np.exp(-((x - centre[0]) ** 2 + (y - centre[1]) ** 2) / (2 * sigma**2))
+    return (250 * spot).astype(np.uint8)
+
+
+def centroid(image: np.ndarray) -> np.ndarray:
+    """Sub-pixel centre of the brightness, pixel indices (x, y)."""
+    weight = image.astype(float)
+    y, x = np.indices(image.shape)
+    return np.array([(x * weight).sum(), (y * weight).sum()]) / weight.sum()
+
+
+# Affine maps
+
+
+@settings(deadline=None)
+@given(
+    st.floats(0.01, 20), st.floats(-7, 7), coordinate, coordinate, coordinate, coordinate, st.booleans(),
+    st.floats(0.5, 2),
+)  # fmt: skip
+def test_a_similarity_takes_source_to_target(scale, angle, x, y, u, v, mirrored, aspect):
+    matrix = similarity(scale, angle, (x, y), (u, v), mirrored, aspect)
+    assert matrix @ [x, y, 1] == pytest.approx([u, v], abs=1e-6 * max(1.0, scale) * 300)
+    determinant = np.linalg.det(matrix[:, :2])
+    assert determinant == pytest.approx(-(scale**2) if mirrored else scale**2, rel=1e-9)
+
+
+def test_a_similarity_turns_from_x_to_y_and_mirrors_before_it_turns():
+    quarter = similarity(2.0, math.pi / 2, (0, 0), (0, 0))
+    assert quarter @ [1, 0, 1] == pytest.approx([0, 2])
+    mirrored = similarity(1.0, math.pi / 2, (0, 0), (0, 0), mirrored=True)
+    assert mirrored @ [1, 0, 1] == pytest.approx([0, -1])
+    wide = similarity(1.0, 0.0, (0, 0), (0, 0), aspect=4.0)
+    assert wide @ [1, 1, 1] == pytest.approx([2, 0.5])
+
+
+# Pyramids and warping
+
+
+def test_a_pyramid_halves_until_the_least_side():
+    levels = pyramid(np.zeros((50, 101, 3), np.uint8), levels=9)
+    assert [level.shape[:2] for level in levels] == [(50, 101), (25, 50), (12, 25), (6, 12)]
+    assert min(levels[-1].shape[:2]) >= LEAST_LEVEL_SIDE
+
+
+def test_the_identity_changes_no_pixel():
+    picture = ground(7, SIDE, SIDE)
+    assert np.array_equal(warp(pyramid(picture), similarity(1, 0, (0, 0), (0, 0)), SIDE), picture)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scale=st.floats(0.2, 2.0),
+    angle=st.floats(-math.pi, math.pi),
+    x=st.floats(140, 260),
+    y=st.floats(130, 190),
+    mirrored=st.booleans(),
+    trimmed=st.integers(0, 3),
+)
+def test_a_warped_level_lies_where_the_warped_original_would(scale, angle, x, y, mirrored, trimmed):
+    """Odd sides too, whose halvings are not exactly half as large."""
+    picture = blob((401 - trimmed, 321 - trimmed), (x, y), sigma=max(6.0, 3.0 / scale))
+    target = (SIDE / 2 + 5.3, SIDE / 2 - 3.7)
+    matrix = similarity(scale, angle, (x, y), target, mirrored)
+    levels = pyramid(picture)
+    assert centroid(warp(levels, matrix, SIDE)) == pytest.approx(target, abs=0.1)
+    assert centroid(warp(levels[:1], matrix, SIDE)) == pytest.approx(target, abs=0.1)
+
+
+def test_a_reduced_view_averages_what_falls_on_a_pixel():
+    checkered = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
+    view = warp(pyramid(checkered), similarity(0.25, 0, (128, 128), (32, 32)), 64)
+    assert np.abs(view[2:-2, 2:-2].astype(int) - 127).max() <= 2
+
+
+def test_beyond_the_border_a_view_is_black_or_repeats_the_picture():
+    white = pyramid(np.full((40, 40), 255, np.uint8))
+    aside = similarity(1, 0, (0, 0), (100, 100))
+    assert warp(white, aside, SIDE)[:90].max() == 0
+    assert warp(white, aside, SIDE, cv2.BORDER_REFLECT_101).min() == 255
+
+
+# Cut-outs and blending
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, height=st.integers(3, 90), width=st.integers(3, 90))
+def test_a_cut_outs_pyramid_is_premultiplied_at_every_level(seed, height, width):
+    rng = np.random.default_rng(seed)
+    rgba = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
+    for level in sprite_pyramid(rgba):
+        assert (level[..., :3] <= level[..., 3:]).all()
+
+
+def test_a_cut_out_is_feathered_inwards_with_a_clear_margin():
+    level = sprite_pyramid(plate((200, 100, 50)), margin=2)[0]
+    alpha = level[..., 3]
+    assert level.shape[:2] == (36, 52)
+    assert max(alpha[:2].max(), alpha[-2:].max(), alpha[:, :2].max(), alpha[:, -2:].max()) == 0
+    assert alpha[:18, :26].max() == 0  # what was cut away stays so
+    assert 0 < alpha[25, 2] < 255
+    assert level[25, 30].tolist() == [200, 100, 50, 255]
+
+
+def test_clear_layers_leave_the_canvas_and_opaque_ones_hide_it():
+    canvas = ground(2, 60, 60)
+    clear, opaque = np.zeros((60, 60, 4), np.uint8), np.full((60, 60, 4), 255, np.uint8)
+    opaque[..., :3] = ground(9, 60, 60, grey=35)
+    assert np.array_equal(over(canvas, clear), canvas)
+    assert np.array_equal(over(canvas, opaque), opaque[..., :3])
+    assert np.array_equal(over(canvas, opaque, opacity=0.0), canvas)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255), st.sampled_from([1.0, 0.75, 0.3]))
+def test_over_blends_by_alpha(below, above, alpha, opacity):
+    canvas = np.full((4, 4, 3), below, np.uint8)
+    layer = np.full((4, 4, 4), alpha, np.uint8)
+    layer[..., :3] = round(above * alpha / 255)
+    share = opacity * alpha / 255
+    blended = over(canvas, layer, opacity)
+    assert np.ptp(blended) == 0
+    assert int(blended[0, 0, 0]) == pytest.approx(below * (1 - share) + above * share, abs=2)
+
+
+def test_a_tinted_cut_out_keeps_its_shape_and_stays_premultiplied():
+    picture = sprite_pyramid(disc(40, grey=255))
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        for level, before in zip(tinted(rng, picture), picture, strict=True):
+            assert np.array_equal(level[..., 3], before[..., 3])
+            assert (level[..., :3] <= level[..., 3:]).all()
+
+
+def test_tinting_changes_half_of_the_cut_outs_and_never_the_original():
+    picture = sprite_pyramid(disc(40))
+    before = [level.copy() for level in picture]
+    rng = np.random.default_rng(4)
+    same = sum(tinted(rng, picture) is picture for _ in range(200))
+    assert 70 <= same <= 130
+    assert all(np.array_equal(level, kept) for level, kept in zip(picture, before, strict=True))
+
+
+def test_centre_and_extent_are_in_pixel_indices():
+    assert centre_of(np.zeros((3, 5))).tolist() == [2.0, 1.0]
+    assert extent_of(np.zeros((4, 9))) == 6.0
+
+
+# The camera
+
+STILL = Camera(
+    tables=np.broadcast_to(np.arange(256)[None, :, None], (2, 256, 3)).astype(np.uint8),
+    is_grey=False, blur=0, blur_angle=0.0, noise=0.0, jpeg=None,
+)  # fmt: skip
+"""A camera that records what it sees."""
+
+
+def shot(camera: Camera, image: np.ndarray, frame: int = 0, seed: int = 0) -> np.ndarray:
+    return camera.shoot(np.random.default_rng(seed), image, frame)
+
+
+def test_a_camera_without_faults_records_what_it_sees():
+    picture = plate((10, 120, 250))[..., :3]
+    assert np.array_equal(shot(STILL, picture), picture)
+
+
+def test_exposure_is_each_frames_own():
+    tables = STILL.tables.copy()
+    tables[1] //= 2
+    picture = plate((10, 120, 250))[..., :3]
+    camera = replace(STILL, tables=tables)
+    assert np.array_equal(shot(camera, picture, 0), picture)
+    assert np.array_equal(shot(camera, picture, 1), picture // 2)
+
+
+def test_a_grey_camera_has_no_colour():
+    grey = shot(replace(STILL, is_grey=True), plate((10, 120, 250))[..., :3])
+    assert np.array_equal(grey[..., 0], grey[..., 1])
+    assert np.array_equal(grey[..., 0], grey[..., 2])
+    assert grey[0, 0, 0] == round(0.299 * 10 + 0.587 * 120 + 0.114 * 250)
+
+
+@pytest.mark.parametrize(("angle", "axis"), [(0.0, 1), (math.pi / 2, 0)])
+def test_motion_blurs_along_its_direction_alone_and_keeps_the_brightness(angle, axis):
+    point = np.zeros((21, 21, 3), np.uint8)
+    point[10, 10] = 210
+    blurred = shot(replace(STILL, blur=3, blur_angle=angle), point)[..., 0].astype(int)
+    assert np.count_nonzero(blurred.sum(1 - axis)) == 7
+    assert np.count_nonzero(blurred.sum(axis)) == 1
+    assert blurred.sum() == pytest.approx(210, abs=7)
+    assert centroid(blurred) == pytest.approx([10, 10], abs=0.05)
+
+
+def test_noise_is_as_strong_as_said_and_a_matter_of_the_seed():
+    flat = np.full((80, 80, 3), 128, np.uint8)
+    noisy = replace(STILL, noise=8.0)
+    assert np.std(shot(noisy, flat).astype(float)) == pytest.approx(8.0, rel=0.1)
+    assert np.array_equal(shot(noisy, flat, seed=1), shot(noisy, flat, seed=1))
+    assert not np.array_equal(shot(noisy, flat, seed=1), shot(noisy, flat, seed=2))
+
+
+def test_jpeg_keeps_the_order_of_the_channels():
+    coded = shot(replace(STILL, jpeg=90), np.full((32, 32, 3), (220, 90, 20), np.uint8))
+    assert coded.reshape(-1, 3).mean(0) == pytest.approx([220, 90, 20], abs=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, frames=st.integers(1, 8))
+def test_drawn_cameras_record_any_picture(seed, frames):
+    rng = np.random.default_rng(seed)
+    camera = Camera.draw(rng, frames)
+    picture = ground(seed % 50, 30, 40, grey=30)
+    assert camera.tables.shape == (frames, 256, 3)
+    assert (np.diff(camera.tables.astype(int), axis=1) >= 0).all()  # brighter stays brighter
+    for frame in range(frames):
+        taken = camera.shoot(rng, picture, frame)
+        assert (taken.shape, taken.dtype) == (picture.shape, np.uint8)
+
+
+def test_blur_comes_as_often_as_asked_for():
+    rng = np.random.default_rng(0)
+    blurred = sum(Camera.draw(rng, 1, blur_share=0.08).blur > 0 for _ in range(600))
+    assert 25 <= blurred <= 75
+    assert all(Camera.draw(rng, 1, blur_share=0.0).blur == 0 for _ in range(50))

@@ -1,0 +1,287 @@
+"""Packing and loading the training material: the split, what never enters, terms, and pixels as they were."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training_helpers import BOX_ONLY, BRIGHT, bright_footage, bright_photograph, plate, write_sequence
+
+from efftam_ros.core.contract import InputRefused
+from training.material import (
+    DAVIS_TRAINED_ON,
+    FOOTAGE_WIDTH,
+    NEVER_TRAINED_ON,
+    VALIDATION_SCENES,
+    Footage,
+    Photograph,
+    is_open,
+    load_material,
+    mask_bounds,
+    objects_of,
+    pack_material,
+    scene_of,
+    split_of,
+)
+
+
+@pytest.fixture(scope="module")
+def index(archive) -> list[dict[str, str]]:
+    with zipfile.ZipFile(archive) as packed:
+        return json.loads(packed.read("index.json"))
+
+
+SIDES = [
+    ("photo:animals__amphibians__frog", "train"),
+    ("odm_data_caliterra_IMG_9354", "train"),
+    ("camvid_0016E5", "validation"),
+    ("ecssd_0036", "validation"),
+    ("ecssd_0037", "train"),
+]
+"""Had a group changed sides, weights trained before would be validated on what they were trained on."""
+
+
+def damaged(archive: Path, folder: Path, change) -> Path:
+    """A copy of the archive whose bytes went through ``change``."""
+    copy = folder / "damaged.zip"
+    copy.write_bytes(change(archive.read_bytes()))
+    return copy
+
+
+def refusal(path: Path, *arguments) -> str:
+    """The one line that load_material refuses with."""
+    with pytest.raises(InputRefused) as refused:
+        load_material(path, *arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+# The split
+
+
+def test_about_a_tenth_of_the_groups_is_held_out():
+    held_out = sum(split_of(f"group {number}") == "validation" for number in range(3000))
+    assert 240 <= held_out <= 360
+
+
+@pytest.mark.parametrize(("group", "side"), SIDES)
+def test_the_side_of_a_group_never_changes(group, side):
+    assert split_of(group) == side
+
+
+def test_items_of_one_group_lie_on_one_side(index):
+    sides, sizes = defaultdict(set), defaultdict(int)
+    for item in index:
+        sides[item["type"], item["group"]].add(item["split"])
+        sizes[item["type"], item["group"]] += 1
+    assert all(len(side) == 1 for side in sides.values())
+    assert max(sizes.values()) >= 3  # there were groups to tear apart
+    assert {item["split"] for item in index} == {"train", "validation"}
+
+
+def test_numbered_cut_outs_and_colours_of_a_mesh_are_one_group(index):
+    groups = defaultdict(set)
+    for item in index:
+        if item["type"] == "cutout":
+            groups[item["group"]].add(Path(item["file"]).stem)
+    several = sorted(len(members) for members in groups.values() if len(members) > 1)
+    assert several == [3, 3, 3, 3]  # three stamps and three colours, on either side
+
+
+def test_windows_of_one_photograph_and_backdrops_of_one_are_one_group(index):
+    groups = {item["file"]: item["group"] for item in index}
+    assert groups["photographs/camvid_0001_0.webp"] == groups["photographs/camvid_0001_1.webp"]
+    assert groups["photographs/single_7.webp"] != groups["photographs/single_8.webp"]
+    backdrops = [item["group"] for item in index if item["type"] == "backdrop"]
+    assert sorted(map(backdrops.count, set(backdrops))) == [3, 3]
+
+
+def test_windows_of_one_scene_lie_on_one_side(index):
+    footage = {Path(item["file"]).stem: item["split"] for item in index if item["type"] == "footage"}
+    scene = VALIDATION_SCENES[0]
+    assert footage[scene] == footage[f"{scene}_2"] == "validation"
+    assert footage["street"] == footage["street_2"] == footage["street_10"] == "train"
+    assert scene_of("cdnet_highway_10") == scene_of("cdnet_highway") == "cdnet_highway"
+    assert scene_of("sbi_HumanBody2") == "sbi_HumanBody2"
+
+
+# What never enters
+
+
+def test_sequences_for_validation_and_box_only_ones_never_enter_the_archive(source, archive):
+    with zipfile.ZipFile(archive) as packed:
+        stems = {Path(name).stem for name in packed.namelist() if name.startswith("footage/")}
+    for name in (*NEVER_TRAINED_ON, BOX_ONLY):
+        assert (source / "sequences" / name).is_dir()  # it was there to be taken
+        assert name not in stems
+    assert (source / "sequences_train" / "boxes_alone").is_dir()
+    assert "boxes_alone" not in stems
+    assert set(DAVIS_TRAINED_ON) <= stems
+
+
+def test_the_sequences_trained_on_are_not_those_of_the_evaluation():
+    assert not set(DAVIS_TRAINED_ON) & set(NEVER_TRAINED_ON)
+    assert set(NEVER_TRAINED_ON) == {"cows", "dog", "goat", "libby"}
+
+
+# Terms
+
+
+@pytest.mark.parametrize(
+    "terms", ["CC0-1.0", "CC-BY-4.0", "CC BY-SA 3.0", "MIT", "GPL-2.0-or-later", "public domain"]
+)
+def test_open_terms(terms):
+    assert is_open(terms)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "",
+        "as found",
+        "research use",
+        "CC BY-NC 4.0",
+        "CC-BY, research use only",
+        "MIT code, no licence for data",
+    ],
+)
+def test_other_and_unknown_terms_count_as_research(terms):
+    assert not is_open(terms)
+
+
+def test_open_data_only_leaves_out_what_is_for_research(archive, index):
+    everything, some = load_material(archive), load_material(archive, open_only=True)
+    closed = {Path(item["file"]).stem for item in index if item["use"] == "research"}
+    assert any(name.startswith("duck") for name in closed)
+    assert any(name.startswith("goose") for name in closed)  # unknown terms
+    assert not closed & {sprite.name.split("#")[0] for sprite in some.sprites}
+    assert {clip.name for clip in some.footage} == set(DAVIS_TRAINED_ON)
+    assert [photograph.name for photograph in some.photographs] == ["single_7"]
+    assert closed & {sprite.name for sprite in everything.sprites}
+    assert {"street", "street_10"} <= {clip.name for clip in everything.footage}
+
+
+# Pixels
+
+
+def test_a_cut_out_comes_back_as_it_was_in_rgb_with_straight_alpha(material):
+    blue = next(sprite for sprite in material.sprites if sprite.name.endswith("blue_1"))
+    assert blue.kind == "render_aerial"
+    assert np.array_equal(blue.rgba[..., 3], plate((20, 40, 230))[..., 3])
+    assert blue.rgba[-1, -1].tolist() == [20, 40, 230, 255]
+
+
+def test_a_photograph_comes_back_with_its_labels(material):
+    photograph = next(p for p in material.photographs if p.name == "single_7")
+    made = bright_photograph()
+    assert np.array_equal(photograph.rgb, made.rgb)
+    assert np.array_equal(photograph.labels, made.labels)
+
+
+def test_footage_comes_back_frame_by_frame_with_its_masks(material):
+    made, clip = bright_footage(), next(clip for clip in material.footage if clip.name == "street_10")
+    assert clip.scene == "street"
+    assert len(clip.frames) == len(clip.tracks[0]) == len(made.frames)
+    for frame, mask, wanted in zip(clip.frames, clip.tracks[0], made.tracks[0], strict=True):
+        assert np.array_equal(mask, wanted)
+        assert frame[mask > 0].mean() > 0.9 * BRIGHT
+        assert frame[mask == 0].mean() < 40
+
+
+def test_every_track_of_wide_footage_is_shrunk_with_its_frames(source, tmp_path):
+    wide = bright_footage("wide", frames=3, size=(640, 240), side=80)
+    other = [np.roll(mask, 200, axis=1) for mask in wide.tracks[0]]
+    copy = shutil.copytree(source, tmp_path / "source")
+    both = Footage(wide.frames, [wide.tracks[0], other], "wide", "wide")
+    write_sequence(copy / "sequences_train" / "wide", both, "CC0")
+    pack_material(copy, tmp_path / "material.zip")
+    clip = next(clip for clip in load_material(tmp_path / "material.zip").footage if clip.name == "wide")
+    assert {frame.shape for frame in clip.frames} == {(180, FOOTAGE_WIDTH, 3)}
+    assert len(clip.tracks) == 2
+    first, second = (mask_bounds(track[0] > 127) for track in clip.tracks)
+    assert (first[2] - first[0], first[3] - first[1]) == (60, 60)
+    assert second[0] - first[0] == 150
+
+
+def test_whole_objects_of_a_photograph_become_cut_outs():
+    rgb = np.full((100, 120, 3), 50, np.uint8)
+    labels = np.zeros((100, 120), np.uint8)
+    labels[10:40, 10:50] = 1
+    labels[60:100, 60:100] = 2  # cut by the border
+    labels[50:54, 10:14] = 3  # too small
+    labels[10:40, 60:100] = 255  # ignored
+    rgb[10:40, 10:50] = (200, 100, 0)
+    (cut,) = objects_of(Photograph(rgb, labels, "photo"))
+    assert (cut.name, cut.kind) == ("photo#1", "real")
+    assert cut.rgba.shape == (30, 40, 4)
+    assert np.unique(cut.rgba.reshape(-1, 4), axis=0).tolist() == [[200, 100, 0, 255]]
+
+
+def test_loading_counts_what_packing_counted(source, tmp_path):
+    counts = pack_material(source, tmp_path / "m.zip")
+    for side in ("train", "validation"):
+        material = load_material(tmp_path / "m.zip", side)
+        assert len(material.backdrops) == counts[f"backdrop {side}"] == 3
+        assert len(material.footage) == counts[f"footage {side}"]
+        assert len(material.photographs) == counts.get(f"photograph {side}", 0)
+        whole = sum(len(list(objects_of(photograph))) for photograph in material.photographs)
+        assert len(material.sprites) == counts[f"cutout {side}"] + whole
+        assert f"{len(material.sprites)} cut-outs" in material.summary()
+
+
+# What goes wrong
+
+
+def test_no_archive_is_refused_with_what_makes_one(tmp_path):
+    assert "python -m training data" in refusal(tmp_path / "none.zip")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: b"no archive at all",
+        lambda content: content[: len(content) // 2],
+        lambda content: b"",
+        lambda content: content[:1000] + bytes(2000) + content[3000:],
+    ],
+    ids=["text", "cut off", "empty", "overwritten"],
+)
+def test_a_damaged_archive_is_refused_by_name(archive, tmp_path, change):
+    path = damaged(archive, tmp_path, change)
+    line = refusal(path)
+    assert str(path) in line
+    assert "python -m training data" in line
+
+
+def test_another_archive_is_refused_by_name(tmp_path):
+    path = tmp_path / "holiday.zip"
+    with zipfile.ZipFile(path, "w") as other:
+        other.writestr("beach.jpg", b"sand")
+    assert str(path) in refusal(path)
+
+
+def test_an_unknown_or_empty_split_is_refused(archive):
+    assert "'test'" in refusal(archive, "test")
+
+
+@pytest.mark.parametrize("missing", ["synthetic", "real_masks", "sequences", "sequences_train"])
+def test_a_source_without_one_of_its_folders_is_refused(tmp_path, missing):
+    for name in {"synthetic", "real_masks", "sequences", "sequences_train"} - {missing}:
+        (tmp_path / name).mkdir()
+    with pytest.raises(InputRefused, match=f"no folder {missing};"):
+        pack_material(tmp_path, tmp_path / "material.zip")
+
+
+def test_a_failed_packing_leaves_the_last_archive(source, archive, tmp_path):
+    broken = shutil.copytree(source, tmp_path / "source")
+    (broken / "sequences_train" / "street" / "video.mp4").unlink()
+    out = Path(shutil.copy(archive, tmp_path / "material.zip"))
+    before = out.read_bytes()
+    with pytest.raises(FileNotFoundError):
+        pack_material(broken, out)
+    assert out.read_bytes() == before

@@ -1,0 +1,264 @@
+"""Scenes with disappearances: the truth is true, the promises are kept, the seed decides everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scene_helpers import Backdrop, Sprite, backdrops, sprites
+
+from efftam_ros.core.geometry import Box
+from training.scene_film import Scene, SceneFrame
+from training.scene_layers import compose, opacity
+from training.scenes import render_scene
+
+SPRITES, BACKDROPS = sprites(), backdrops()
+FPS = 30.0
+SEEDS = range(20)
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    return [render_scene(SPRITES, BACKDROPS, seed) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def frames(scenes: list[Scene]) -> list[SceneFrame]:
+    """All frames of a scene whose target is hidden by something on the ground."""
+    scene = next(s for s in scenes if s.disappearances[0].kind == "occluder")
+    return list(scene)
+
+
+def shares(scene: Scene) -> np.ndarray:
+    return np.array([t.share for t in scene.truth])
+
+
+# ---- truth of a frame --------------------------------------------------------------------------------------
+
+
+def test_the_box_is_that_of_the_visible_mask(frames):
+    for frame in frames:
+        ys, xs = np.nonzero(frame.mask)
+        if frame.box is None:
+            assert not len(ys)
+        else:
+            edges = (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
+            assert frame.box.edges() == pytest.approx(edges)
+
+
+def test_the_share_is_what_is_visible_of_the_whole_outline(frames):
+    """In full view mask and outline agree; half hidden the mask has about half of the pixels."""
+    whole = [np.count_nonzero(f.mask) for f in frames if f.share > 0.999]
+    assert np.ptp(whole) < 0.4 * np.median(whole)  # zoom
+    for frame in frames:
+        expected = frame.share * np.median(whole)
+        assert abs(np.count_nonzero(frame.mask) - expected) < 0.25 * np.median(whole)
+        if frame.share > 0.999:
+            assert frame.box.edges() == pytest.approx(frame.outline.edges())
+
+
+def test_the_target_is_where_the_truth_says(frames):
+    """A cut-out darker than any ground: the masked pixels of the picture are darker than those around."""
+    for frame in frames[::10]:
+        if frame.share > 0.999:
+            x0, y0, x1, y1 = (int(v) for v in frame.outline.edges())
+            around = frame.bgr[y0:y1, x0:x1][~frame.mask[y0:y1, x0:x1]]
+            if len(around) > 30:
+                assert np.median(frame.bgr[frame.mask]) + 20 < np.median(around)
+
+
+def test_what_hides_the_target_is_drawn_over_it(frames):
+    hidden = next(f for f in frames if f.share == 0)
+    before = next(f for f in frames if f.share > 0.999)
+    x0, y0, x1, y1 = (int(v) for v in hidden.outline.edges())
+    cover = hidden.bgr[max(y0, 0) : y1, max(x0, 0) : x1]
+    assert np.median(cover) > np.median(before.bgr[before.mask]) + 20
+    assert not hidden.mask.any()
+    assert hidden.box is None
+
+
+def test_pictures_are_bgr_images_with_stamps_at_the_frame_rate(frames):
+    assert all(f.bgr.shape == (480, 640, 3) and f.bgr.dtype == np.uint8 for f in frames)
+    assert all(f.mask.shape == (480, 640) and f.mask.dtype == bool for f in frames)
+    assert [f.stamp_ns for f in frames[:3]] == [0, 33_333_333, 66_666_667]
+
+
+def test_other_objects_have_boxes_of_what_is_visible(scenes):
+    seen = 0
+    for scene in scenes:
+        for truth in scene.truth:
+            assert len(truth.others) == len(scene.truth[0].others) >= 1
+            for box in truth.others:
+                if box is not None:
+                    seen += 1
+                    assert box.clipped(640, 480) == box
+    assert seen > 20 * 60
+
+
+def test_the_box_of_another_object_is_around_its_pixels(scenes):
+    """The look-alike is as dark as the target; it stands out in its own box while nothing else is near."""
+    checked = 0
+    for scene in (s for s in scenes if s.look_alike is not None):
+        for index in range(0, len(scene), 60):
+            truth = scene.truth[index]
+            box = truth.others[scene.look_alike]
+            if box is None or box.size < 20 or box.moved(-8, -8).clipped(624, 464) != box.moved(-8, -8):
+                continue
+            if any(
+                o is not None and o is not box and overlap(o, box) for o in (*truth.others, truth.outline)
+            ):
+                continue
+            frame = scene.frame(index)
+            inner = Box.from_centre(box.cx, box.cy, box.width * 0.5, box.height * 0.5)
+            assert pixels(frame, inner).mean() + 10 < ring(frame, box).mean()
+            checked += 1
+    assert checked >= 5
+
+
+def test_what_lies_under_the_occluder_has_no_box(scenes):
+    hidden = 0
+    for scene in scenes:
+        # Drawn last: what lies on the ground.
+        lying = scene.layers[-1:] if any(one.kind == "occluder" for one in scene.disappearances) else ()
+        for index in range(0, len(scene) if lying else 0, 10):
+            place = compose(scene.cameras[index], lying[0].places[index])
+            covered = opacity(lying[0].layer, place, (0, 0, 640, 480)) >= 128
+            boxes = scene.truth[index].others
+            hidden += boxes.count(None)
+            for x0, y0, x1, y1 in (map(round, box.edges()) for box in boxes if box is not None):
+                assert not covered[y0:y1, x0:x1].all()
+    assert hidden > 0
+
+
+def overlap(a: Box, b: Box) -> bool:
+    return min(a.x1, b.x1) > max(a.x, b.x) and min(a.y1, b.y1) > max(a.y, b.y)
+
+
+def pixels(frame: SceneFrame, box: Box) -> np.ndarray:
+    x0, y0, x1, y1 = (round(v) for v in box.edges())
+    return frame.bgr[y0:y1, x0:x1].reshape(-1, 3)
+
+
+def ring(frame: SceneFrame, box: Box) -> np.ndarray:
+    """The corner pixels just outside a box."""
+    points = [
+        (box.x - 3, box.y - 3),
+        (box.x1 + 2, box.y - 3),
+        (box.x - 3, box.y1 + 2),
+        (box.x1 + 2, box.y1 + 2),
+    ]
+    return np.array([frame.bgr[min(max(round(y), 0), 479), min(max(round(x), 0), 639)] for x, y in points])
+
+
+# ---- promises ----------------------------------------------------------------------------------------------
+
+
+def test_the_target_disappears_once_or_twice_for_a_third_to_three_seconds(scenes):
+    kinds = set()
+    for scene in scenes:
+        assert 6 * FPS <= len(scene) <= 10 * FPS
+        assert 1 <= len(scene.disappearances) <= 2
+        share = shares(scene)
+        gone = np.zeros(len(scene), bool)
+        for one in scene.disappearances:
+            kinds.add(one.kind)
+            assert 0.3 <= (one.last - one.first + 1) / FPS <= 3.0
+            assert share[one.first - 1] > 0 < share[one.last + 1]
+            gone[one.first : one.last + 1] = True
+            assert share[one.back] >= 0.5 > share[one.last + 1 : one.back].max(initial=0)
+        assert (gone == (share == 0)).all()
+    assert kinds == {"occluder", "border", "passing"}
+
+
+def test_it_is_in_full_view_at_first_and_seen_for_a_second_between_disappearances(scenes):
+    for scene in scenes:
+        share = shares(scene)
+        assert share[:15].min() > 0.98
+        since = 0
+        for one in scene.disappearances:
+            assert np.count_nonzero(share[since : one.first] >= 0.5) >= FPS
+            since = one.back
+        assert np.count_nonzero(share[since:] >= 0.5) >= FPS
+
+
+def test_it_returns_within_two_box_sizes_of_the_constant_velocity_prediction(scenes):
+    """The prediction made anew: mean velocity of the outline's centre over the last visible half second."""
+    for scene in scenes:
+        for one in scene.disappearances:
+            last = max(i for i in range(one.first) if scene.truth[i].share >= 0.3)
+            centre = {
+                i: np.array([scene.truth[i].outline.cx, scene.truth[i].outline.cy]) for i in range(len(scene))
+            }
+            velocity = (centre[last] - centre[last - 14]) / 14
+            expected = centre[last] + velocity * (one.back - last)
+            size = scene.truth[one.back].outline.size
+            # A line through two points instead of fifteen: the camera's shake counts for more.
+            assert np.hypot(*(centre[one.back] - expected)) <= 2.6 * size
+
+
+def test_targets_are_20_to_80_px_large(scenes):
+    sizes = [scene.truth[0].outline.size for scene in scenes]
+    assert min(sizes) >= 20
+    assert max(sizes) <= 80
+    assert np.mean([24 <= size <= 60 for size in sizes]) >= 0.6
+
+
+def test_half_of_the_scenes_have_a_look_alike_that_is_often_in_view_at_the_return(scenes):
+    alike = [scene for scene in scenes if scene.look_alike is not None]
+    assert 0.3 <= len(alike) / len(scenes) <= 0.7
+    back = [
+        scene.truth[one.back].others[scene.look_alike] is not None
+        for scene in alike
+        for one in scene.disappearances
+    ]
+    assert np.mean(back) >= 0.5
+
+
+def test_a_look_alike_goes_its_own_way(scenes):
+    for scene in (s for s in scenes if s.look_alike is not None):
+        apart = [
+            np.hypot(box.cx - t.outline.cx, box.cy - t.outline.cy) / t.outline.size
+            for t in scene.truth
+            if (box := t.others[scene.look_alike]) is not None
+        ]
+        assert len(apart) < 60 or np.ptp(apart) > 0.5
+
+
+# ---- the seed ----------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_pixels_and_another_seed_others(scenes):
+    again = render_scene(SPRITES, BACKDROPS, 3)
+    pairs = list(zip(scenes[3], again, strict=True))
+    assert all(
+        np.array_equal(a.bgr, b.bgr) and a.box == b.box and a.others == b.others for a, b in pairs[::20]
+    )
+    other = next(iter(scenes[4]))
+    assert not np.array_equal(pairs[0][0].bgr, other.bgr)
+
+
+def test_a_frame_is_the_same_alone_and_in_its_turn(scenes):
+    for index, frame in zip(range(3), scenes[0], strict=False):
+        assert np.array_equal(frame.bgr, scenes[0].frame(index).bgr)
+
+
+def test_other_sizes_and_rates(scenes):
+    scene = render_scene(SPRITES, BACKDROPS, 2, size=(480, 360), fps=15.0)
+    frame = next(iter(scene))
+    assert frame.bgr.shape == (360, 480, 3)
+    assert len(scene) <= 150
+    for one in scene.disappearances:
+        assert 0.3 <= (one.last - one.first + 1) / 15 <= 3.0
+
+
+@pytest.mark.parametrize(
+    ("cut_outs", "photographs", "size", "words"),
+    [
+        (SPRITES, BACKDROPS, (640, 200), "640x200"),
+        (SPRITES, BACKDROPS[:1], (640, 480), "1 backdrops"),
+        ([], BACKDROPS, (640, 480), "0 cut-outs"),
+        ([Sprite(np.full((100, 5, 4), 255, np.uint8), "stick", "photo")], BACKDROPS, (640, 480), "solid"),
+    ],
+)
+def test_what_cannot_make_a_scene_is_refused(cut_outs, photographs: list[Backdrop], size, words):
+    with pytest.raises(ValueError, match=words):
+        render_scene(cut_outs, photographs, 0, size=size)

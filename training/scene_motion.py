@@ -1,0 +1,229 @@
+"""How the camera, the target and the others move in a scene: positions per frame, nothing drawn.
+
+Where the target is seen is chosen first, in image px; the camera does what it takes to see it there. So the
+target stays in view of itself, and a return near the constant-velocity prediction is a matter of the image
+path alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.scene_layers import Affine, compose
+
+Array = NDArray[np.float64]
+
+LEAST_HIDDEN_S, MOST_HIDDEN_S = 0.3, 3.0
+SHORTEST_S, LONGEST_S = 6.0, 10.0
+KINDS = ("occluder", "border", "passing")
+KIND_SHARES = (0.45, 0.3, 0.25)
+LEAD_S, BETWEEN_S, TAIL_S = 1.5, 1.5, 1.4  # seen for at least so long before, between and after absences
+SWING_SHARE = 0.65  # of the border kind: the camera is jerked away; else the target drifts over the border
+REST_SIZES = 0.5  # between the border and a target that is about to drift over it
+MOST_PASSING_S = 2.0
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A planned disappearance. Times at which the target is just gone, and last gone, s; ``way``: "swing" or
+    "drift" at the border, else empty."""
+
+    kind: str
+    start_s: float
+    end_s: float
+    way: str = ""
+
+    @property
+    def middle_s(self) -> float:
+        return (self.start_s + self.end_s) / 2
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A way over the ground: ``points`` [n, 2] world px, ``headings`` [n] rad, one per frame."""
+
+    points: Array
+    headings: Array
+
+
+def draw_absences(rng: np.random.Generator, speed: float) -> tuple[float, list[Absence]]:
+    """The scene's length in s and one or two absences; ``speed`` of the target in sizes per second."""
+    kinds = rng.choice(KINDS, size=rng.integers(1, 3), p=KIND_SHARES)
+    absences: list[Absence] = []
+    clock = LEAD_S
+    for kind in kinds:
+        way = ""
+        length = math.exp(rng.uniform(math.log(LEAST_HIDDEN_S * 1.15), math.log(MOST_HIDDEN_S * 0.95)))
+        around = 0.6  # time in which it is hidden in part, each side
+        if kind == "occluder":
+            around = 1.2 / speed
+        elif kind == "border":
+            way = "swing" if rng.random() < SWING_SHARE else "drift"
+            if way == "drift":
+                length = rng.uniform(LEAST_HIDDEN_S * 1.2, 1.0)
+            around = 0.1 if way == "swing" else 2.0 * length
+        else:
+            length = min(length, MOST_PASSING_S)
+        start = clock + around
+        if absences and start + length + around + TAIL_S > LONGEST_S:
+            break
+        absences.append(Absence(str(kind), start, start + length, way))
+        clock = start + length + around + BETWEEN_S
+    needed = clock - BETWEEN_S + TAIL_S
+    duration = max(needed, rng.uniform(SHORTEST_S, LONGEST_S))
+    late = rng.uniform(0, duration - needed)
+    return duration, [Absence(a.kind, a.start_s + late, a.end_s + late, a.way) for a in absences]
+
+
+def walk(
+    rng: np.random.Generator, times: Array, start: Array, heading: float, speed: float, turning: float
+) -> Walk:
+    """Nearly constant velocity: ``speed`` px/s within 10 %, mild turns of at most ``turning`` rad/s."""
+    dt = np.diff(times, prepend=times[0])
+    headings = heading + np.cumsum(_sines(rng, times, turning, 4, 9) * dt)
+    pace = speed * (1 + _sines(rng, times, 0.1, 3, 8))
+    steps = np.column_stack([np.cos(headings), np.sin(headings)]) * (pace * dt)[:, None]
+    return Walk(start + np.cumsum(steps, axis=0), headings)
+
+
+def meeting(other: Walk, frame: int, place: Array) -> Walk:
+    """The same walk, moved so that it is at ``place`` on a frame."""
+    return Walk(other.points + (place - other.points[frame]), other.headings)
+
+
+def image_path(
+    rng: np.random.Generator,
+    times: Array,
+    size: tuple[int, int],
+    target_px: float,
+    reach: float,
+    absences: list[Absence],
+    calm: float,
+) -> Array:
+    """Where the target's middle is seen, [n, 2] image px. ``reach``: half its extent, px. ``calm`` 0..1
+    scales the wandering: the lower, the better a constant velocity predicts it."""
+    extent = np.array(size, float)
+    base = extent * rng.uniform(0.3, 0.7, 2)
+    swing = np.column_stack([_sines(rng, times, calm * rng.uniform(0.03, 0.16), 5, 12) for _ in range(2)])
+    path = base + swing * extent
+    for absence in absences:
+        if absence.way == "drift":
+            path = _drifting(rng, times, path, extent, target_px, reach, absence)
+        elif absence.way == "swing":
+            path = _swung(rng, times, path, extent, target_px, reach, absence)
+    return np.asarray(path + _shake(rng, times), np.float64)
+
+
+def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array) -> tuple[int, bool]:
+    """Axis and side (True: right or bottom) of a border, the nearer ones more often."""
+    place = path[int(np.argmin(np.abs(near_s)))] / extent
+    gaps = np.array([place[0], 1 - place[0], place[1], 1 - place[1]])
+    chance = np.exp(-4 * gaps)
+    index = int(rng.choice(4, p=chance / chance.sum()))
+    return index // 2, bool(index % 2)
+
+
+def _drifting(
+    rng: np.random.Generator,
+    times: Array,
+    path: Array,
+    extent: Array,
+    target_px: float,
+    reach: float,
+    a: Absence,
+) -> Array:
+    """Slowly over the border and back: it is gone for a moment, within what a constant velocity still
+    predicts."""
+    tau = times - a.middle_s
+    axis, far = _border(rng, path, extent, tau)
+    # The further it would get at the speed with which it leaves, the further off it returns.
+    pace = rng.uniform(0.4, 0.9) * target_px / a.seconds
+    turned = np.sqrt(tau**2 + (0.2 * a.seconds) ** 2)  # |tau|, rounded where it turns back
+    beyond = reach + pace * (math.hypot(0.5, 0.2) * a.seconds - turned)
+    there = extent[axis] + beyond if far else -beyond
+    near = (reach + REST_SIZES * target_px) / pace + a.seconds / 2  # in full view before and after
+    lead = rng.uniform(1.2, 2.0)
+    weight = _smooth((near + lead - np.abs(tau)) / lead)
+    result = path.copy()
+    result[:, axis] = (1 - weight) * path[:, axis] + weight * there
+    return result
+
+
+def _swung(
+    rng: np.random.Generator,
+    times: Array,
+    path: Array,
+    extent: Array,
+    target_px: float,
+    reach: float,
+    a: Absence,
+) -> Array:
+    """A gust turns the camera away from one frame to the next, and back."""
+    tau = times - a.middle_s
+    axis, far = _border(rng, path, extent, tau)
+    at = path[int(np.argmin(np.abs(tau))), axis]
+    out = (extent[axis] - at if far else at) + reach + target_px * rng.uniform(0.7, 4)
+    jump = np.zeros(2)
+    jump[axis] = out if far else -out
+    jump[1 - axis] = rng.uniform(-1, 1) * 0.5 * out
+    # At once: a turn that can be watched would be part of the velocity that the prediction is made from.
+    away = ((times >= a.start_s) & (times <= a.end_s)).astype(float)
+    drift = np.column_stack([_sines(rng, times, 0.5 * target_px, 1.5, 4) for _ in range(2)])
+    # Away it wanders further out only, so that it does not show up in between.
+    drift[:, axis] = np.abs(drift[:, axis]) * (1 if far else -1)
+    return path + away[:, None] * (jump + drift)
+
+
+def _smooth(x: Array) -> Array:
+    x = np.clip(x, 0, 1)
+    return np.asarray(x * x * (3 - 2 * x), np.float64)
+
+
+def _sines(
+    rng: np.random.Generator, times: Array, amplitude: float, shortest_s: float, longest_s: float
+) -> Array:
+    """A smooth random course within +-``amplitude``."""
+    total = np.zeros_like(times)
+    for share in (0.65, 0.35):
+        omega = 2 * math.pi / rng.uniform(shortest_s, longest_s)
+        total += share * np.sin(omega * times + rng.uniform(0, 2 * math.pi))
+    return np.asarray(amplitude * total, np.float64)
+
+
+def _shake(rng: np.random.Generator, times: Array) -> Array:
+    """Vibration of the camera, px [n, 2]: small, a few frames long."""
+    noise = rng.normal(size=(len(times) + 4, 2))
+    smooth = sum(noise[i : i + len(times)] for i in range(5)) / math.sqrt(5)
+    return np.asarray(smooth * rng.uniform(0.1, 1.2), np.float64)
+
+
+def cameras(rng: np.random.Generator, times: Array, ground: Array, seen: Array, calm: float) -> list[Affine]:
+    """World to image for each frame: slightly turning and zooming, with world point ``ground[i]`` at image
+    point ``seen[i]``."""
+    angles = _sines(rng, times, calm * rng.uniform(0.02, 0.2), 5, 12)
+    zooms = np.exp(_sines(rng, times, calm * rng.uniform(0.02, 0.18), 5, 12))
+    result = []
+    for angle, zoom, world, image in zip(angles, zooms, ground, seen, strict=True):
+        c, s = zoom * math.cos(angle), zoom * math.sin(angle)
+        turn = np.array([[c, -s], [s, c]])
+        result.append(np.column_stack([turn, image - turn @ world]))
+    return result
+
+
+def inverse(place: Affine) -> Affine:
+    """The map the other way."""
+    back = np.linalg.inv(place[:, :2])
+    return np.column_stack([back, -back @ place[:, 2]])
+
+
+def shifted(place: Affine, offset: Array) -> Affine:
+    """The map with its result moved by ``offset``."""
+    return compose(np.column_stack([np.eye(2), offset]), place)
