@@ -35,15 +35,16 @@ class DefaultPolicy(RememberingPolicy):
        smaller: what slides behind something would leave nothing but its last visible corner in memory.
     """
 
-    MAX_AREA_RATIO = 2.0  # of a re-found target to the last measured one, either way
+    MAX_AREA_RATIO = 3.0  # of a re-found target to the last measured one, either way
     # Shares of its usual predicted IoU, as small targets never reach that of large ones.
-    SEEN_SHARE = 0.6  # to go on
-    CLEAR_SHARE = 0.75  # to be found again
-    KEPT_SHARE = 0.85  # to be remembered
+    SEEN_SHARE = 0.4  # to go on
+    CLEAR_SHARE = 0.65  # to be found again
+    KEPT_SHARE = 0.7  # to be remembered
     ELSEWHERE_SHARE = 0.85  # to be found where it was not expected
     # How far from the prediction a target returns, in its sizes: at once, per second of absence, at most.
     STRAY, STRAY_PER_S, STRAY_MOST = 1.0, 1.0, 3.0
-    WHOLE_SHARE = 0.75  # of its usual area, to be remembered
+    WHOLE_SHARE = 0.5  # of its usual area, to be remembered
+    MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
     ELSEWHERE_FACTOR = 5  # of ``reacquire_frames``, once gone for longer than a jump of the camera takes
     JUMP_S = 0.25  # within this time the target is seen again after a jump of the camera
     USUAL_FRAMES = 60
@@ -88,7 +89,7 @@ class DefaultPolicy(RememberingPolicy):
             reason = self._implausible(box, float(candidates.ious[index]), overlap, situation)
             if not reason:
                 self._elsewhere, self._looks = None, 0
-                partial = self._confirmed and not self._is_whole(box.area, float(candidates.ious[index]))
+                partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
         index, box, overlap = ranked[0]
@@ -209,7 +210,8 @@ class DefaultPolicy(RememberingPolicy):
         keep = self._prompted
         if choice.accepted and confirmed:
             area = max(candidates.box(choice.index).area, 1.0)
-            keep |= quality > self.config.memory_quality and self._is_whole(area, quality)
+            keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)
+            keep &= self._prompted or self._is_large(area, self.WHOLE_SHARE)
             self._qualities.append(quality)
             self._confirmed_areas.append(area)
             if keep:
@@ -219,12 +221,9 @@ class DefaultPolicy(RememberingPolicy):
         self.skip()
         return None
 
-    def _is_whole(self, area: float, quality: float) -> bool:
-        """Whether the target is seen as clearly and as large as it was lately."""
-        if not self._confirmed_areas:
-            return True
-        usual = float(np.median(self._confirmed_areas))
-        return area >= self.WHOLE_SHARE * usual and not self._unclear(quality, self.KEPT_SHARE)
+    def _is_large(self, area: float, share: float) -> bool:
+        """Whether at least this share of the target's usual area is seen."""
+        return not self._confirmed_areas or area >= share * float(np.median(self._confirmed_areas))
 
 
 def _distance(box: Box, expected: Box) -> float:

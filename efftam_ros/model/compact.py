@@ -292,8 +292,7 @@ class RotaryAttention(Attention):
         return self.combine(self.rotated(self.query(x)), keys, values, memory.key_bias)
 
     def rotated(self, x: Tensor) -> Tensor:
-        """Axial rotary position (Su et al., 2021; half-split pairs): [B,...,N,width] -> heads of all tokens.
-        """
+        """Axial rotary position (Su et al., 2021; half-split pairs): [B,...,N,width] -> heads."""
         x = x.reshape(batch_of(x), -1, self.tokens, self.heads, self.head_width)
         half = self.head_width // 2
         a, b = x[..., :half], x[..., half:]

@@ -188,16 +188,16 @@ def test_soon_after_a_disappearance_only_what_is_near_the_prediction_is_the_targ
 
 
 def test_a_return_must_be_seen_as_clearly_as_the_target_usually_is():
-    """0.6 is enough to go on (usually 0.9), not to be found again: what hides the target scores as much."""
-    unclear, _, _ = follow(returning((0, 0), quality=0.6), 80)
+    """0.5 is enough to go on (usually 0.9), not to be found again: what hides the target scores as much."""
+    unclear, _, _ = follow(returning((0, 0), quality=0.5), 80)
     assert all(t.state is LOST and "unclearly" in t.reason for t in unclear[70:])
-    clear, _, _ = follow(returning((0, 0), quality=0.7), 80)
+    clear, _, _ = follow(returning((0, 0), quality=0.65), 80)
     assert clear[72].state is TRACKING
 
 
 def test_what_is_suddenly_seen_unclearly_is_what_hides_the_target():
     def script(i, view):
-        return candidates(moving(i), None, None, ious=[0.9 if i < 20 else 0.45, 0.1, 0.1])
+        return candidates(moving(i), None, None, ious=[0.9 if i < 20 else 0.33, 0.1, 0.1])
 
     tracks, _, _ = follow(script, 25)
     assert tracks[19].state is TRACKING
@@ -211,7 +211,7 @@ def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_r
 
     tracks, _, pipeline = follow(script, 28)
     assert all(t.measured for t in tracks)
-    assert max(c.frame for c in pipeline.calls_of("remember")) == 22  # 15 of 60 px hidden
+    assert max(c.frame for c in pipeline.calls_of("remember")) == 25  # half of it hidden
 
 
 def test_what_is_seen_in_the_wrong_place_is_looked_at_from_the_middle_of_the_window():
