@@ -21,6 +21,8 @@ def compact_network() -> CompactTAM:
     network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
     with torch.no_grad():
         network.memory_attention.row_embedding.mul_(20.0)  # rows must matter before training made them
+        for neck in (network.image_encoder.neck16, network.image_encoder.neck8, network.image_encoder.neck4):
+            neck.weight.mul_(4.0)  # features about as large as a trained encoder's
     return network
 
 
