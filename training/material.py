@@ -223,6 +223,12 @@ def _item(type_: str, name: str, kind: str, group: str, terms: str) -> dict[str,
     }
 
 
+def require_archive(path: Path) -> None:
+    """Raises InputRefused when there is no archive of material."""
+    if not path.is_file():
+        raise InputRefused(f"there is no material {path}; make it with python -m training data")
+
+
 def load_material(path: Path, split: str = "train", open_only: bool = False) -> Material:
     """Decode one split ("train" or "validation"). ``open_only`` leaves out what is licensed for research
     only.
@@ -230,8 +236,7 @@ def load_material(path: Path, split: str = "train", open_only: bool = False) -> 
     Raises InputRefused when there is no archive, when it is damaged or another one, and when it holds nothing
     of the split.
     """
-    if not path.is_file():
-        raise InputRefused(f"there is no material {path}; make it with python -m training data")
+    require_archive(path)
     material = Material()
     try:
         with zipfile.ZipFile(path) as archive:

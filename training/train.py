@@ -23,7 +23,7 @@ from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource, Mixture
 from training.journal import Journal
-from training.material import load_material
+from training.material import load_material, require_archive
 from training.schedule import TRUNK, Stage, learning_rate, stage_at
 from training.unroll import unroll
 from training.validation import validate, validation_clips
@@ -68,6 +68,7 @@ class TrainingOptions:
         for name in ("rate", "trunk_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputRefused(f"{name} is {getattr(self, name)}; give a number above 0")
+        require_archive(self.material)
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError):

@@ -51,8 +51,8 @@ class TestTheShippedBundle:
         assert graph.inputs["image"].dtype == "float32"
         assert graph.path.is_file()
 
-    def test_fits_in_eight_megabytes(self, shipped: Bundle) -> None:
-        assert sum(path.stat().st_size for path in shipped.folder.iterdir()) < 8e6
+    def test_fits_in_ten_megabytes(self, shipped: Bundle) -> None:
+        assert sum(path.stat().st_size for path in shipped.folder.iterdir()) < 10e6
 
 
 def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:

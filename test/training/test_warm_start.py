@@ -98,10 +98,10 @@ def test_fitted_necks_give_what_the_bundles_encoder_gives(started, teacher):
 def test_another_trunk_explains_less(started, bundle):
     network = copy.deepcopy(started[0])
     with torch.no_grad():
-        for parameter in network.image_encoder.stages[5:].parameters():
+        for parameter in network.image_encoder.stages[3:].parameters():
             parameter.zero_()
     explained = warm_start(network, bundle, pictures(2))
-    assert explained["features"] < started[1]["features"] - 0.05
+    assert explained["features"] < 0.5
     assert explained["features_s4"] > 0.99
 
 
