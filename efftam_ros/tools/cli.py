@@ -104,7 +104,7 @@ def _run(name: str, arguments: list[str]) -> int:
 def explain(error: BaseException) -> str | None:
     """One line for what the user can mend, None for what only we can."""
     from efftam_ros.core.contract import InputRefused
-    from efftam_ros.runtime.pipeline import BackendUnavailable
+    from efftam_ros.runtime.unavailable import BackendUnavailable
 
     if isinstance(error, InputRefused | BackendUnavailable):
         return one_line(str(error))

@@ -26,7 +26,8 @@ import efftam_ros
 from efftam_ros.core.contract import InputRefused, Pipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, BackendUnavailable, open_pipeline
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, open_pipeline
+from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.tools.package_files import package_file
 
 # Fast DDS shares images through /dev/shm; below this a few publishers of 720p images fill it.

@@ -26,7 +26,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.ros.messages import stamp_ns
 from efftam_ros.ros.node import TrackerNode
-from efftam_ros.runtime.pipeline import BackendUnavailable
+from efftam_ros.runtime.unavailable import BackendUnavailable
 
 pytestmark = pytest.mark.ros
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE

@@ -13,8 +13,9 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import BACKENDS, BackendUnavailable, open_pipeline
+from efftam_ros.runtime.pipeline import BACKENDS, open_pipeline
 from efftam_ros.runtime.threads import default_threads
+from efftam_ros.runtime.unavailable import BackendUnavailable
 
 
 @pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])
@@ -64,7 +65,8 @@ def test_a_missing_library_is_named_with_the_line_that_mends_it(
     script = f"""
 import sys
 sys.modules["{module}"] = None
-from efftam_ros.runtime.pipeline import BackendUnavailable, open_pipeline
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.unavailable import BackendUnavailable
 try:
     open_pipeline(backend="{backend}")
 except BackendUnavailable as error:

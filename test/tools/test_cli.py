@@ -16,7 +16,7 @@ from tools_helpers import ROOT, assert_refused, package_environment
 
 from efftam_ros import __version__
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.pipeline import BackendUnavailable
+from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.tools import cli
 
 

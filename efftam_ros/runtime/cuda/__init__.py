@@ -1,0 +1,1 @@
+"""CUDA through cuda-python: checked calls, memory, one stream, kernels."""
