@@ -105,6 +105,7 @@ def test_the_whole_video_is_the_references(golden_bundle, name):
             assert len(xs) == want["area"][i], here
 
 
+@pytest.mark.slow
 def test_our_own_resize_costs_no_overlap(golden_bundle):
     """Against the reference's antialiased bicubic; artificial weights: this is about pixels, not accuracy."""
     _, ours, truth = run(golden_bundle, "box", pillow=False)
