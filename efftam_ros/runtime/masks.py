@@ -72,8 +72,8 @@ def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int)
         return _positive(scaled)
     mask = np.zeros((height, width), np.uint8)
     extent_x, extent_y = view.extent
-    x0, x1 = _centres_within(view.x, view.x + extent_x, width)
-    y0, y1 = _centres_within(view.y, view.y + extent_y, height)
+    x0, x1 = centres_within(view.x, view.x + extent_x, width)
+    y0, y1 = centres_within(view.y, view.y + extent_y, height)
     if x0 < x1 and y0 < y1:
         cells_x, cells_y = view.scale_x / CELL, view.scale_y / CELL
         matrix = np.array(
@@ -93,8 +93,8 @@ def rectangle_mask(box: Box, width: int, height: int) -> NDArray[np.uint8]:
     """The pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (an empty box: all 0)."""
     mask = np.zeros((height, width), np.uint8)
     if not box.is_empty:
-        x0, x1 = _centres_within(box.x, box.x1, width)
-        y0, y1 = _centres_within(box.y, box.y1, height)
+        x0, x1 = centres_within(box.x, box.x1, width)
+        y0, y1 = centres_within(box.y, box.y1, height)
         mask[y0:y1, x0:x1] = 255
     return mask
 
@@ -104,6 +104,6 @@ def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
     return (values > 0).view(np.uint8) * np.uint8(255)
 
 
-def _centres_within(low: float, high: float, size: int) -> tuple[int, int]:
+def centres_within(low: float, high: float, size: int) -> tuple[int, int]:
     """The pixels [first, end) of a line of ``size`` whose centres lie in the interval [low, high)."""
     return max(0, int(np.ceil(low - 0.5))), min(size, int(np.ceil(high - 0.5)))

@@ -13,10 +13,10 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.encodings import Region, check_image
 
-# Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts (bilinear
-# sampling reaches one pixel to either side), pictures differ as little from the reference's, and a frame
-# takes a third of the time of OpenCV's own area filter.
-_DENSITY = 0.6
+DENSITY = 0.6
+"""Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts
+(bilinear sampling reaches one pixel to either side), pictures differ as little from the reference's, and a
+frame takes a third of the time of OpenCV's own area filter."""
 
 
 class Preprocessor:
@@ -53,7 +53,7 @@ class Preprocessor:
         side = self._side
         if view.side != side:
             raise ValueError(f"view of side {view.side} given to a preprocessor of side {side}")
-        fine = max(1, math.ceil(_DENSITY / min(view.scale_x, view.scale_y) - 1e-9))
+        fine = fineness(view)
         if view == View.full(image.width, image.height, side):
             pixels = encoding.read(image, Region(0, 0, image.width, image.height))
             sampled = self._buffer("fine", fine * side, pixels)
@@ -97,6 +97,11 @@ class Preprocessor:
         if key not in self._scratch or self._scratch[key].size < size:
             self._scratch[key] = np.empty(size, like.dtype)
         return self._scratch[key][:size].reshape(shape)
+
+
+def fineness(view: View) -> int:
+    """Samples per network px and axis."""
+    return max(1, math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9))
 
 
 def _shown(image: Image, view: View) -> Region:

@@ -1,0 +1,148 @@
+"""Checked calls to the CUDA runtime and driver through cuda-bindings."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+RESTART = "this process can't use the GPU any more: restart it"
+STARTED = "work started earlier may be the cause"
+
+# Codes are the same in the runtime and the driver.
+STICKY = {
+    46: "the GPU is lost or held by another process: look at nvidia-smi and dmesg",
+    214: "the GPU's memory is damaged (uncorrectable ECC error): look at nvidia-smi -q",
+    220: "the link between GPUs failed: look at nvidia-smi nvlink",
+    700: "a kernel or a copy left its buffers",
+    702: "a kernel ran longer than the system allows",
+    709: "the device's context was destroyed, by cudaDeviceReset or by a forked process",
+    710: "a kernel's assertion failed",
+    714: "a kernel broke its stack",
+    715: "a kernel held an illegal instruction",
+    716: "a kernel read a misaligned address",
+    717: "a kernel used an address of the wrong memory space",
+    718: "a kernel jumped to an invalid address",
+    719: "a kernel failed",
+    999: "the GPU may be lost: look at nvidia-smi and dmesg",
+}
+"""After these every call of the process fails, whatever it is."""
+
+REMEDIES = {
+    2: "stop other programs that hold GPU memory, or choose a smaller bundle",
+    35: "update the NVIDIA driver, or install cuda-bindings of the driver's major version",
+    100: "look at nvidia-smi: the driver sees no GPU",
+    101: "choose one of the GPUs that nvidia-smi lists",
+    201: "call make_current in the thread that uses the GPU",
+    209: "the kernels need a GPU of compute capability 8.0 or higher",
+    218: "the PTX is damaged, or made for a newer GPU: install the package again",
+    222: "the driver is older than the PTX: update it to 535 or newer",
+    802: "start the NVIDIA fabric manager, or wait until the system is ready",
+    803: "the driver's library is older or newer than its kernel module: reboot",
+    900: "nothing may wait, allocate or load while a stream is captured",
+    901: "an earlier call in this capture was not allowed",
+}
+
+NO_BINDINGS = 'install cuda-bindings of the driver\'s major version, pip install "cuda-bindings>=12.6,<13"'
+NO_DRIVER = (
+    "install the NVIDIA driver, in a container also its runtime (--gpus all), or choose the CPU back end"
+)
+
+
+class CudaError(RuntimeError):
+    """A call that CUDA refused: ``call`` and its status ``code`` and ``name``. The text is one line."""
+
+    def __init__(self, call: str, code: int, name: str, detail: str = "") -> None:
+        self.call = call
+        self.code = code
+        self.name = name
+        remedy = f"{STICKY[code]} ({STARTED}); {RESTART}" if code in STICKY else REMEDIES.get(code, "")
+        parts = (f"{call} failed: {name} ({code})", detail, remedy)
+        super().__init__("; ".join(" ".join(part.split()) for part in parts if part))
+
+    @property
+    def sticky(self) -> bool:
+        """Whether every later call of this process fails too."""
+        return self.code in STICKY
+
+
+class Cuda:
+    """The modules cuda.bindings.runtime and cuda.bindings.driver, 12.6 to 13, with every status checked."""
+
+    def __init__(self, runtime: Any, driver: Any) -> None:
+        self.runtime = runtime
+        self.driver = driver
+
+    @classmethod
+    def load(cls) -> Cuda:
+        """Raises BackendUnavailable: no cuda-bindings, no driver, or a driver too old for them."""
+        try:
+            runtime, driver = (
+                importlib.import_module(f"cuda.bindings.{name}") for name in ("runtime", "driver")
+            )
+        except ImportError as error:
+            raise BackendUnavailable(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
+        cuda = cls(runtime, driver)
+        cuda.require_driver()
+        return cuda
+
+    def require_driver(self) -> int:
+        """The driver's CUDA version, as 12020 for 12.2. Raises BackendUnavailable as `load` does."""
+        try:
+            version = int(self.call("cudaDriverGetVersion"))
+            if version == 0:
+                raise BackendUnavailable("there is no NVIDIA driver", NO_DRIVER)
+            needed = int(self.call("cudaRuntimeGetVersion"))
+            if version // 1000 < needed // 1000:
+                raise BackendUnavailable(
+                    f"the NVIDIA driver has CUDA {dotted(version)}, cuda-bindings needs {needed // 1000}.0",
+                    REMEDIES[35],
+                )
+            self.drive("cuInit", 0)
+            self.call("cudaGetDeviceCount")
+        except CudaError as error:
+            raise BackendUnavailable("the NVIDIA driver does not start", str(error)) from error
+        except BackendUnavailable:
+            raise
+        except RuntimeError as error:  # what cuda-bindings raises where it finds no libcuda
+            raise BackendUnavailable("there is no NVIDIA driver", NO_DRIVER) from error
+        return version
+
+    def call(self, name: str, *args: Any, detail: str = "") -> Any:
+        """The runtime call ``name``: None, its value, or a tuple of values. Raises CudaError; ``detail`` goes
+        into its text."""
+        return self.checked(name, getattr(self.runtime, name)(*args), detail)
+
+    def drive(self, name: str, *args: Any, detail: str = "") -> Any:
+        """The driver call ``name``, otherwise as `call`."""
+        return self.checked(name, getattr(self.driver, name)(*args), detail)
+
+    def release(self, name: str, *args: Any) -> None:
+        """The runtime or driver call ``name`` that gives something back. Raises CudaError, but no sticky one:
+        what was held went with the context, and every other call says so."""
+        try:
+            (self.call if name.startswith("cuda") else self.drive)(name, *args)
+        except CudaError as error:
+            if not error.sticky:
+                raise
+
+    @staticmethod
+    def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:
+        """The values of what a call answered, as `call` gives them."""
+        status, *values = answer
+        if int(status):
+            raise CudaError(name, int(status), str(status.name), detail)
+        if len(values) > 1:
+            return tuple(values)
+        return values[0] if values else None
+
+
+def dotted(version: int) -> str:
+    """ "12.2" for 12020."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def megabytes(nbytes: int) -> str:
+    """ "12 MB", of 1,000,000 bytes, rounded up."""
+    return f"{-(-nbytes // 1_000_000)} MB"

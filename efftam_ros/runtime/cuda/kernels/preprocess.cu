@@ -1,0 +1,236 @@
+// From image bytes to network input, by the rule of runtime/preprocess.py: fine x fine bilinear samples of
+// the view per network pixel, averaged, normalised, as planes in RGB order. Threads (x, y): one per network
+// pixel.
+
+// One view of one image. kernel_table.py has the same fields as PICTURE.
+struct Picture {
+    int width, height;       // image px
+    int step;                // bytes from one stored row to the next
+    int encoding;            // an Encoding
+    int side;                // network px
+    int fine;                // samples per network px and axis
+    float x, y;              // image px at the network's top-left corner
+    float scale_x, scale_y;  // network px per image px
+    float gain[3], shift[3]; // RGB: output = stored value * gain + shift
+    int full_view;           // 1: the image's edge goes on outside, 0: outside is black
+};
+
+// picture.py has the same numbers as ENCODING_CODES.
+enum Encoding {
+    BGR8 = 0,
+    RGB8 = 1,
+    BGRA8 = 2,
+    RGBA8 = 3,
+    MONO8 = 4,
+    MONO16 = 5,
+    NV12 = 6,
+    NV21 = 7,
+    UYVY = 8,
+    YUYV = 9,
+    BAYER_RGGB8 = 10,
+    BAYER_BGGR8 = 11,
+    BAYER_GBRG8 = 12,
+    BAYER_GRBG8 = 13,
+};
+
+struct Colour {
+    float red, green, blue;
+};
+
+// Readers: the colour of the image pixel (x, y), which lies within the image.
+
+struct Interleaved {
+    const unsigned char *pixels;
+    int step, stride, red, green, blue;
+
+    __device__ Colour at(int x, int y) const {
+        const unsigned char *pixel = pixels + (long long)y * step + x * stride;
+        return {(float)pixel[red], (float)pixel[green], (float)pixel[blue]};
+    }
+};
+
+struct Mono16 {
+    const unsigned char *pixels;
+    int step;
+
+    // Byte by byte, because rows may start at odd addresses.
+    __device__ Colour at(int x, int y) const {
+        const unsigned char *pixel = pixels + (long long)y * step + 2 * x;
+        const float value = pixel[0] | pixel[1] << 8;
+        return {value, value, value};
+    }
+};
+
+__device__ __forceinline__ float byte_of(int fixed_point) {
+    return min(max((fixed_point + (1 << 19)) >> 20, 0), 255);
+}
+
+// BT.601 in limited range, in 20-bit fixed point and rounded to bytes: what OpenCV computes.
+__device__ __forceinline__ Colour from_yuv(int luma, int u, int v) {
+    const int grey = max(luma - 16, 0) * 1220542;
+    u -= 128;
+    v -= 128;
+    return {byte_of(grey + 1673527 * v), byte_of(grey - 852492 * v - 409993 * u),
+            byte_of(grey + 2116026 * u)};
+}
+
+struct Yuv420 {
+    const unsigned char *pixels;
+    int step, height, u, v; // u, v: their byte in a chroma pair
+
+    __device__ Colour at(int x, int y) const {
+        const unsigned char *chroma = pixels + (long long)(height + (y >> 1)) * step + (x & ~1);
+        return from_yuv(pixels[(long long)y * step + x], chroma[u], chroma[v]);
+    }
+};
+
+struct Yuv422 {
+    const unsigned char *pixels;
+    int step, luma, chroma; // the first byte of each in a group of four
+
+    __device__ Colour at(int x, int y) const {
+        const unsigned char *group = pixels + (long long)y * step + (x >> 1) * 4;
+        return from_yuv(group[luma + (x & 1) * 2], group[chroma], group[chroma + 2]);
+    }
+};
+
+struct Bayer {
+    const unsigned char *pixels;
+    int step, width, height, red_x, red_y; // red_x, red_y: parity of the red pixels' column and row
+
+    // The image's outermost pixels get the colour of their inner neighbours, as in OpenCV.
+    __device__ Colour at(int x, int y) const {
+        x = min(max(x, 1), width - 2);
+        y = min(max(y, 1), height - 2);
+        const unsigned char *here = pixels + (long long)y * step + x;
+        const unsigned char *above = here - step, *below = here + step;
+        const int sides = here[-1] + here[1], ends = above[0] + below[0];
+        const float corners = (above[-1] + above[1] + below[-1] + below[1] + 2) >> 2;
+        const float cross = (sides + ends + 2) >> 2;
+        const float across = (sides + 1) >> 1, down = (ends + 1) >> 1;
+        const float own = here[0];
+        const bool red_column = (x & 1) == red_x;
+        if ((y & 1) == red_y) {
+            return red_column ? Colour{own, cross, corners} : Colour{across, own, down};
+        }
+        return red_column ? Colour{down, own, across} : Colour{corners, cross, own};
+    }
+};
+
+// Two neighbours on a line of pixels, and what each counts in the sample between them.
+struct Pair {
+    int first, second;
+    float first_weight, second_weight;
+};
+
+__device__ __forceinline__ Pair neighbours(float position, int size, bool edge_goes_on) {
+    // Farther out nothing changes, and a float beyond the range of int has no int.
+    position = fminf(fmaxf(position, -1.0f), (float)size);
+    const float base = floorf(position);
+    const int first = (int)base, last = size - 1;
+    Pair pair = {min(max(first, 0), last), min(max(first + 1, 0), last), 1.0f - (position - base),
+                 position - base};
+    if (!edge_goes_on) {
+        pair.first_weight = pair.first == first ? pair.first_weight : 0.0f;
+        pair.second_weight = pair.second == first + 1 ? pair.second_weight : 0.0f;
+    }
+    return pair;
+}
+
+__device__ __forceinline__ void add(Colour &sum, const Colour &colour, float weight) {
+    sum.red += weight * colour.red;
+    sum.green += weight * colour.green;
+    sum.blue += weight * colour.blue;
+}
+
+template <class Reader>
+__device__ __forceinline__ Colour mean_of_samples(const Picture &picture, const Reader &reader, int x,
+                                                  int y) {
+    const int fine = picture.fine;
+    const bool full = picture.full_view;
+    const float step_x = 1.0f / (picture.scale_x * fine), step_y = 1.0f / (picture.scale_y * fine);
+    const float first_x = x * fine + 0.5f, first_y = y * fine + 0.5f;
+    Colour sum = {0.0f, 0.0f, 0.0f};
+    for (int j = 0; j < fine; ++j) {
+        // Pixels are counted from their centres, views from pixel edges: hence the halves.
+        const Pair rows = neighbours(fmaf(first_y + j, step_y, picture.y - 0.5f), picture.height, full);
+        for (int i = 0; i < fine; ++i) {
+            const Pair columns = neighbours(fmaf(first_x + i, step_x, picture.x - 0.5f), picture.width, full);
+            add(sum, reader.at(columns.first, rows.first), columns.first_weight * rows.first_weight);
+            add(sum, reader.at(columns.second, rows.first), columns.second_weight * rows.first_weight);
+            add(sum, reader.at(columns.first, rows.second), columns.first_weight * rows.second_weight);
+            add(sum, reader.at(columns.second, rows.second), columns.second_weight * rows.second_weight);
+        }
+    }
+    const float share = 1.0f / (fine * fine);
+    return {sum.red * share, sum.green * share, sum.blue * share};
+}
+
+__device__ __forceinline__ Colour network_pixel(const Picture &p, const unsigned char *pixels, int x, int y) {
+    const int code = p.encoding;
+    if (code <= MONO8) {
+        const int stride = code == MONO8 ? 1 : code >= BGRA8 ? 4 : 3;
+        const int red = code == BGR8 || code == BGRA8 ? 2 : 0;
+        const int green = code == MONO8 ? 0 : 1;
+        return mean_of_samples(p, Interleaved{pixels, p.step, stride, red, green, 2 * green - red}, x, y);
+    }
+    if (code == MONO16) {
+        return mean_of_samples(p, Mono16{pixels, p.step}, x, y);
+    }
+    if (code <= NV21) {
+        const int u = code == NV21;
+        return mean_of_samples(p, Yuv420{pixels, p.step, p.height, u, 1 - u}, x, y);
+    }
+    if (code <= YUYV) {
+        const int luma = code == UYVY;
+        return mean_of_samples(p, Yuv422{pixels, p.step, luma, 1 - luma}, x, y);
+    }
+    // No pixel has all its neighbours: OpenCV, too, makes such images black.
+    if (p.width < 3 || p.height < 3) {
+        return {0.0f, 0.0f, 0.0f};
+    }
+    const int red_x = code == BAYER_BGGR8 || code == BAYER_GRBG8;
+    const int red_y = code == BAYER_BGGR8 || code == BAYER_GBRG8;
+    return mean_of_samples(p, Bayer{pixels, p.step, p.width, p.height, red_x, red_y}, x, y);
+}
+
+#ifdef __CUDACC__
+// IEEE half, nearest, ties to even. In assembly, because cuda_fp16.h comes with the toolkit only.
+__device__ __forceinline__ unsigned short half_bits(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+
+__device__ __forceinline__ void put(float *out, float value) { *out = value; }
+__device__ __forceinline__ void put(unsigned short *out, float value) { *out = half_bits(value); }
+
+template <class Output>
+__device__ __forceinline__ void preprocess(const Picture *picture, const unsigned char *pixels, Output *out) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    const Picture p = *picture;
+    if (x >= p.side || y >= p.side) {
+        return;
+    }
+    const Colour colour = network_pixel(p, pixels, x, y);
+    const int plane = p.side * p.side;
+    Output *pixel = out + y * p.side + x;
+    put(pixel, fmaf(colour.red, p.gain[0], p.shift[0]));
+    put(pixel + plane, fmaf(colour.green, p.gain[1], p.shift[1]));
+    put(pixel + 2 * plane, fmaf(colour.blue, p.gain[2], p.shift[2]));
+}
+
+// out: [3, side, side]
+extern "C" __global__ void preprocess_float(const Picture *__restrict__ picture,
+                                            const unsigned char *__restrict__ pixels,
+                                            float *__restrict__ out) {
+    preprocess(picture, pixels, out);
+}
+
+// out: the bits of IEEE halves [3, side, side]
+extern "C" __global__ void preprocess_half(const Picture *__restrict__ picture,
+                                           const unsigned char *__restrict__ pixels,
+                                           unsigned short *__restrict__ out) {
+    preprocess(picture, pixels, out);
+}

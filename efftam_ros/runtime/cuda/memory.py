@@ -1,0 +1,100 @@
+"""Memory for the GPU: its own, or the host's where copies need not wait."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from efftam_ros.runtime.cuda.api import Cuda, megabytes
+
+
+class DeviceBuffer:
+    """Bytes in the GPU's memory, undefined at first."""
+
+    def __init__(self, cuda: Cuda, nbytes: int) -> None:
+        """Raises CudaError when the GPU has too little memory."""
+        self.nbytes = _positive(nbytes)
+        self._cuda = cuda
+        self._pointer: int | None = int(
+            cuda.call("cudaMalloc", nbytes, detail=f"{megabytes(nbytes)} asked for")
+        )
+
+    @property
+    def pointer(self) -> int:
+        """Device address, 256-byte aligned. Raises ValueError once freed."""
+        return _alive(self._pointer)
+
+    def free(self) -> None:
+        """No work that is still to run may use the buffer. Freeing twice is harmless."""
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            self._cuda.release("cudaFree", pointer)
+
+
+class HostBuffer:
+    """Pinned host bytes that the GPU can reach: the only host memory that copies of a `Stream` take."""
+
+    def __init__(self, cuda: Cuda, nbytes: int) -> None:
+        """Raises CudaError when the system has too little memory to pin."""
+        self.nbytes = _positive(nbytes)
+        self._cuda = cuda
+        flags = cuda.runtime.cudaHostAllocPortable | cuda.runtime.cudaHostAllocMapped
+        detail = f"{megabytes(nbytes)} of pinned memory asked for"
+        self._pointer: int | None = int(cuda.call("cudaHostAlloc", nbytes, flags, detail=detail))
+        try:
+            self._device_pointer = int(cuda.call("cudaHostGetDevicePointer", self._pointer, 0))
+        except BaseException:
+            self.free()
+            raise
+
+    @property
+    def pointer(self) -> int:
+        """Host address. Raises ValueError once freed."""
+        return _alive(self._pointer)
+
+    @property
+    def device_pointer(self) -> int:
+        """The address of the same bytes for kernels. Raises ValueError once freed."""
+        _alive(self._pointer)
+        return self._device_pointer
+
+    @property
+    def array(self) -> NDArray[np.uint8]:
+        """All bytes, without a copy; not to be touched once the buffer is freed."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
+
+    def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[np.generic]:
+        """The bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises ValueError
+        when they are too few."""
+        nbytes = np.dtype(dtype).itemsize * math.prod(shape)
+        check_range(self, nbytes, offset)
+        return self.array[offset : offset + nbytes].view(dtype).reshape(shape)
+
+    def free(self) -> None:
+        """As `DeviceBuffer.free`."""
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            self._cuda.release("cudaFreeHost", pointer)
+
+
+def check_range(host: HostBuffer, nbytes: int, offset: int) -> None:
+    """Raises ValueError when a buffer lacks the bytes ``offset`` to ``offset + nbytes``."""
+    if offset < 0 or nbytes < 0 or offset + nbytes > host.nbytes:
+        raise ValueError(
+            f"bytes {offset} to {offset + nbytes} of a buffer of {host.nbytes}; give a larger buffer"
+        )
+
+
+def _positive(nbytes: int) -> int:
+    if nbytes < 1:
+        raise ValueError(f"a buffer of {nbytes} bytes; give at least 1")
+    return nbytes
+
+
+def _alive(pointer: int | None) -> int:
+    if pointer is None:
+        raise ValueError("this buffer was freed; make a new one")
+    return pointer

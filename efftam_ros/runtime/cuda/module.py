@@ -1,0 +1,100 @@
+"""Kernels from PTX."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.stream import Stream
+
+LOG_BYTES = 8192
+
+
+class KernelModule:
+    """PTX, compiled by the driver for the GPU at hand."""
+
+    def __init__(self, cuda: Cuda, ptx: bytes) -> None:
+        """Takes up to seconds where the driver has no cached result. Raises CudaError with the compiler's
+        messages."""
+        self._cuda = cuda
+        options = cuda.driver.CUjit_option
+        log = bytearray(LOG_BYTES)
+        names = (options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+        try:
+            self._module: Any = cuda.drive("cuModuleLoadDataEx", ptx + b"\0", 2, names, (log, len(log)))
+        except CudaError as error:
+            said = log.split(b"\0")[0].decode(errors="replace")
+            raise CudaError(error.call, error.code, error.name, said) from error
+
+    def kernel(self, name: str, *types: Any) -> Kernel:
+        """The ``extern "C"`` kernel ``name``, whose parameters have these ctypes types. Raises CudaError when
+        there is none."""
+        if self._module is None:
+            raise ValueError("this module was closed; load it again")
+        function = self._cuda.drive(
+            "cuModuleGetFunction", self._module, name.encode(), detail=f"the module has no kernel {name}"
+        )
+        return Kernel(self._cuda, name, function, types)
+
+    def close(self) -> None:
+        """No work that is still to run may use its kernels. Closing twice is harmless."""
+        if self._module is not None:
+            module, self._module = self._module, None
+            self._cuda.release("cuModuleUnload", module)
+
+
+class Kernel:
+    """A function on the GPU; its module must stay open."""
+
+    def __init__(self, cuda: Cuda, name: str, function: Any, types: tuple[Any, ...]) -> None:
+        self._cuda = cuda
+        self._name = name
+        self._function = function
+        self._types = types
+
+    def bind(self, grid: tuple[int, int, int], block: tuple[int, int, int], *values: Any) -> Launch:
+        """A launch of ``grid`` blocks of ``block`` threads with these arguments: numbers, device addresses
+        (c_void_p), or instances of the ctypes type. Raises TypeError and ValueError for what does not fit."""
+        if len(values) != len(self._types):
+            raise TypeError(f"{self._name} takes {len(self._types)} arguments, not {len(values)}")
+        arguments = tuple(
+            self._argument(position, kind, value)
+            for position, (kind, value) in enumerate(zip(self._types, values, strict=True))
+        )
+        return Launch(self._cuda, self._function, grid, block, arguments)
+
+    def _argument(self, position: int, kind: Any, value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        argument = kind(value)
+        if kind is ctypes.c_void_p and not argument.value:
+            raise ValueError(f"argument {position} of {self._name} is no address: {value!r}")
+        # ctypes cuts off what does not fit, without a word.
+        if isinstance(value, int | np.integer) and argument.value != value:
+            raise ValueError(f"argument {position} of {self._name} does not fit {kind.__name__}: {value}")
+        return argument
+
+
+class Launch:
+    """A kernel with its arguments, prepared once: `run` converts nothing."""
+
+    def __init__(
+        self,
+        cuda: Cuda,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: tuple[Any, ...],
+    ) -> None:
+        self._cuda = cuda
+        self._start = (function, *grid, *block, 0)
+        self._arguments = arguments  # the addresses below point into these
+        self._addresses = np.array([ctypes.addressof(argument) for argument in arguments], np.uint64)
+        self._parameters = int(self._addresses.ctypes.data)
+
+    def run(self, stream: Stream) -> None:
+        """Enqueue the kernel. Raises CudaError."""
+        self._cuda.drive("cuLaunchKernel", *self._start, stream.driver_handle, self._parameters, 0)
