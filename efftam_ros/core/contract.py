@@ -16,6 +16,10 @@ class InputRefused(ValueError):
     """The caller's input can't be used; the text is one line: what was wrong, the value, the remedy."""
 
 
+class PipelineLost(RuntimeError):
+    """What a pipeline computes on is gone: no call will work again in this process. The text is one line."""
+
+
 class Pipeline(Protocol):
     """Runs the network for one target. Calls per frame, in this order::
 

@@ -67,6 +67,7 @@ class Statistics:
         self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "failure": ""}
         self._fresh: set[str] = set()  # faults since the last verdict
         self._track: Track | None = None
+        self._lost = False
 
     def image_received(self, now_s: float, stamp_ns: int) -> None:
         with self._lock:
@@ -101,7 +102,9 @@ class Statistics:
     def no_bearing(self, reason: str) -> None:
         self._fault("bearing", reason)
 
-    def failed(self, reason: str) -> None:
+    def failed(self, reason: str, for_good: bool = False) -> None:
+        """The tracker raised; ``for_good``: and will go on doing so until the process is restarted."""
+        self._lost = self._lost or for_good
         self._fault("failure", reason)
 
     def _fault(self, kind: str, reason: str, count: str = "") -> None:
@@ -131,7 +134,7 @@ class Statistics:
         found = [(Level.OK, setup.lifecycle)]
         if setup.fault:
             found.append((Level.ERROR, setup.fault))
-        if "failure" in self._fresh:
+        if self._lost or "failure" in self._fresh:
             found.append((Level.ERROR, self._last["failure"]))
         if setup.lifecycle != "active":
             return found

@@ -15,7 +15,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.contract import InputRefused, PipelineLost
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.msg import TargetSelection
@@ -263,7 +263,7 @@ class Session:
         self._statistics.dropped(images)
 
     def failed(self, error: Exception) -> None:
-        self._statistics.failed(f"{type(error).__name__}: {error}")
+        self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLost))
         self._log.error("".join(traceback.format_exception(error)).rstrip())
 
     def _no_bearing(self, reason: str) -> None:

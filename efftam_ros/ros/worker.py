@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.contract import InputRefused, PipelineLost
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Track, TrackState
 from efftam_ros.ros.intake import Arrival, Intake, Work
@@ -43,6 +43,7 @@ class Worker:
         self._config: TrackerConfig | None = None
         self._frame_s = 0.0
         self._state = tracker.state
+        self._lost = ""  # why the pipeline will never work again
         self._thread = threading.Thread(target=self._run, name="efftam_worker", daemon=True)
 
     @property
@@ -85,21 +86,18 @@ class Worker:
                 self._refuse_selection(str(refusal))
             self._listener.image_refused(str(refusal))
             return
-        try:
-            track = self._tracker.step(Frame(image, arrival.stamp_ns), work.prompt)
-        except InputRefused as refusal:
-            self._refuse_selection(str(refusal))
-            return
-        except Exception as error:
-            # Whatever it was, the stream goes on, and nothing half-updated is tracked with.
-            self._tracker.clear()
-            self._listener.failed(error)
-            reason = (
-                f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
-            )
-            track = Track(
-                arrival.stamp_ns, TrackState.IDLE, image_size=(image.width, image.height), reason=reason
-            )
+        if self._lost and work.prompt is not None:
+            self._refuse_selection(self._lost)
+        if self._lost:
+            track = _idle(arrival.stamp_ns, image, self._lost)
+        else:
+            try:
+                track = self._tracker.step(Frame(image, arrival.stamp_ns), work.prompt)
+            except InputRefused as refusal:
+                self._refuse_selection(str(refusal))
+                return
+            except Exception as error:
+                track = _idle(arrival.stamp_ns, image, self._drop_target(error))
         self._state = track.state
         if track.processed:
             self._listener.deliver(arrival, image, track)
@@ -108,6 +106,19 @@ class Worker:
         taken = time.monotonic() - begin
         self._frame_s += (taken - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
 
+    def _drop_target(self, error: Exception) -> str:
+        """Whatever it was, the stream goes on, and nothing half-updated is tracked with. What to say of it."""
+        self._tracker.clear()
+        self._listener.failed(error)
+        if isinstance(error, PipelineLost):
+            self._lost = str(error)
+            return self._lost
+        return f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
+
     def _refuse_selection(self, reason: str) -> None:
         self._intake.resume()
         self._listener.selection_refused(reason)
+
+
+def _idle(stamp_ns: int, image: Image, reason: str) -> Track:
+    return Track(stamp_ns, TrackState.IDLE, image_size=(image.width, image.height), reason=reason)

@@ -26,10 +26,7 @@ def open_device_pipeline(bundle: Bundle, backend: str) -> Pipeline:
     that would crash without a driver.
     """
     if ATTENTION not in bundle.graphs:
-        raise BackendUnavailable(
-            f"back end {backend} needs the graph {ATTENTION}, which bundle {bundle.folder} lacks",
-            "export the bundle again",
-        )
+        raise BackendUnavailable(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
     cuda = Cuda.load()
     facts = open_device(cuda, needed_bytes=NEEDED_BYTES)
     stream = Stream(cuda)
@@ -41,7 +38,7 @@ def open_device_pipeline(bundle: Bundle, backend: str) -> Pipeline:
     try:
         return DevicePipeline(bundle, cuda, facts, stream, opener)
     except CudaError as error:
-        raise BackendUnavailable(f"back end {backend} failed on {facts.name}", str(error)) from error
+        raise BackendUnavailable(f"opening {facts.name} failed", str(error)) from error
 
 
 def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) -> GraphOpener:

@@ -9,7 +9,15 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
-BACKENDS = (DEFAULT_BACKEND, "onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "torch")
+GPU_BACKENDS = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt")
+TORCH_BACKENDS = {
+    "torch": ("cpu", "fp32"),
+    "torch-cuda": ("cuda", "fp32"),
+    "torch-cuda-bf16": ("cuda", "bf16"),
+    "torch-cuda-compiled": ("cuda", "compiled"),
+}
+"""The baselines that compute with PyTorch: device and mode (`torch_modes.MODES`)."""
+BACKENDS = (DEFAULT_BACKEND, *GPU_BACKENDS, *TORCH_BACKENDS)
 
 
 def open_pipeline(
@@ -25,28 +33,33 @@ def open_pipeline(
         raise InputRefused(f"back end {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
     if threads < 0:
         raise InputRefused(f"threads is {threads}; give 0 (automatic) or a positive number")
-    if backend not in (DEFAULT_BACKEND, "torch"):
-        raise BackendUnavailable(
-            f"back end {backend} can't run: this version computes on the CPU only",
-            f"choose {DEFAULT_BACKEND}",
-        )
     if not isinstance(bundle, Bundle):
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
-    if backend == "torch":
-        try:
-            from efftam_ros.runtime.torch_eager import TorchPipeline
-        except ModuleNotFoundError as error:
-            raise _missing(error, backend, "efftam_ros[export]") from error
-        return TorchPipeline.from_bundle(bundle, threads=threads)
     try:
-        from efftam_ros.runtime.ort import OrtPipeline
+        return _open(bundle, backend, threads)
     except ModuleNotFoundError as error:
-        raise _missing(error, backend, "onnxruntime") from error
+        package = "efftam_ros[export]" if backend in TORCH_BACKENDS else "onnxruntime"
+        reason = f"the Python module {error.name} is not installed"
+        raise _unavailable(backend, reason, f"pip install '{package}'") from error
+    except BackendUnavailable as error:
+        raise _unavailable(backend, error.reason, error.remedy) from error
+
+
+def _open(bundle: Bundle, backend: str, threads: int) -> Pipeline:
+    if backend in GPU_BACKENDS:
+        from efftam_ros.runtime.open_device import open_device_pipeline
+
+        return open_device_pipeline(bundle, backend)
+    if backend in TORCH_BACKENDS:
+        from efftam_ros.runtime.torch_eager import TorchPipeline
+
+        device, mode = TORCH_BACKENDS[backend]
+        return TorchPipeline.from_bundle(bundle, threads=threads, device=device, mode=mode)
+    from efftam_ros.runtime.ort import OrtPipeline
+
     return OrtPipeline(bundle, threads=threads)
 
 
-def _missing(error: ModuleNotFoundError, backend: str, package: str) -> BackendUnavailable:
-    return BackendUnavailable(
-        f"back end {backend} needs the Python module {error.name}, which is not installed",
-        f"pip install '{package}'",
-    )
+def _unavailable(backend: str, reason: str, remedy: str) -> BackendUnavailable:
+    other = "" if backend == DEFAULT_BACKEND else f"; or choose {DEFAULT_BACKEND}"
+    return BackendUnavailable(f"back end {backend} can't run: {reason}", remedy + other)

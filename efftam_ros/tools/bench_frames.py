@@ -1,4 +1,9 @@
-"""Times frames of several networks and back ends side by side, and splits them into modules and glue."""
+"""Times frames of several networks and back ends side by side.
+
+A back end on the GPU returns from a frame before the memory encoder has run, and the next frame waits for it.
+So each contender gets several frames back to back; when it is its turn again, the first frame is not counted:
+in it the work ends that the contender before it left behind.
+"""
 
 from __future__ import annotations
 
@@ -7,79 +12,36 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.tools.bench_contenders import Contender, Watched
+from efftam_ros.tools.bench_memory import resident_mb
 from efftam_ros.tools.progress import progress_bar
 from efftam_ros.tools.scene import render_scene
 from efftam_ros.tools.video import NS
 
 MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
+BASELINES = ("torch", "torch-cuda", "torch-cuda-bf16", "torch-cuda-compiled")
 # More than the frames until 16 pointers and all maps are attended, and until clocks and caches have settled.
 WARM_UP = 40
+# Counted frames of a turn: enough to be back to back, few enough that all see the same state of the machine.
+TURN = 5
 PICTURES = 24
 FPS = 30.0
+IMAGE_SIZE = (1280, 720)
 
-
-class Watched:
-    """A pipeline that notes how much memory each frame attends to; everything else passes through."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self.maps = self.pointers = 0
-
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._pipeline.spec
-
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        return self._pipeline.stage_seconds
-
-    def encode(self, image: Image, view: View) -> None:
-        self._pipeline.encode(image, view)
-
-    def attend(self, plan: MemoryPlan) -> None:
-        self.maps, self.pointers = len(plan.slots), len(plan.pointer_slots)
-        self._pipeline.attend(plan)
-
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        return self._pipeline.decode(prompt)
-
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._pipeline.remember(choice, slot, present)
-
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        return self._pipeline.mask(choice)
-
-    def close(self) -> None:
-        self._pipeline.close()
-
-
-@dataclass
-class Contender:
-    """A network on a back end, with its tracker."""
-
-    name: str
-    backend: str
-    pipeline: Watched
-    tracker: Tracker
+Frames = Iterator[tuple[Frame, Prompt | None]]
 
 
 @dataclass
 class Timing:
     """What was measured of one contender. ``whole`` s of each frame; ``stages`` s of each stage of each
     frame; ``ratios`` whole over the four modules of the frames that ran all four; ``incomplete`` counts the
-    others."""
+    others; ``device_mb`` as the pipeline says, None for one that does not."""
 
     name: str
     bundle: str
@@ -90,6 +52,10 @@ class Timing:
     incomplete: int = 0
     maps: int = 0
     pointers: int = 0
+    start_up_s: float = float("nan")
+    resident_mb: float = float("nan")
+    device_mb: float | None = None
+    launch: Mapping[str, str] = field(default_factory=dict)
 
     def add(self, whole_s: float, stage_seconds: Mapping[str, float]) -> None:
         self.whole.append(whole_s)
@@ -116,12 +82,13 @@ class Timing:
     def glue_ratio(self) -> float | None:
         return float(np.median(self.ratios)) if self.ratios else None
 
-    def times_faster_than_torch(self, all_of_them: Sequence[Timing]) -> float | None:
-        """Against the torch back end on the same bundle, None when it was not measured."""
-        for other in all_of_them:
-            if other.backend == "torch" and other.bundle == self.bundle:
-                return other.whole_ms / self.whole_ms
-        return None
+    def times_faster(self, all_of_them: Sequence[Timing]) -> dict[str, float]:
+        """Against each of `BASELINES` that was measured on the same bundle, by its name."""
+        return {
+            other.backend: other.whole_ms / self.whole_ms
+            for other in all_of_them
+            if other.backend in BASELINES and other.bundle == self.bundle
+        }
 
     def record(self, all_of_them: Sequence[Timing]) -> dict[str, Any]:
         """What --json writes."""
@@ -136,41 +103,52 @@ class Timing:
             "stages_p99_ms": {name: 1e3 * float(np.percentile(s, 99)) for name, s in self.stages.items()},
             "glue_ratio": self.glue_ratio,
             "incomplete_frames": self.incomplete,
-            "times_faster_than_torch": self.times_faster_than_torch(all_of_them),
+            "times_faster_than": self.times_faster(all_of_them),
             "maps": self.maps,
             "pointers": self.pointers,
+            "start_up_s": self.start_up_s,
+            "resident_mb": self.resident_mb,
+            "device_mb": self.device_mb,
+            "launch": dict(self.launch),
         }
 
 
-def open_contenders(
-    bundles: Sequence[Path | None], backends: Sequence[str], threads: int, policy: str, view: str | None
-) -> list[Contender]:
-    """Open every bundle in every back end. Raises InputRefused and BackendUnavailable as `open_pipeline`
-    does."""
-    config = TrackerConfig(policy=policy, view=view or "bundle")
-    contenders = []
-    for bundle in bundles:
-        for backend in backends:
-            pipeline = Watched(open_pipeline(bundle, backend, threads))
-            name = f"{pipeline.spec.name} {backend}"
-            contenders.append(Contender(name, backend, pipeline, Tracker(pipeline, config)))
-    return contenders
-
-
-def measure_frames(contenders: Sequence[Contender], frames: int, *, quiet: bool = False) -> list[Timing]:
-    """Warm up, then give each frame to every contender in turn (who is first changes) and time it."""
+def measure_frames(
+    contenders: Sequence[Contender], frames: Frames, count: int, *, quiet: bool = False
+) -> list[Timing]:
+    """Warm each contender up, then time ``count`` frames of each in turns of `TURN`; who is first changes.
+    All get the same frames."""
     timings = [Timing(c.name, c.pipeline.spec.name, c.backend) for c in contenders]
     pairs = list(zip(contenders, timings, strict=True))
-    with progress_bar(frames + WARM_UP, "bench", quiet=quiet) as bar:
-        for index, (frame, prompt) in enumerate(itertools.islice(endless_frames(), frames + WARM_UP)):
-            turn = index % len(pairs)
-            for contender, timing in pairs[turn:] + pairs[:turn]:
-                whole, stages = timed_step(contender, frame, prompt)
-                if index >= WARM_UP:
-                    timing.add(whole, stages)
-                    timing.maps, timing.pointers = contender.pipeline.maps, contender.pipeline.pointers
-            bar.update()
+    with progress_bar((count + WARM_UP) * len(pairs), "bench", quiet=quiet) as bar:
+        warm_up = list(itertools.islice(frames, WARM_UP))
+        for contender in contenders:
+            before_mb = resident_mb()
+            for frame, prompt in warm_up:
+                contender.tracker.step(frame, prompt)
+                bar.update()
+            contender.resident_mb += resident_mb() - before_mb
+        lead_in = 1 if len(pairs) > 1 else 0
+        for turn, done in enumerate(range(0, count, TURN)):
+            taken = list(itertools.islice(frames, lead_in + min(TURN, count - done)))
+            first = turn % len(pairs)
+            for contender, timing in pairs[first:] + pairs[:first]:
+                for frame, prompt in taken[:lead_in]:
+                    contender.tracker.step(frame, prompt)
+                for frame, prompt in taken[lead_in:]:
+                    timing.add(*timed_step(contender, frame, prompt))
+                    bar.update()
+    for contender, timing in pairs:
+        _note_state(contender, timing)
     return timings
+
+
+def _note_state(contender: Contender, timing: Timing) -> None:
+    pipeline: Watched = contender.pipeline
+    timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
+    timing.start_up_s, timing.resident_mb = contender.start_up_s, contender.resident_mb
+    timing.device_mb = None if pipeline.device_bytes is None else pipeline.device_bytes / 1e6
+    timing.launch = dict(pipeline.launch)
 
 
 def timed_step(
@@ -182,7 +160,7 @@ def timed_step(
     return time.perf_counter() - start, track.stage_seconds
 
 
-def endless_frames(size: tuple[int, int] = (1280, 720)) -> Iterator[tuple[Frame, Prompt | None]]:
+def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:
     """Pictures of the synthetic scene, to and fro without a jump, with rising stamps; the first with its true
     box."""
     scene = list(render_scene(frames=PICTURES, size=size, fps=FPS))

@@ -144,3 +144,14 @@ def test_what_was_held_back_is_counted():
     warn._held["image"] = 7
     warn("image", "last")
     assert lines == ["first", "last (7 more like it)"]
+
+
+def test_a_failure_is_an_error_once_and_one_for_good_stays_one():
+    statistics = Statistics()
+    statistics.failed("ZeroDivisionError: by zero")
+    assert statistics.verdict(1.0, ACTIVE, 0.25).level is Level.ERROR
+    assert statistics.verdict(2.0, ACTIVE, 0.25).level is not Level.ERROR
+    statistics.failed("DeviceLost: restart", for_good=True)
+    for now in (3.0, 4.0):
+        verdict = statistics.verdict(now, ACTIVE, 0.25)
+        assert (verdict.level, verdict.message) == (Level.ERROR, "DeviceLost: restart")

@@ -15,9 +15,27 @@ from tools_helpers import assert_refused
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.null import NullPipeline
-from efftam_ros.tools.bench_frames import MODULES, Contender, Timing, Watched, endless_frames
+from efftam_ros.tools.bench_contenders import Contender, Watched
+from efftam_ros.tools.bench_environment import environment
+from efftam_ros.tools.bench_frames import MODULES, TURN, WARM_UP, Timing, endless_frames, measure_frames
+from efftam_ros.tools.bench_memory import resident_mb
 from efftam_ros.tools.bench_motion import LOST_SHARE, measure_motion
-from efftam_ros.tools.bench_soak import measure_soak, resident_mb
+from efftam_ros.tools.bench_soak import SETTLED, measure_soak
+from efftam_ros.tools.bench_tables import launch_summary, print_frames
+from efftam_ros.tools.doctor_system import System
+
+ABSENT = ("tensorrt", "onnxruntime-tensorrt")
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def contender(pipeline, name: str = "x", backend: str = "null") -> Contender:
+    watched = Watched(pipeline)
+    return Contender(name, backend, watched, Tracker(watched, TrackerConfig(policy="efficienttam")))
+
+
+def small_frames(count: int):
+    """A list of frames made once: rendering would disturb what is measured."""
+    return list(itertools.islice(endless_frames((160, 90)), count))
 
 
 def test_every_frame_runs_all_modules_with_full_memory(efftam, tmp_path: Path):
@@ -25,13 +43,21 @@ def test_every_frame_runs_all_modules_with_full_memory(efftam, tmp_path: Path):
         "bench", "--frames", "4", "--threads", "1", "--json", "b.json", "--plot", "b.png", timeout=200
     )
     assert result.returncode == 0, result.stderr
-    (timing,) = json.loads((tmp_path / "b.json").read_text())["frames"]
+    report = json.loads((tmp_path / "b.json").read_text())
+    (timing,) = report["frames"]
+    assert (report["image"], report["left_out"]) == ([1280, 720], [])
+    assert report["environment"]["onnxruntime"]
     assert timing["backend"] == "onnxruntime-cpu"
     assert (timing["frames"], timing["incomplete_frames"]) == (4, 0)
     assert (timing["maps"], timing["pointers"]) == (7, 16)
     assert set(MODULES) <= set(timing["stages_ms"])
     assert timing["glue_ratio"] > 1
     assert timing["whole_p99_ms"] >= timing["whole_ms"] > sum(timing["stages_ms"][m] for m in MODULES) * 0.5
+    assert all(timing["stages_p99_ms"][m] >= timing["stages_ms"][m] for m in MODULES)
+    assert timing["start_up_s"] > timing["whole_ms"] / 1e3
+    assert 5 < timing["resident_mb"] < 2000
+    assert (timing["device_mb"], timing["launch"], timing["times_faster_than"]) == (None, {}, {})
+    assert "x torch" not in result.stdout
     assert "glue ratio" in result.stdout
     assert "goal at most 1.05" in result.stdout
     assert cv2.imread(str(tmp_path / "b.png")) is not None
@@ -47,10 +73,136 @@ def test_the_ratio_is_taken_within_each_frame():
     assert timing.glue_ratio == pytest.approx(1.1)
     assert timing.incomplete == 1
     assert timing.whole_ms == pytest.approx(52)
-    slow = Timing("y", "net", "torch")
-    slow.add(0.156, stages)
-    assert timing.times_faster_than_torch([timing, slow]) == pytest.approx(3)
-    assert timing.times_faster_than_torch([timing]) is None
+
+
+def test_each_baseline_is_compared_with_where_it_ran_on_the_same_bundle(capsys):
+    def timing(backend: str, seconds: float, bundle: str = "net") -> Timing:
+        made = Timing(f"{bundle} {backend}", bundle, backend)
+        made.add(seconds, dict.fromkeys(MODULES, 0.002))
+        return made
+
+    ours = timing("onnxruntime-cuda", 0.010)
+    everyone = [
+        ours,
+        timing("torch-cuda", 0.040),
+        timing("torch-cuda-bf16", 0.025),
+        timing("torch-cuda-compiled", 0.012),
+        timing("torch", 0.9, bundle="another"),
+    ]
+    faster = ours.times_faster(everyone)
+    assert faster == pytest.approx({"torch-cuda": 4, "torch-cuda-bf16": 2.5, "torch-cuda-compiled": 1.2})
+    assert ours.times_faster([ours]) == {}
+    print_frames(everyone, 1)
+    row = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("net onnxruntime-cuda")
+    )
+    assert row.split()[-4:] == ["-", "4.00", "2.50", "1.20"]
+
+
+def test_contenders_get_the_same_frames_and_the_first_of_each_turn_is_not_counted():
+    class Noting(NullPipeline):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def encode(self, image, view) -> None:
+            log.append((self.name, int(image.rows.astype(int).sum())))
+            super().encode(image, view)
+
+    log: list[tuple[str, int]] = []
+    count = 2 * TURN + 2
+    timings = measure_frames(
+        [contender(Noting("a"), "a"), contender(Noting("b"), "b")],
+        endless_frames((160, 90)),
+        count,
+        quiet=True,
+    )
+    assert [len(timing.whole) for timing in timings] == [count, count]
+    of = {name: [picture for who, picture in log if who == name] for name in "ab"}
+    assert of["a"] == of["b"]
+    assert len(of["a"]) == WARM_UP + count + 3  # three turns
+    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, _ in log)]
+    first, second, last = TURN + 1, TURN + 1, 3
+    assert turns == [
+        ("a", WARM_UP),
+        ("b", WARM_UP),
+        ("a", first),
+        ("b", first + second),
+        ("a", second + last),
+        ("b", last),
+    ]
+
+
+def test_one_contender_runs_back_to_back_without_a_pause():
+    frames = iter(small_frames(WARM_UP + 12))
+    (timing,) = measure_frames([contender(NullPipeline())], frames, 12, quiet=True)
+    assert len(timing.whole) == 12
+    assert next(frames, None) is None
+
+
+def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
+    class OnDevice(NullPipeline):
+        device_bytes = 123_000_000
+
+        @property
+        def launch(self) -> dict[str, str]:
+            return {
+                "image_encoder": "cuda graph",
+                "memory_attention": "plain launches: shapes change",
+                "mask_decoder": "cuda graph",
+            }
+
+    (timing,) = measure_frames([contender(OnDevice())], iter(small_frames(WARM_UP + 2)), 2, quiet=True)
+    record = timing.record([timing])
+    assert record["device_mb"] == 123
+    assert record["launch"]["memory_attention"] == "plain launches: shapes change"
+    print_frames([timing], 2)
+    text = capsys.readouterr().out
+    assert "2 cuda graph, 1 plain launches" in text
+    assert "x, memory_attention: plain launches: shapes change" in text
+    assert launch_summary({}) is None
+    assert launch_summary({"a": "cuda graph", "b": "cuda graph"}) == "cuda graph"
+
+
+def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(efftam):
+    def bench(*arguments: str):
+        asked = ("--frames", "2", "--threads", "1", "--image", "320x180")
+        return efftam("bench", *asked, *arguments, env=NO_GPU, timeout=200)
+
+    all_three = ("--backend", ",".join(("onnxruntime-cpu", *ABSENT)))
+    assert_refused(bench(*all_three), *ABSENT, "--skip-unavailable")
+    alone = bench("--backend", ABSENT[0], "--skip-unavailable")
+    assert_refused(alone, ABSENT[0], "no back end is left")
+    shown = bench(*all_three, "--skip-unavailable")
+    assert shown.returncode == 0, shown.stderr
+    left_out = [line for line in shown.stdout.splitlines() if line.startswith("left out: ")]
+    assert len(left_out) == 2
+    for backend, line in zip(ABSENT, left_out, strict=True):
+        assert backend in line
+        assert "; " in line
+    report = json.loads(bench(*all_three, "--skip-unavailable", "--json", "-").stdout)
+    assert [one["backend"] for one in report["left_out"]] == list(ABSENT)
+    assert all(one["reason"] and one["remedy"] for one in report["left_out"])
+    assert [timing["backend"] for timing in report["frames"]] == ["onnxruntime-cpu"]
+    assert report["image"] == [320, 180]
+
+
+def test_the_environment_names_the_machine(tmp_path: Path):
+    files = {
+        "proc/cpuinfo": "processor : 0\nmodel name\t: Test CPU 9\n",
+        "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 1\n",
+        "bin/nvpmodel": "#!/bin/sh\nprintf 'NV Power Mode: 25W\\n1\\n'\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    path = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    found = environment(System(root=tmp_path, environment=path, packages=[], machine="aarch64"))
+    assert found["cpu"] == "Test CPU 9"
+    assert found["power_mode"] == "NV Power Mode: 25W 1"
+    assert found["platform"].startswith("JetPack 6.1 or 6.2")
+    assert (found["onnxruntime"], found["torch"], found["gpus"]) == (None, None, [])
 
 
 def test_pictures_go_to_and_fro_without_a_jump_while_time_goes_on():
@@ -65,7 +217,7 @@ def test_pictures_go_to_and_fro_without_a_jump_while_time_goes_on():
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
-def test_soak_sees_memory_that_grows(monkeypatch: pytest.MonkeyPatch):
+def test_soak_sees_memory_that_grows():
     class Leaking(NullPipeline):
         def attend(self, plan) -> None:
             fresh = mmap.mmap(-1, 800_000)  # pages of its own: malloc would use up what is free first
@@ -73,17 +225,15 @@ def test_soak_sees_memory_that_grows(monkeypatch: pytest.MonkeyPatch):
             kept.append(fresh)
 
     kept: list[mmap.mmap] = []
+    frames = small_frames(SETTLED + 100)
 
-    small = list(zip(range(200), endless_frames((160, 90)), strict=False))
-    monkeypatch.setattr("efftam_ros.tools.bench_soak.endless_frames", lambda: (pair for _, pair in small))
+    def soak(pipeline) -> dict[str, float | None]:
+        return measure_soak(contender(pipeline), iter(frames), 100, quiet=True)
 
-    def soak(pipeline) -> float:
-        watched = Watched(pipeline)
-        tracker = Tracker(watched, TrackerConfig(policy="efficienttam"))
-        return measure_soak(Contender("x", "null", watched, tracker), 100, quiet=True)["growth_mb"]
-
-    assert soak(NullPipeline()) < 5
-    assert soak(Leaking()) > 70  # of 80 MB
+    still = soak(NullPipeline())
+    assert still["growth_mb"] < 5
+    assert still["device_growth_mb"] is None
+    assert soak(Leaking())["growth_mb"] > 70  # of 80 MB
     assert resident_mb() > 20
 
 
@@ -106,6 +256,8 @@ def test_bad_requests_are_one_line(efftam):
     assert_refused(efftam("bench", "--frames", "0"), "--frames is 0")
     assert_refused(efftam("bench", "--soak", "2"), "--soak is 2")
     assert_refused(efftam("bench", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
+    assert_refused(efftam("bench", "--backend", ","), "--backend is ','", "name at least one")
+    assert_refused(efftam("bench", "--image", "12x"), "'12x' is not WxH")
     assert_refused(efftam("bench", "--motion", "--plot", "x.png"), "--frames")
 
 

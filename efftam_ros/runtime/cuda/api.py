@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from efftam_ros.core.contract import PipelineLost
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 RESTART = "this process can't use the GPU any more: restart it"
@@ -45,9 +46,7 @@ REMEDIES = {
 }
 
 NO_BINDINGS = 'install cuda-bindings of the driver\'s major version, pip install "cuda-bindings>=12.6,<13"'
-NO_DRIVER = (
-    "install the NVIDIA driver, in a container also its runtime (--gpus all), or choose the CPU back end"
-)
+NO_DRIVER = "install the NVIDIA driver, in a container also its runtime (--gpus all)"
 
 
 class CudaError(RuntimeError):
@@ -61,10 +60,9 @@ class CudaError(RuntimeError):
         parts = (f"{call} failed: {name} ({code})", detail, remedy)
         super().__init__("; ".join(" ".join(part.split()) for part in parts if part))
 
-    @property
-    def sticky(self) -> bool:
-        """Whether every later call of this process fails too."""
-        return self.code in STICKY
+
+class DeviceLost(CudaError, PipelineLost):
+    """A `CudaError` after which every call of this process fails."""
 
 
 class Cuda:
@@ -123,16 +121,16 @@ class Cuda:
         what was held went with the context, and every other call says so."""
         try:
             (self.call if name.startswith("cuda") else self.drive)(name, *args)
-        except CudaError as error:
-            if not error.sticky:
-                raise
+        except DeviceLost:
+            pass
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:
         """The values of what a call answered, as `call` gives them."""
         status, *values = answer
         if int(status):
-            raise CudaError(name, int(status), str(status.name), detail)
+            kind = DeviceLost if int(status) in STICKY else CudaError
+            raise kind(name, int(status), str(status.name), detail)
         if len(values) > 1:
             return tuple(values)
         return values[0] if values else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -66,7 +67,7 @@ class HostBuffer:
         """All bytes, without a copy; not to be touched once the buffer is freed."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
 
-    def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[np.generic]:
+    def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
         """The bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises ValueError
         when they are too few."""
         nbytes = np.dtype(dtype).itemsize * math.prod(shape)

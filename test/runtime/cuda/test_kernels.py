@@ -1,4 +1,4 @@
-"""The CUDA kernels, compiled for the CPU, against the code that they replace."""
+"""The CUDA kernels against the code that they replace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.cuda.guarded import Guarded
+from runtime.cuda.on_gpu import OnGpu, shared_gpu
 from runtime.cuda.shim import Shim, shared_shim
 
 from efftam_ros.core.geometry import View
@@ -21,6 +22,7 @@ from efftam_ros.runtime.masks import boxes_and_areas, image_mask
 from efftam_ros.runtime.preprocess import Preprocessor
 from efftam_ros.runtime.rounding import round_bfloat16
 
+Kernels = Shim | OnGpu
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 32
 
@@ -28,9 +30,10 @@ SIDE = 32
 ROUNDED_PX = 0.0 if int(cv2.__version__.split(".")[0]) >= 5 else 1 / 64
 
 
-@pytest.fixture(scope="module")
-def shim() -> Shim:
-    return shared_shim()
+@pytest.fixture(scope="module", params=["g++", pytest.param("gpu", marks=pytest.mark.gpu)])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """The sources compiled for the CPU, or the committed PTX on a GPU."""
+    return shared_shim() if request.param == "g++" else shared_gpu()
 
 
 def random_image(encoding: str, width: int, height: int, padding: int = 0, seed: int = 0) -> Image:
@@ -41,13 +44,13 @@ def random_image(encoding: str, width: int, height: int, padding: int = 0, seed:
     return Image(stored, width, height, encoding)
 
 
-def preprocessed(shim: Shim, image: Image, view: View, half: bool = False) -> np.ndarray:
+def preprocessed(kernels: Kernels, image: Image, view: View, half: bool = False) -> np.ndarray:
     """The kernel's [3, S, S], by a grid with surplus threads in both directions."""
     side = view.side
     record = PictureMaker(side, MEAN, STD).picture(image, view)
     out = Guarded((3, side, side), np.float16 if half else np.float32)
     grid = (side // 16 + 2, side // 8 + 2, 1)
-    shim.call(f"preprocess_{'half' if half else 'float'}", grid, (16, 8, 1), record, image.rows, out.array)
+    kernels.call(f"preprocess_{'half' if half else 'float'}", grid, (16, 8, 1), record, image.rows, out.array)
     assert out.intact
     return out.array
 
@@ -74,11 +77,12 @@ class TestThePreprocessingKernel:
     @pytest.mark.parametrize("view", VIEWS)
     @pytest.mark.parametrize("encoding", ENCODINGS)
     def test_is_within_a_grey_level_of_the_cpu(
-        self, shim: Shim, encoding: str, view: str, size: tuple[int, int], padding: int
+        self, kernels: Kernels, encoding: str, view: str, size: tuple[int, int], padding: int
     ) -> None:
         image, shown = random_image(encoding, *size, padding), VIEWS[view](*size)
         off = np.abs(
-            levels(preprocessed(shim, image, shown)) - levels(Preprocessor(SIDE, MEAN, STD)(image, shown)[0])
+            levels(preprocessed(kernels, image, shown))
+            - levels(Preprocessor(SIDE, MEAN, STD)(image, shown)[0])
         )
         # A position that is off by d px changes a sample of noise by up to 255 d per axis.
         slack = 2 * 255 * ROUNDED_PX if view != "the full view" else 0.0
@@ -88,10 +92,12 @@ class TestThePreprocessingKernel:
 
     @pytest.mark.parametrize("encoding", ENCODINGS)
     @pytest.mark.parametrize("seed", range(3))
-    def test_reads_exactly_the_colours_that_opencv_reads(self, shim: Shim, encoding: str, seed: int) -> None:
+    def test_reads_exactly_the_colours_that_opencv_reads(
+        self, kernels: Kernels, encoding: str, seed: int
+    ) -> None:
         """Seen at scale one, where samples fall on pixel centres."""
         image = random_image(encoding, SIDE, SIDE, padding=3, seed=seed)
-        got = levels(preprocessed(shim, image, View.full(SIDE, SIDE, SIDE)))
+        got = levels(preprocessed(kernels, image, View.full(SIDE, SIDE, SIDE)))
         if encoding == "mono16":
             expected = np.repeat(image.rows[:, : 2 * SIDE].copy().view("<u2")[None] / 257.0, 3, axis=0)
         else:
@@ -101,12 +107,12 @@ class TestThePreprocessingKernel:
     @pytest.mark.parametrize("size", [(2, 2), (4, 2), (2, 6), (4, 4)])
     @pytest.mark.parametrize("encoding", [name for name in ENCODINGS if name != "mono16"])
     def test_reads_the_smallest_images_as_opencv_does(
-        self, shim: Shim, encoding: str, size: tuple[int, int]
+        self, kernels: Kernels, encoding: str, size: tuple[int, int]
     ) -> None:
         image = random_image(encoding, *size)
         expected = np.zeros((3, 8, 8))
         expected[:, : size[1], : size[0]] = to_bgr(image)[..., ::-1].transpose(2, 0, 1)
-        got = levels(preprocessed(shim, image, View(0.0, 0.0, 1.0, 1.0, 8)))
+        got = levels(preprocessed(kernels, image, View(0.0, 0.0, 1.0, 1.0, 8)))
         assert np.abs(got - expected).max() < 0.002
 
     @settings(max_examples=60, deadline=None)
@@ -119,26 +125,26 @@ class TestThePreprocessingKernel:
         full=st.booleans(),
     )
     def test_is_within_a_grey_level_for_any_size_and_view(
-        self, shim: Shim, width: int, height: int, x: float, y: float, extent: float, full: bool
+        self, kernels: Kernels, width: int, height: int, x: float, y: float, extent: float, full: bool
     ) -> None:
         image = random_image("mono8", width, height)
         view = View.full(width, height, SIDE)
         if not full:
             view = View.window(x * width, y * height, max(extent * max(width, height), 1.0), SIDE)
-        got, expected = preprocessed(shim, image, view), Preprocessor(SIDE, MEAN, STD)(image, view)[0]
+        got, expected = preprocessed(kernels, image, view), Preprocessor(SIDE, MEAN, STD)(image, view)[0]
         assert np.abs(levels(got) - levels(expected)).max() <= 1.1 + 2 * 255 * ROUNDED_PX
 
     @pytest.mark.parametrize("distance", [1e6, 1e12, 1e30])
-    def test_shows_black_however_far_the_view_is(self, shim: Shim, distance: float) -> None:
+    def test_shows_black_however_far_the_view_is(self, kernels: Kernels, distance: float) -> None:
         image = random_image("bgr8", 30, 20)
         for view in (View(distance, 0.0, 1.0, 1.0, 8), View(0.0, -distance, 1.0, 1.0, 8)):
-            assert np.abs(levels(preprocessed(shim, image, view))).max() < 0.001
+            assert np.abs(levels(preprocessed(kernels, image, view))).max() < 0.001
 
     @pytest.mark.parametrize("encoding", ["bgr8", "mono16", "nv12", "uyvy", "bayer_gbrg8"])
-    def test_gives_halves_that_are_the_rounded_floats(self, shim: Shim, encoding: str) -> None:
+    def test_gives_halves_that_are_the_rounded_floats(self, kernels: Kernels, encoding: str) -> None:
         image, view = random_image(encoding, 60, 40), View.window(20.3, 20.1, 33.0, SIDE)
-        expected = preprocessed(shim, image, view).astype(np.float16)
-        assert np.array_equal(preprocessed(shim, image, view, half=True), expected)
+        expected = preprocessed(kernels, image, view).astype(np.float16)
+        assert np.array_equal(preprocessed(kernels, image, view, half=True), expected)
 
 
 def bilinear(logits: np.ndarray, view: View, width: int, height: int) -> np.ndarray:
@@ -157,10 +163,10 @@ def bilinear(logits: np.ndarray, view: View, width: int, height: int) -> np.ndar
     return rows[:, left] * (1 - fx) + rows[:, right] * fx
 
 
-def upsampled(shim: Shim, logits: np.ndarray, view: View, width: int, height: int) -> np.ndarray:
+def upsampled(kernels: Kernels, logits: np.ndarray, view: View, width: int, height: int) -> np.ndarray:
     record = mask_view(view, width, height, len(logits))
     out = Guarded((height, width), np.uint8)
-    shim.call("mask_upsample", (width // 8 + 2, height // 8 + 2, 1), (8, 8, 1), record, logits, out.array)
+    kernels.call("mask_upsample", (width // 8 + 2, height // 8 + 2, 1), (8, 8, 1), record, logits, out.array)
     assert out.intact
     return out.array
 
@@ -182,7 +188,7 @@ class TestTheMaskKernel:
     )
     def test_agrees_with_the_cpu_but_where_the_logit_is_all_but_zero(
         self,
-        shim: Shim,
+        kernels: Kernels,
         low: int,
         width: int,
         height: int,
@@ -196,7 +202,10 @@ class TestTheMaskKernel:
         view = View.full(width, height, 4 * low)
         if not full:
             view = View.window(x * width, y * height, extent * max(width, height), 4 * low)
-        got, expected = upsampled(shim, logits, view, width, height), image_mask(logits, view, width, height)
+        got, expected = (
+            upsampled(kernels, logits, view, width, height),
+            image_mask(logits, view, width, height),
+        )
         differs = got != expected
         tolerance = 1e-4 + 2 * np.ptp(logits) * ROUNDED_PX
         assert np.abs(bilinear(logits, view, width, height)[differs]).max(initial=0.0) < tolerance
@@ -210,19 +219,19 @@ class TestTheMaskKernel:
         extent=st.sampled_from([0.5, 1.0, 7.0, 21.5, 33.3, 90.0]),
     )
     def test_fills_exactly_the_pixels_whose_centre_the_view_shows(
-        self, shim: Shim, x: int, y: int, parts: int, extent: float
+        self, kernels: Kernels, x: int, y: int, parts: int, extent: float
     ) -> None:
         logits, view = np.ones((8, 8), np.float32), View.window(x / parts, y / parts, extent, 32)
-        assert np.array_equal(upsampled(shim, logits, view, 50, 41), image_mask(logits, view, 50, 41))
+        assert np.array_equal(upsampled(kernels, logits, view, 50, 41), image_mask(logits, view, 50, 41))
 
-    def test_leaves_out_a_logit_of_zero(self, shim: Shim) -> None:
-        assert not upsampled(shim, np.zeros((4, 4), np.float32), View.full(9, 7, 16), 9, 7).any()
+    def test_leaves_out_a_logit_of_zero(self, kernels: Kernels) -> None:
+        assert not upsampled(kernels, np.zeros((4, 4), np.float32), View.full(9, 7, 16), 9, 7).any()
 
     @pytest.mark.parametrize("distance", [1e6, 1e15])
-    def test_shows_nothing_for_a_view_far_away(self, shim: Shim, distance: float) -> None:
+    def test_shows_nothing_for_a_view_far_away(self, kernels: Kernels, distance: float) -> None:
         logits = np.ones((4, 4), np.float32)
         for view in (View(distance, 0.0, 1.0, 1.0, 16), View(0.0, -distance, 1.0, 1.0, 16)):
-            assert not upsampled(shim, logits, view, 9, 7).any()
+            assert not upsampled(kernels, logits, view, 9, 7).any()
 
 
 class TestTheBoxKernel:
@@ -233,21 +242,23 @@ class TestTheBoxKernel:
         bias=st.sampled_from([-9.0, -2.5, -1.5, 0.0, 9.0]),
         seed=st.integers(0, 99),
     )
-    def test_agrees_with_the_cpu(self, shim: Shim, count: int, low: int, bias: float, seed: int) -> None:
+    def test_agrees_with_the_cpu(
+        self, kernels: Kernels, count: int, low: int, bias: float, seed: int
+    ) -> None:
         noise = np.random.default_rng(seed).normal(size=(count, low, low)) + bias
         logits = noise.astype(np.float32)
         boxes, areas = Guarded((count, 4)), Guarded((count,))
-        shim.call("mask_boxes", (2, 1, 1), (4, 1, 1), logits, boxes.array, areas.array, count, low)
+        kernels.call("mask_boxes", (2, 1, 1), (4, 1, 1), logits, boxes.array, areas.array, count, low)
         expected_boxes, expected_areas = boxes_and_areas(logits)
         assert np.allclose(boxes.array, expected_boxes, rtol=1e-6, atol=1e-5)
         assert np.array_equal(areas.array, expected_areas)
         assert boxes.intact
         assert areas.intact
 
-    def test_puts_the_edges_of_a_filled_map_on_its_border(self, shim: Shim) -> None:
+    def test_puts_the_edges_of_a_filled_map_on_its_border(self, kernels: Kernels) -> None:
         boxes, areas = np.empty((1, 4), np.float32), np.empty(1, np.float32)
         full = np.ones((1, 8, 8), np.float32)
-        shim.call("mask_boxes", (1, 1, 1), (32, 1, 1), full, boxes, areas, 1, 8)
+        kernels.call("mask_boxes", (1, 1, 1), (32, 1, 1), full, boxes, areas, 1, 8)
         assert boxes.tolist() == [[0, 0, 32, 32]]
         assert areas.tolist() == [1024]
 
@@ -255,7 +266,9 @@ class TestTheBoxKernel:
 class TestTheGatheringKernel:
     SLOTS = 9
 
-    def gather(self, shim: Shim, plan: list[int], rows: int, tokens: int, places: int, pooled: bool) -> tuple:
+    def gather(
+        self, kernels: Kernels, plan: list[int], rows: int, tokens: int, places: int, pooled: bool
+    ) -> tuple:
         """Both rings, and what the kernel laid out of them; 8 and 16 channels, 2 pointer tokens."""
         rng = np.random.default_rng(0)
         ring = rng.normal(size=(self.SLOTS, tokens, 8)).astype(np.float32)
@@ -265,7 +278,7 @@ class TestTheGatheringKernel:
         threads = sum(out.array.size for out in outputs)
         arrays = [np.array(plan, np.int32), ring, ring_pointers, *(out.array for out in outputs)]
         sizes = [rows, tokens, 8, places, 16, 2, int(pooled)]
-        shim.call("gather_memory", (threads // 64 + 3, 1, 1), (64, 1, 1), *arrays, *sizes)
+        kernels.call("gather_memory", (threads // 64 + 3, 1, 1), (64, 1, 1), *arrays, *sizes)
         assert all(out.intact for out in outputs)
         return ring, ring_pointers, *(out.array for out in outputs)
 
@@ -274,7 +287,7 @@ class TestTheGatheringKernel:
         ("rows", "pointers"), [((6,), 1), ((0, 6), 2), ((6, 2, 3), 0), ((0, 1, 2, 3, 4, 5, 6), 5), ((), 0)]
     )
     def test_lays_memory_out_as_the_exported_graph_wants_it(
-        self, shim: Shim, layout: str, rows: tuple[int, ...], pointers: int
+        self, kernels: Kernels, layout: str, rows: tuple[int, ...], pointers: int
     ) -> None:
         torch = pytest.importorskip("torch", reason="the reference is the exporter's, which needs torch")
         from efftam_ros.export.fixed_form import fixed_maps, fixed_pointers, key_bias
@@ -289,15 +302,15 @@ class TestTheGatheringKernel:
             plan[row] = slot
         plan[7 : 7 + pointers] = pointer_slots
         ring, ring_pointers, maps, laid_pointers, bias = self.gather(
-            shim, plan, 7, 16, 5, pooled=layout == "pooled"
+            kernels, plan, 7, 16, 5, pooled=layout == "pooled"
         )
         ring_t, ring_pointers_t = torch.from_numpy(ring), torch.from_numpy(ring_pointers)
         assert np.array_equal(maps, fixed_maps(spec, ring_t[slots], rows))
         assert np.array_equal(laid_pointers, fixed_pointers(spec, ring_pointers_t[pointer_slots]))
         assert np.array_equal(bias, key_bias(spec, rows, pointers).flatten())
 
-    def test_leaves_out_an_unused_pointer_between_used_ones(self, shim: Shim) -> None:
-        _, ring_pointers, _, pointers, bias = self.gather(shim, [2, 4, -1, 6], 1, 4, 3, pooled=False)
+    def test_leaves_out_an_unused_pointer_between_used_ones(self, kernels: Kernels) -> None:
+        _, ring_pointers, _, pointers, bias = self.gather(kernels, [2, 4, -1, 6], 1, 4, 3, pooled=False)
         assert np.array_equal(pointers, [ring_pointers[4], np.zeros(16), ring_pointers[6]])
         assert bias.tolist() == [0, 0, 0, 0, 0, 0, -1e4, -1e4, 0, 0]
 
@@ -305,7 +318,7 @@ class TestTheGatheringKernel:
 class TestTheChoosingKernel:
     @pytest.mark.parametrize("row", range(4))
     @pytest.mark.parametrize(("present", "binarize"), [(0, 1), (1, 0)])
-    def test_copies_the_chosen_row(self, shim: Shim, row: int, present: int, binarize: int) -> None:
+    def test_copies_the_chosen_row(self, kernels: Kernels, row: int, present: int, binarize: int) -> None:
         rng = np.random.default_rng(0)
         logits, pointers = (
             rng.normal(size=(4, 49)).astype(np.float32),
@@ -314,7 +327,7 @@ class TestTheChoosingKernel:
         outputs = [Guarded((49,)), Guarded((24,)), Guarded((1,)), Guarded((1,))]
         decision = np.array([row, 5, present, binarize], np.int32)
         arrays = [decision, logits, pointers, *(out.array for out in outputs)]
-        shim.call("choose_candidate", (9, 1, 1), (16, 1, 1), *arrays, 49, 24)
+        kernels.call("choose_candidate", (9, 1, 1), (16, 1, 1), *arrays, 49, 24)
         mask, pointer, *flags = (out.array for out in outputs)
         assert np.array_equal(mask, logits[row])
         assert np.array_equal(pointer, pointers[row])
@@ -324,7 +337,7 @@ class TestTheChoosingKernel:
 
 class TestTheStoringKernel:
     def store(
-        self, shim: Shim, slot: int, map_: np.ndarray, pointer: np.ndarray, rounds: int
+        self, kernels: Kernels, slot: int, map_: np.ndarray, pointer: np.ndarray, rounds: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rings of five slots, zero before."""
         ring, ring_pointers = Guarded((5, map_.size)), Guarded((5, pointer.size))
@@ -332,7 +345,7 @@ class TestTheStoringKernel:
         decision = np.array([3, slot, 1, 0], np.int32)
         threads = map_.size + pointer.size
         arrays = [decision, map_, pointer, ring.array, ring_pointers.array]
-        shim.call(
+        kernels.call(
             "store_memory", (threads // 32 + 3, 1, 1), (32, 1, 1), *arrays, map_.size, pointer.size, rounds
         )
         assert ring.intact
@@ -340,27 +353,27 @@ class TestTheStoringKernel:
         return ring.array, ring_pointers.array
 
     @pytest.mark.parametrize("slot", [0, 2, 4])
-    def test_writes_its_slot_alone(self, shim: Shim, slot: int) -> None:
+    def test_writes_its_slot_alone(self, kernels: Kernels, slot: int) -> None:
         rng = np.random.default_rng(0)
         map_, pointer = rng.normal(size=37).astype(np.float32), rng.normal(size=11).astype(np.float32)
-        ring, ring_pointers = self.store(shim, slot, map_, pointer, rounds=0)
+        ring, ring_pointers = self.store(kernels, slot, map_, pointer, rounds=0)
         assert np.array_equal(ring[slot], map_)
         assert np.array_equal(ring_pointers[slot], pointer)
         assert not np.delete(ring, slot, 0).any()
         assert not np.delete(ring_pointers, slot, 0).any()
 
-    def test_stores_nothing_in_a_negative_slot(self, shim: Shim) -> None:
-        ring, ring_pointers = self.store(shim, -1, np.ones(37, np.float32), np.ones(11, np.float32), 1)
+    def test_stores_nothing_in_a_negative_slot(self, kernels: Kernels) -> None:
+        ring, ring_pointers = self.store(kernels, -1, np.ones(37, np.float32), np.ones(11, np.float32), 1)
         assert not ring.any()
         assert not ring_pointers.any()
 
     @settings(max_examples=300, deadline=None)
     @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=40))
-    def test_rounds_the_map_bit_by_bit_as_the_cpu_does(self, shim: Shim, bits: list[int]) -> None:
+    def test_rounds_the_map_bit_by_bit_as_the_cpu_does(self, kernels: Kernels, bits: list[int]) -> None:
         special = [0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF, 0x3F808000, 0x3F818000, 1]
         map_ = np.array(bits + special, np.uint32).view(np.float32)
         pointer = np.array([1.001], np.float32)
-        ring, ring_pointers = self.store(shim, 1, map_, pointer, rounds=1)
+        ring, ring_pointers = self.store(kernels, 1, map_, pointer, rounds=1)
         expected = map_.copy()
         round_bfloat16(expected)
         assert np.array_equal(ring[1].view(np.uint32), expected.view(np.uint32))

@@ -1,0 +1,120 @@
+"""The settings of onnxruntime's sessions on a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, Graph
+from efftam_ros.runtime.signatures import Tensor
+
+MOST_DYNAMIC = 512
+"""Largest size of an axis that a graph leaves open, where TensorRT has to know one."""
+_USUAL_DYNAMIC = 4  # a box, or a few clicks: what TensorRT tunes for
+
+# Where an engine runs says nothing about what is in it.
+_NOT_IN_THE_KEY = ("user_compute_stream", "device_id")
+
+
+def session_options(ort: Any, strict: bool) -> Any:
+    """For a session whose work is on the GPU. ``strict``: opening fails if any node is left to the CPU."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if strict:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return options
+
+
+def run_options(ort: Any, graph_id: int | None) -> Any:
+    """For runs that don't wait for the GPU. ``graph_id``: of the captured CUDA graph, -1 for a plain run,
+    None in a session that captures nothing."""
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph_id is not None:
+        options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    return options
+
+
+def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[str, str]:
+    """The CUDA provider's options. ``exact``: products in full float32; ``capture``: fixed bindings become
+    CUDA graphs."""
+    return {
+        "device_id": str(device),
+        "user_compute_stream": str(stream),
+        # The stream this name means is the provider's own, which is ours: copies stay in order with the rest.
+        "do_copy_in_default_stream": "1",
+        "arena_extend_strategy": "kSameAsRequested",
+        # EXHAUSTIVE chooses by timing: another algorithm at another start, and results that no longer repeat.
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "use_tf32": "0" if exact else "1",
+        "enable_cuda_graph": "1" if capture else "0",
+    }
+
+
+def tensorrt_options(stream: int, device: int, graph: Graph, cache: Path | None) -> dict[str, str]:
+    """The TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no cache."""
+    options = {
+        "device_id": str(device),
+        "user_compute_stream": str(stream),
+        # Weakly typed FP16 breaks the image encoder's attention; precision belongs into the graph.
+        "trt_fp16_enable": "0",
+        "trt_auxiliary_streams": "0",
+        # A replay makes the host wait for the GPU; so plain launches are the faster ones.
+        "trt_cuda_graph_enable": "0",
+        "trt_engine_cache_enable": "0" if cache is None else "1",
+        "trt_timing_cache_enable": "0" if cache is None else "1",
+        **_profiles(graph.inputs),
+    }
+    if cache is not None:
+        options["trt_engine_cache_path"] = options["trt_timing_cache_path"] = str(cache)
+        options["trt_engine_cache_prefix"] = f"{graph.name}-{cache.name}"
+    return options
+
+
+def engine_folder(
+    root: Path, bundle: Bundle, name: str, options: Mapping[str, str], versions: tuple[str, ...]
+) -> Path:
+    """The folder under ``root`` for one graph's TensorRT engines, made if it isn't there.
+
+    Its name is a hash of the bundle's files, the graph's name, the provider's options and the ``versions`` of
+    onnxruntime and TensorRT, so that an engine made from anything else is never found. onnxruntime itself
+    adds the GPU's architecture to the file names. Raises InputRefused when it can't be made.
+    """
+    # Loading the bundle compared every file with these hashes.
+    files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    kept = {key: value for key, value in options.items() if key not in _NOT_IN_THE_KEY}
+    text = json.dumps([{key: entry["sha256"] for key, entry in files.items()}, name, kept, versions])
+    folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputRefused(
+            f"engine cache {folder} can't be made ({error.strerror}); name a folder that can be written"
+        ) from error
+    return folder
+
+
+def _profiles(inputs: Mapping[str, Tensor]) -> dict[str, str]:
+    """The range of shapes to build for: without it an engine is built anew at the first larger prompt."""
+    dynamic = {name: tensor.shape for name, tensor in inputs.items() if any(map(_open, tensor.shape))}
+    if not dynamic:
+        return {}
+    return {
+        f"trt_profile_{word}_shapes": ",".join(
+            f"{name}:{'x'.join(str(size if _open(axis) else axis) for axis in shape)}"
+            for name, shape in dynamic.items()
+        )
+        for word, size in (("min", 1), ("opt", _USUAL_DYNAMIC), ("max", MOST_DYNAMIC))
+    }
+
+
+def _open(axis: int | str) -> bool:
+    return isinstance(axis, str)

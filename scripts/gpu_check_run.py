@@ -1,0 +1,333 @@
+"""Runs every check that needs an NVIDIA GPU; what could not run is listed with the reason."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import gpu_check_waits
+from gpu_check_summary import summary
+
+from efftam_ros.tools.bench_environment import environment
+from efftam_ros.tools.cli import COMMANDS, Parser
+from efftam_ros.tools.doctor_facts import Facts, gather
+from efftam_ros.tools.doctor_system import System
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = "onnxruntime-cuda"
+CPU = "onnxruntime-cpu"
+GPU_BACKENDS = (
+    OURS,
+    "onnxruntime-tensorrt",
+    "torch-cuda",
+    "torch-cuda-bf16",
+    "torch-cuda-compiled",
+)
+GROWTH_MB, WAITS = 5.0, 1.0
+OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
+# Engines and compiled networks take minutes each on a Jetson.
+SECONDS = 7200.0
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    state: str
+    why: str
+
+
+@dataclass
+class Check:
+    """One run: its folder, and what became of each item so far."""
+
+    folder: Path
+    quick: bool
+    backends: dict[str, dict[str, str]] = field(default_factory=dict)
+    items: list[Item] = field(default_factory=list)
+
+    def note(self, name: str, state: str, why: str = "") -> None:
+        self.items.append(Item(name, state, why))
+        self.write("items.json", [asdict(item) for item in self.items])
+        print(f"{state:<7}  {name}{': ' + why if why else ''}", flush=True)
+
+    def write(self, name: str, content: Any) -> None:
+        (self.folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def run(self, title: str, command: Sequence[str]) -> str:
+        """Run a command, keep what it says as a log, return its stdout. Raises RuntimeError, one line, when
+        it fails."""
+        log = self.folder / f"{re.sub(r'[^a-z0-9_.-]+', '_', title.lower())}.log"
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no end after {SECONDS:g} s") from None
+        log.write_text(f"{' '.join(command)}\n\n{done.stdout}\n{done.stderr}", encoding="utf-8")
+        if done.returncode:
+            lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+            raise RuntimeError(f"exit code {done.returncode}: {lines[-1]} (see {log.name})")
+        return done.stdout
+
+    def unavailable(self, backend: str) -> str:
+        """Why a back end can't run here, "" when it can (or may)."""
+        finding = self.backends.get(backend)
+        if finding is None:
+            return f"this version has no back end {backend}"
+        return "" if finding["state"] in ("ok", "untried") else finding["found"]
+
+
+def efftam(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "efftam_ros", *arguments]
+
+
+def check_environment(check: Check) -> None:
+    done = subprocess.run(efftam("doctor", "--json"), cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        lines = done.stderr.strip().splitlines() or ["no answer"]
+        check.note("environment", FAILED, f"efftam doctor: {lines[-1]}")
+        return
+    check.write("doctor.json", report)
+    check.backends = {f["name"]: f for f in report["findings"] if f["section"] == "back ends"}
+    wrong = [f"{f['name']}: {f['found']}" for f in report["findings"] if f["state"] == "wrong"]
+    state = OK if report["runs"] and not wrong else FAILED
+    check.note("environment", state, "; ".join(wrong) or f"{len(report['findings'])} findings in doctor.json")
+
+
+def check_tests(check: Check, name: str, *where: str) -> None:
+    """The tests marked gpu in ``where``; those that skip themselves did not run."""
+    report = check.folder / f"{name.replace(' ', '_')}.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--junitxml={report}", *where]
+    problem = ""
+    try:
+        check.run(name, command)
+    except RuntimeError as error:
+        problem = str(error)
+    if not report.is_file():
+        check.note(name, NOT_RUN if "No module named pytest" in problem else FAILED, problem)
+        return
+    cases = ElementTree.parse(report).getroot().findall(".//testcase")
+    bad = [
+        case.get("name", "?")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skips = [_skip_reason(skip) for case in cases if (skip := case.find("skipped")) is not None]
+    why = f"{len(cases) - len(bad) - len(skips)} passed"
+    if skips:
+        why += f", {len(skips)} skipped ({'; '.join(sorted(set(skips)))})"
+    if bad:
+        check.note(name, FAILED, f"{', '.join(bad)}; {why}")
+    elif len(cases) == len(skips):
+        check.note(name, NOT_RUN, why if cases else "no test there is marked gpu")
+    else:
+        check.note(name, OK if not problem else FAILED, problem or why)
+
+
+def _skip_reason(skip: ElementTree.Element) -> str:
+    """The reason of a skipped test, or of a module that skipped itself when it was collected."""
+    whole = re.search(r"Skipped: (.+?)['\")]*$", skip.text or "")
+    return whole[1] if whole else skip.get("message", "")
+
+
+def check_bench(check: Check, bundle: Path | None) -> None:
+    """The back ends on the GPU in one run; when that breaks, each on its own: one fault must not cost the
+    rest. The CPU has a run of its own: the GPU's clocks would fall while it waits for the CPU."""
+    name = f"bench {bundle.name if bundle else 'shipped'}"
+    able = [backend for backend in GPU_BACKENDS if not check.unavailable(backend)]
+    for backend in GPU_BACKENDS:
+        if backend not in able:
+            check.note(f"{name}, {backend}", NOT_RUN, check.unavailable(backend))
+    if able and not _bench(check, name, bundle, able, 300) and len(able) > 1:
+        for backend in able:
+            _bench(check, f"{name} {backend}", bundle, [backend], 300)
+    _bench(check, f"{name} cpu", bundle, [CPU], 60)
+
+
+def _bench(check: Check, name: str, bundle: Path | None, backends: Sequence[str], frames: int) -> bool:
+    stem = check.folder / name.replace(" ", "_")
+    command = efftam(
+        "bench", "--frames", str(frames // 10 if check.quick else frames), "--quiet", "--skip-unavailable"
+    )
+    command += ["--backend", ",".join(backends), "--json", f"{stem}.json", "--plot", f"{stem}.png"]
+    try:
+        check.run(name, [*command, *([] if bundle is None else ["--bundle", str(bundle)])])
+    except RuntimeError as error:
+        check.note(name, FAILED, str(error))
+        return False
+    report = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
+    for one in report["left_out"]:
+        check.note(f"{name}, {one['backend']}", NOT_RUN, one["reason"])
+    times = ", ".join(f"{timing['backend']} {timing['whole_ms']:.2f} ms" for timing in report["frames"])
+    check.note(name, OK, times)
+    return True
+
+
+def check_soak(check: Check) -> None:
+    name = "soak"
+    if reason := check.unavailable(OURS):
+        check.note(name, NOT_RUN, reason)
+        return
+    path = check.folder / "soak.json"
+    frames = "500" if check.quick else "5000"
+    try:
+        check.run(name, efftam("bench", "--soak", frames, "--backend", OURS, "--quiet", "--json", str(path)))
+    except RuntimeError as error:
+        check.note(name, FAILED, str(error))
+        return
+    soak = json.loads(path.read_text(encoding="utf-8"))["soak"]
+    for what, growth in (("resident", soak["growth_mb"]), ("device", soak["device_growth_mb"])):
+        if growth is None:
+            check.note(f"{name}, {what} memory", NOT_RUN, "the memory in use can't be asked")
+        else:
+            grew = f"{growth:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
+            check.note(f"{name}, {what} memory", OK if growth < GROWTH_MB else FAILED, grew)
+
+
+def check_waits(check: Check) -> None:
+    name = "waits per frame"
+    nsys = shutil.which("nsys")
+    reason = check.unavailable(OURS)
+    if nsys is None:
+        reason = "nsys (Nsight Systems) is not installed; nothing else here sees CUDA calls from outside"
+    if reason or nsys is None:
+        check.note(name, NOT_RUN, reason)
+        return
+    try:
+        found = gpu_check_waits.measure(
+            nsys, efftam("bench", "--quiet", "--backend", OURS), check.folder, check.run
+        )
+    except (RuntimeError, ValueError) as error:
+        check.note(name, FAILED, str(error))
+        return
+    check.write("waits.json", found)
+    waits, allocations = found["waits_per_frame"], found["allocations_per_frame"]
+    good = waits <= WAITS and allocations == 0
+    check.note(
+        name, OK if good else FAILED, f"{waits:g} waits (goal 1), {allocations:g} allocations (goal 0)"
+    )
+
+
+def check_profile(check: Check) -> None:
+    name = "profile"
+    backends = [backend for backend in (OURS, "torch-cuda") if not check.unavailable(backend)]
+    if "profile" not in COMMANDS or not backends:
+        reason = check.unavailable(OURS) or "this version has no command efftam profile"
+        check.note(name, NOT_RUN, reason)
+        return
+    command = efftam("profile", "--backend", ",".join(backends), "--frames", "5" if check.quick else "20")
+    try:
+        check.run(name, [*command, "--quiet", "--json", str(check.folder / "profile.json")])
+    except RuntimeError as error:
+        check.note(name, FAILED, str(error))
+    else:
+        check.note(name, OK, f"{', '.join(backends)} in profile.json")
+
+
+def check_benches(check: Check, bundle: Path | None) -> None:
+    check_bench(check, None)
+    if bundle is not None:
+        check_bench(check, bundle.resolve())
+
+
+STEPS: dict[str, Callable[[Check, Path | None], None]] = {
+    "kernels": lambda check, _: check_tests(check, "kernels", "test/runtime/cuda"),
+    "agreement": lambda check, _: check_tests(check, "back ends agree", "test", "--ignore=test/runtime/cuda"),
+    "bench": check_benches,
+    "soak": lambda check, _: check_soak(check),
+    "waits": lambda check, _: check_waits(check),
+    "profile": lambda check, _: check_profile(check),
+}
+
+
+def folder_for(facts: Facts, parent: Path, now: datetime) -> Path:
+    """A new folder named after the GPU and the time."""
+    gpu = re.sub(r"[^A-Za-z0-9]+", "-", gpu_name(facts)).strip("-")
+    folder = parent / f"gpu_check_{gpu}_{now:%Y-%m-%d_%H%M%S}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def gpu_name(facts: Facts) -> str:
+    return next(iter((*facts.smi, *facts.gpus, facts.platform.text))).partition(",")[0]
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="gpu_check", description=__doc__)
+    parser.add_argument("bundle", nargs="?", type=Path, help="bench this bundle too, such as a ti_512x512")
+    parser.add_argument("--quick", action="store_true", help="fewer frames")
+    parser.add_argument(
+        "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"
+    )
+    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="parent of the new folder")
+    parser.add_argument(
+        "--summary", type=Path, metavar="FOLDER", help="only write this folder's summary.md anew"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse(arguments)
+    for path, name in ((args.summary, "items.json"), (args.bundle, "bundle.json")):
+        if path is not None and not (path / name).is_file():
+            print(f"gpu_check: {path / name} does not exist; give a folder that has it", file=sys.stderr)
+            return EXIT_BAD_INPUT
+    steps = [step for step in args.only.split(",") if step]
+    if unknown := [step for step in steps if step not in STEPS]:
+        print(f"gpu_check: --only {unknown[0]} is not known; choose of {', '.join(STEPS)}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    if args.summary is not None:
+        return finish(args.summary)
+    system = System()
+    facts = gather(system)
+    if not facts.cuda or facts.driver_problem:
+        reason = facts.driver_problem if facts.kernel_driver or facts.smi else "no driver"
+        print(f"gpu_check: no NVIDIA GPU that answers ({reason}); nothing was run", file=sys.stderr)
+        return EXIT_NO_GPU
+    now = datetime.now()
+    check = Check(folder_for(facts, args.out.resolve(), now), args.quick)
+    about = {"gpu": gpu_name(facts), "date": f"{now:%Y-%m-%d}", "environment": environment(system)}
+    check.write("about.json", about)
+    check.write("items.json", [])
+    try:
+        check_environment(check)
+        for step in steps:
+            STEPS[step](check, args.bundle)
+    except KeyboardInterrupt:
+        check.note("the rest", FAILED, "interrupted")
+    return finish(check.folder)
+
+
+def finish(folder: Path) -> int:
+    """Write the summary; the exit code that the items deserve."""
+    path = folder / "summary.md"
+    path.write_text(summary(folder), encoding="utf-8")
+    items = json.loads((folder / "items.json").read_text(encoding="utf-8"))
+    counts = {state: sum(item["state"] == state for item in items) for state in (OK, FAILED, NOT_RUN)}
+    print(f"{', '.join(f'{count} {state}' for state, count in counts.items())}: {path}")
+    return EXIT_FAILED if counts[FAILED] else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Counts what a frame asks of the CUDA driver, from outside, with Nsight Systems."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+# A run of more frames minus one of fewer: opening and warm-up cancel out.
+FRAMES = (100, 200)
+WAITS = r"cuda(Event|Stream|Device)Synchronize|cu(Event|Stream|Ctx)Synchronize|cudaMemcpy|cuMemcpy(DtoH|HtoD)"
+ALLOCATIONS = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
+# What Nsight appends to some names.
+VERSION = r"(_v\d+|_ptsz)*"
+
+
+def calls(report: str) -> dict[str, int]:
+    """API name -> number of calls, from the CSV text of `nsys stats --report cuda_api_sum`."""
+    # nsys writes its own messages above the header.
+    start = re.search(r'^.*"?Num Calls"?.*$', report, flags=re.M)
+    if start is None:
+        raise ValueError("nsys stats wrote no table of CUDA calls")
+    rows = csv.DictReader(io.StringIO(report[start.start() :]))
+    return {row["Name"]: int(row["Num Calls"]) for row in rows if row.get("Name")}
+
+
+def per_frame(fewer: dict[str, int], more: dict[str, int], frames: int) -> dict[str, float]:
+    """Calls per frame by API name, of those that grow with ``frames`` more frames."""
+    grown = {name: (count - fewer.get(name, 0)) / frames for name, count in more.items()}
+    return {name: round(value, 3) for name, value in grown.items() if value}
+
+
+def count_of(counts: dict[str, float], names: str) -> float:
+    return round(sum(n for name, n in counts.items() if re.fullmatch(f"(?:{names}){VERSION}", name)), 3)
+
+
+def measure(
+    nsys: str, bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
+) -> dict[str, Any]:
+    """Trace ``bench`` (an `efftam bench` command without --frames) twice. ``run(title, command)`` runs a
+    command, returns its stdout and raises RuntimeError when it fails."""
+    counts = []
+    for frames in FRAMES:
+        trace = folder / f"trace_{frames}.nsys-rep"
+        command = [
+            nsys,
+            "profile",
+            "--trace=cuda",
+            "--sample=none",
+            "--cpuctxsw=none",
+            "--force-overwrite=true",
+        ]
+        run(f"trace of {frames} frames", [*command, f"--output={trace}", *bench, "--frames", str(frames)])
+        table = run(
+            f"calls of {frames} frames",
+            [nsys, "stats", "--report", "cuda_api_sum", "--format", "csv", "--force-export=true", str(trace)],
+        )
+        counts.append(calls(table))
+    grown = per_frame(counts[0], counts[1], FRAMES[1] - FRAMES[0])
+    return {
+        "waits_per_frame": count_of(grown, WAITS),
+        "allocations_per_frame": count_of(grown, ALLOCATIONS),
+        "calls_per_frame": grown,
+    }

@@ -1,0 +1,117 @@
+"""The worker's thread: what it does when the tracker raises."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.contract import PipelineLost
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Image, Prompt, Track, TrackState
+from efftam_ros.ros.intake import Arrival, Intake
+from efftam_ros.ros.worker import Worker
+from efftam_ros.runtime.null import NullPipeline
+
+PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
+PROMPT = Prompt(box=Box(10.0, 10.0, 12.0, 12.0))
+LOST = "cudaMemcpyAsync failed: cudaErrorUnknown (999); restart it"
+
+
+class Faulty(NullPipeline):
+    """Raises what it is told to, in every call of encode."""
+
+    error: Exception | None = None
+    calls = 0
+
+    def encode(self, image, view):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        super().encode(image, view)
+
+
+class Heard:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.tracks: list[Track] = []
+        self.errors: list[Exception] = []
+        self.refused_selections: list[str] = []
+        self.delivered = threading.Condition()
+
+    def deliver(self, arrival: Arrival, image: Image, track: Track) -> None:
+        with self.delivered:
+            self.tracks.append(track)
+            self.delivered.notify()
+
+    def image_refused(self, reason: str) -> None: ...
+
+    def selection_refused(self, reason: str) -> None:
+        self.refused_selections.append(reason)
+
+    def skipped(self, images: int) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class Bench:
+    """A worker with one image after another."""
+
+    def __init__(self) -> None:
+        self.pipeline, self.heard, self.intake = Faulty(), Heard(), Intake(10.0, 10**9)
+        self.worker = Worker(Tracker(self.pipeline), self.intake, self.heard)
+        self.worker.start()
+        self._stamp_ns = 0
+
+    def step(self, select: bool = False) -> Track:
+        """The answer for the next image, with the target selected on it or not."""
+        self._stamp_ns += 33_000_000
+        with self.heard.delivered:
+            count = len(self.heard.tracks)
+            if select:  # the image waits for its selection, so that the worker sees them together
+                with self.intake._condition:
+                    self.intake.put(self._arrival())
+                    self.intake.select(0, lambda arrival: PROMPT)
+            else:
+                self.intake.put(self._arrival())
+            assert self.heard.delivered.wait_for(lambda: len(self.heard.tracks) > count, 5.0)
+            return self.heard.tracks[-1]
+
+    def _arrival(self) -> Arrival:
+        return Arrival(None, self._stamp_ns, 0.0, 100, lambda: PIXELS)
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    bench.worker.stop()
+
+
+def test_an_internal_error_costs_the_target_and_no_more(bench):
+    assert bench.step(select=True).state is TrackState.ACQUIRING
+    bench.pipeline.error = ZeroDivisionError("by zero")
+    track = bench.step()
+    assert track.state is TrackState.IDLE
+    assert "ZeroDivisionError" in track.reason
+    assert "select it again" in track.reason
+    bench.pipeline.error = None
+    assert bench.step(select=True).state is TrackState.ACQUIRING
+
+
+def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
+    bench.step(select=True)
+    bench.pipeline.error = PipelineLost(LOST)
+    assert bench.step().reason == LOST
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    for _ in range(3):
+        track = bench.step()
+        assert (track.state, track.box, track.reason) == (TrackState.IDLE, None, LOST)
+    assert bench.step(select=True).reason == LOST
+    assert bench.heard.refused_selections == [LOST]
+    assert bench.pipeline.calls == calls
+    assert len(bench.heard.errors) == 1

@@ -1,0 +1,64 @@
+"""What the parts of the fake GPU share: its statuses, its devices, the real names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from runtime.cuda.fake_streams import Job
+
+_reason = "the fake GPU takes its names from cuda-bindings: pip install efftam_ros[cuda]"
+real_runtime = pytest.importorskip("cuda.bindings.runtime", reason=_reason)
+real_driver = pytest.importorskip("cuda.bindings.driver", reason=_reason)
+
+INVALID_VALUE, OUT_OF_MEMORY, NO_DRIVER = 1, 2, 35
+NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT, NO_BINARY, INVALID_PTX, NEW_PTX = 100, 101, 201, 209, 218, 222
+INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_ISOLATION, CAPTURED_EVENT = (
+    900,
+    901,
+    903,
+    905,
+    907,
+)
+
+
+@dataclass(frozen=True)
+class FakeDevice:
+    """What the driver says of a GPU."""
+
+    name: str = "Fake GPU"
+    compute_capability: tuple[int, int] = (8, 7)
+    integrated: bool = False
+
+
+class Refused(Exception):
+    """Ends a call with a status other than success."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass
+class Capture:
+    """What a stream keeps instead of running it."""
+
+    mode: Any
+    thread: int
+    jobs: list[Job]
+    invalid: bool = False
+
+
+def known(there: Mapping[int, Any], handle: Any) -> Any:
+    if int(handle) not in there:
+        raise Refused(INVALID_HANDLE)
+    return there[int(handle)]
+
+
+def enumeration(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}: older cuda-bindings refuse numbers")
+    return value

@@ -1,0 +1,229 @@
+"""CUDA calls: every status is checked, every failure says what to do."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from runtime.cuda import real_bindings
+from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.fake_status import real_driver, real_runtime
+
+from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLost
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+
+class TestACall:
+    def test_without_values_gives_none(self, cuda: Cuda) -> None:
+        assert cuda.call("cudaFree", 0) is None
+
+    def test_with_one_value_gives_it(self, cuda: Cuda) -> None:
+        assert cuda.call("cudaGetDeviceCount") == 1
+
+    def test_with_more_gives_a_tuple(self, cuda: Cuda) -> None:
+        assert cuda.call("cudaMemGetInfo") == (8_000_000_000, 8_000_000_000)
+
+    def test_that_fails_says_which_with_what_and_what_to_do(self, fake: FakeGpu, cuda: Cuda) -> None:
+        fake.fail("cudaMalloc", 2)
+        with pytest.raises(CudaError) as error:
+            cuda.call("cudaMalloc", 10, detail="1 MB\nasked for")
+        assert (error.value.call, error.value.code) == ("cudaMalloc", 2)
+        assert error.value.name == "cudaErrorMemoryAllocation"
+        assert str(error.value) == (
+            "cudaMalloc failed: cudaErrorMemoryAllocation (2); 1 MB asked for; "
+            "stop other programs that hold GPU memory, or choose a smaller bundle"
+        )
+
+    def test_to_the_driver_is_checked_alike(self, cuda: Cuda) -> None:
+        with pytest.raises(CudaError, match=r"^cuModuleUnload failed: CUDA_ERROR_INVALID_HANDLE \(400\)$"):
+            cuda.drive("cuModuleUnload", cuda.driver.CUmodule(1))
+
+    def test_fails_once_when_the_fault_passes(self, fake: FakeGpu, cuda: Cuda) -> None:
+        fake.fail("cudaMemGetInfo", 1, after=1)
+        cuda.call("cudaMemGetInfo")
+        with pytest.raises(CudaError):
+            cuda.call("cudaMemGetInfo")
+        cuda.call("cudaMemGetInfo")
+
+
+@pytest.mark.parametrize("code", STICKY)
+def test_an_error_that_stays_asks_for_a_restart(fake: FakeGpu, cuda: Cuda, code: int) -> None:
+    fake.lose_device(code)
+    for _ in range(2):
+        with pytest.raises(CudaError, match="restart it") as error:
+            cuda.call("cudaMemGetInfo")
+        assert isinstance(error.value, DeviceLost)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("code", {*STICKY, *REMEDIES})
+def test_every_known_code_is_one_of_cudas(code: int) -> None:
+    assert code in {int(error) for error in (*real_runtime.cudaError_t, *real_driver.CUresult)}
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"), [(209, "compute capability 8.0"), (222, "535"), (218, "install the package again")]
+)
+def test_a_kernel_that_does_not_fit_names_the_remedy(
+    fake: FakeGpu, cuda: Cuda, code: int, remedy: str
+) -> None:
+    fake.fail("cuInit", code)
+    with pytest.raises(CudaError, match=remedy) as error:
+        cuda.drive("cuInit", 0)
+    assert not isinstance(error.value, DeviceLost)
+
+
+class TestGivingBack:
+    def test_is_quiet_about_a_device_that_is_lost(self, fake: FakeGpu, cuda: Cuda) -> None:
+        fake.lose_device(719)
+        cuda.release("cudaFree", 16)
+        cuda.release("cuModuleUnload", 16)
+
+    def test_is_not_quiet_about_other_errors(self, cuda: Cuda) -> None:
+        with pytest.raises(CudaError, match="cudaErrorInvalidValue"):
+            cuda.release("cudaFree", 16)
+
+
+class TestTheDriver:
+    @staticmethod
+    def refusal(fake: FakeGpu) -> BackendUnavailable:
+        with pytest.raises(BackendUnavailable) as refusal:
+            Cuda(fake.runtime, fake.driver).require_driver()
+        assert "\n" not in str(refusal.value)
+        return refusal.value
+
+    @pytest.mark.parametrize("version", ["12.6", "12.9", "13"])
+    def test_that_is_missing_is_one_clear_line(self, version: str) -> None:
+        fake = FakeGpu(version, driver_version=0)
+        refusal = self.refusal(fake)
+        assert refusal.reason == "there is no NVIDIA driver"
+        assert "install the NVIDIA driver" in refusal.remedy
+        assert [call.name for call in fake.log] == ["cudaDriverGetVersion"]
+
+    def test_that_is_older_than_the_bindings_is_named_with_both_versions(self) -> None:
+        refusal = self.refusal(FakeGpu("13", driver_version=12020))
+        assert refusal.reason == "the NVIDIA driver has CUDA 12.2, cuda-bindings needs 13.0"
+        assert "update the NVIDIA driver" in refusal.remedy
+
+    @pytest.mark.parametrize(("version", "driver"), [("12.9", 12020), ("12.9", 13000), ("13", 13000)])
+    def test_of_the_same_major_version_or_newer_will_do(self, version: str, driver: int) -> None:
+        fake = FakeGpu(version, driver_version=driver)
+        assert Cuda(fake.runtime, fake.driver).require_driver() == driver
+
+    def test_that_sees_no_gpu_says_so(self) -> None:
+        assert "the driver sees no GPU" in str(self.refusal(FakeGpu(device=())))
+
+    def test_that_does_not_match_its_kernel_module_says_so(self, fake: FakeGpu) -> None:
+        fake.fail("cuInit", 803)
+        assert "reboot" in str(self.refusal(fake))
+
+
+class TestLoading:
+    def test_takes_the_installed_bindings(self, fake: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake.runtime)
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake.driver)
+        loaded = Cuda.load()
+        assert (loaded.runtime, loaded.driver) == (fake.runtime, fake.driver)
+
+    def test_without_bindings_says_how_to_install_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+        with pytest.raises(BackendUnavailable, match=r"can't be imported .*pip install \"cuda-bindings"):
+            Cuda.load()
+
+    def test_with_another_package_named_cuda_says_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.split(".")[0] == "cuda"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+        with pytest.raises(BackendUnavailable, match="can't be imported"):
+            Cuda.load()
+
+
+LOAD = """
+from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.unavailable import BackendUnavailable
+try:
+    Cuda.load()
+except BackendUnavailable as refusal:
+    print(refusal)
+else:
+    print("opened")
+"""
+
+# Every call of the wrappers, on handles that no one made: nothing runs without a driver, but each argument is
+# converted as on a machine that has one.
+CONVERT = """
+import ctypes
+from cuda.bindings import driver, runtime
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.module import Kernel, KernelModule
+from efftam_ros.runtime.cuda.stream import CapturedGraph, Event, Stream
+cuda = Cuda(runtime, driver)
+def made(kind, **fields):
+    thing = kind.__new__(kind)
+    vars(thing).update(_cuda=cuda, **fields)
+    return thing
+stream = made(Stream, _stream=runtime.cudaStream_t(64), _kinds=runtime.cudaMemcpyKind)
+event = made(Event, _event=runtime.cudaEvent_t(64), _timing=True)
+host = made(HostBuffer, _pointer=4096, nbytes=64)
+graph = made(CapturedGraph, _executable=runtime.cudaGraphExec_t(64))
+def capture():
+    with stream.capture():
+        pass
+for call in (
+    lambda: DeviceBuffer(cuda, 64), lambda: HostBuffer(cuda, 64), lambda: Stream(cuda), lambda: Event(cuda),
+    lambda: stream.copy_in(4096, host, 64), lambda: stream.copy_out(host, 4096, 64),
+    lambda: stream.copy(4096, 8192, 64), lambda: stream.zero(4096, 64), lambda: stream.record(event),
+    lambda: stream.wait(event), stream.synchronize, capture, event.wait, event.reached,
+    lambda: event.milliseconds_since(event), lambda: graph.launch(stream),
+    lambda: cuda.call("cudaStreamEndCapture", stream._stream), host.free, stream.close, event.close,
+    graph.close,
+    lambda: made(CapturedGraph).instantiate(runtime.cudaGraph_t(64), stream),
+    lambda: cuda.call("cudaHostGetDevicePointer", 4096, 0), lambda: cuda.call("cudaMemGetInfo"),
+    lambda: cuda.call("cudaDeviceGetAttribute", runtime.cudaDeviceAttr.cudaDevAttrIntegrated, 0),
+):
+    try:
+        call()
+        print("passed")
+    except CudaError as error:
+        assert error.code == 35, error
+stream = made(Stream, _driver_stream=driver.CUstream(64))
+module = made(KernelModule, _module=driver.CUmodule(64))
+kernel = Kernel(cuda, "k", driver.CUfunction(64), (ctypes.c_int,))
+for call in (
+    lambda: KernelModule(cuda, b"ptx"), lambda: module.kernel("k"), module.close,
+    lambda: kernel.bind((1, 1, 1), (1, 1, 1), 5).run(stream),
+):
+    try:
+        call()
+        print("passed")
+    except CudaError:
+        raise
+    except RuntimeError:  # no libcuda: the arguments were taken
+        pass
+print("converted", runtime.cudaRuntimeGetVersion()[1] // 1000)
+"""
+
+
+has_driver = int(real_runtime.cudaDriverGetVersion()[1] or 0) > 0
+
+
+@pytest.mark.skipif(has_driver, reason="this machine has an NVIDIA driver")
+@pytest.mark.parametrize("bindings", real_bindings.versions())
+class TestTheRealBindingsWithoutADriver:
+    def test_are_refused_in_one_line(self, bindings: str | None) -> None:
+        said = real_bindings.run(LOAD, bindings)
+        assert said.startswith("there is no NVIDIA driver; install the NVIDIA driver")
+        assert "\n" not in said
+
+    def test_take_every_argument_that_the_wrappers_give(self, bindings: str | None) -> None:
+        assert real_bindings.run(CONVERT, bindings).startswith("converted 1")
+
+
+def test_bindings_that_raise_without_a_driver_are_refused_too() -> None:
+    def missing() -> None:
+        raise RuntimeError('Function "cuInit" not found')
+
+    with pytest.raises(BackendUnavailable, match="there is no NVIDIA driver"):
+        Cuda(SimpleNamespace(cudaDriverGetVersion=missing), SimpleNamespace()).require_driver()

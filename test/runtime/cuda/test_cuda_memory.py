@@ -1,0 +1,92 @@
+"""Device and pinned buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.samples import opened
+
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+
+KINDS = pytest.mark.parametrize("kind", [DeviceBuffer, HostBuffer])
+
+
+@KINDS
+class TestEveryBuffer:
+    def test_is_aligned_to_256_bytes(self, cuda: Cuda, kind: type) -> None:
+        assert all(kind(cuda, nbytes).pointer % 256 == 0 for nbytes in (1, 300, 5000))
+
+    def test_is_freed_once(self, fake: FakeGpu, cuda: Cuda, kind: type) -> None:
+        buffer = kind(cuda, 100)
+        before = len(fake.memory.alive)
+        buffer.free()
+        buffer.free()
+        assert len(fake.memory.alive) == before - 1
+
+    def test_has_no_address_once_freed(self, cuda: Cuda, kind: type) -> None:
+        buffer = kind(cuda, 100)
+        buffer.free()
+        with pytest.raises(ValueError, match="was freed"):
+            _ = buffer.pointer
+
+    def test_can_be_freed_after_the_gpu_was_lost(self, fake: FakeGpu, cuda: Cuda, kind: type) -> None:
+        buffer = kind(cuda, 100)
+        fake.lose_device()
+        buffer.free()
+
+    @pytest.mark.parametrize("nbytes", [0, -5])
+    def test_has_at_least_one_byte(self, cuda: Cuda, kind: type, nbytes: int) -> None:
+        with pytest.raises(ValueError, match=f"a buffer of {nbytes} bytes"):
+            kind(cuda, nbytes)
+
+
+def test_too_large_a_buffer_says_how_large(cuda: Cuda) -> None:
+    with pytest.raises(CudaError, match=r"^cudaMalloc failed: .*\(2\); 9000 MB asked for; stop other"):
+        DeviceBuffer(cuda, 9_000_000_000)
+
+
+def test_freed_memory_can_be_had_again() -> None:
+    cuda = opened(FakeGpu(total_bytes=1000))
+    for _ in range(3):
+        DeviceBuffer(cuda, 900).free()
+
+
+class TestAHostBuffer:
+    def test_is_pinned_and_mapped(self, fake: FakeGpu, cuda: Cuda) -> None:
+        HostBuffer(cuda, 64)
+        (call,) = fake.calls("cudaHostAlloc")
+        assert call.summary == "64, 3"
+
+    def test_is_seen_as_bytes(self, cuda: Cuda) -> None:
+        host = HostBuffer(cuda, 64)
+        host.array[:] = np.arange(64)
+        assert host.array.dtype == np.uint8
+        assert host.array[63] == 63
+        assert host.array.ctypes.data == host.pointer
+
+    def test_is_seen_as_any_array_on_the_same_memory(self, cuda: Cuda) -> None:
+        host = HostBuffer(cuda, 64)
+        view = host.view(np.float32, (2, 3), offset=8)
+        view[:] = 1.5
+        assert view.shape == (2, 3)
+        assert (host.array[8:32].view(np.float32) == 1.5).all()
+
+    @pytest.mark.parametrize(("shape", "offset"), [((17,), 0), ((2,), 60), ((1,), -4)])
+    def test_gives_no_view_beyond_its_end(self, cuda: Cuda, shape: tuple[int, ...], offset: int) -> None:
+        with pytest.raises(ValueError, match="of a buffer of 64"):
+            HostBuffer(cuda, 64).view(np.float32, shape, offset)
+
+    def test_has_an_address_for_kernels_until_it_is_freed(self, cuda: Cuda) -> None:
+        host = HostBuffer(cuda, 64)
+        assert host.device_pointer
+        host.free()
+        with pytest.raises(ValueError, match="was freed"):
+            _ = host.device_pointer
+
+    def test_that_the_device_cannot_reach_is_given_back(self, fake: FakeGpu, cuda: Cuda) -> None:
+        fake.fail("cudaHostGetDevicePointer", 1)
+        with pytest.raises(CudaError):
+            HostBuffer(cuda, 64)
+        assert fake.memory.alive == []

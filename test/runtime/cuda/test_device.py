@@ -1,0 +1,98 @@
+"""Opening a GPU: what is there, what is refused before anything runs."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
+from runtime.cuda.samples import PTX
+
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.device import DeviceFacts, make_current, open_device
+from efftam_ros.runtime.cuda.module import KernelModule
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+ORIN = FakeDevice("Orin", (8, 7), integrated=True)
+DESKTOP = FakeDevice("RTX", (8, 9))
+
+
+def wrapped(fake: FakeGpu) -> Cuda:
+    return Cuda(fake.runtime, fake.driver)
+
+
+def test_an_open_gpu_says_what_it_is() -> None:
+    fake = FakeGpu("12.9", (DESKTOP, ORIN), driver_version=12020, total_bytes=8_000_000_000)
+    assert open_device(wrapped(fake), 1) == DeviceFacts(
+        index=1,
+        name="Orin",
+        compute_capability=(8, 7),
+        total_bytes=8_000_000_000,
+        free_bytes=8_000_000_000,
+        integrated=True,
+        driver_version=12020,
+        runtime_version=12090,
+    )
+
+
+@pytest.mark.parametrize("index", [2, -1])
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(index: int) -> None:
+    fake = FakeGpu(device=(DESKTOP, ORIN))
+    with pytest.raises(BackendUnavailable) as refusal:
+        open_device(wrapped(fake), index)
+    assert str(refusal.value) == f"there is no GPU {index}; choose one of: 0 (RTX), 1 (Orin)"
+    assert not fake.calls("cudaSetDevice")
+
+
+def test_too_little_memory_is_refused_with_the_numbers() -> None:
+    fake = FakeGpu(device=DESKTOP, total_bytes=4_000_000_000)
+    cuda = wrapped(fake)
+    open_device(cuda)
+    cuda.call("cudaMalloc", 1_000_000)
+    with pytest.raises(
+        BackendUnavailable,
+        match=r"GPU 0 \(RTX\) has 3999 MB of 4000 MB free and 4000 MB are needed; stop other",
+    ):
+        open_device(cuda, needed_bytes=3_999_500_000)
+    open_device(cuda, needed_bytes=3_999_000_000)
+
+
+def test_a_driver_that_is_missing_or_old_is_refused_first() -> None:
+    for driver in (0, 12080):
+        fake = FakeGpu("13", driver_version=driver)
+        with pytest.raises(BackendUnavailable, match="driver"):
+            open_device(wrapped(fake))
+        assert not fake.calls("cudaSetDevice")
+
+
+@pytest.mark.parametrize("call", ["cudaSetDevice", "cudaFree", "cudaMemGetInfo", "cudaDeviceGetAttribute"])
+def test_a_gpu_that_fails_while_it_opens_is_unavailable(fake: FakeGpu, call: str) -> None:
+    fake.fail(call, 46)
+    with pytest.raises(BackendUnavailable, match=f"GPU 0 does not open; {call} failed: .*nvidia-smi"):
+        open_device(wrapped(fake))
+
+
+class TestAnotherThread:
+    @staticmethod
+    def load_in_a_thread(cuda: Cuda, current: bool) -> list[CudaError]:
+        errors = []
+
+        def work() -> None:
+            if current:
+                make_current(cuda, 0)
+            try:
+                KernelModule(cuda, PTX).close()
+            except CudaError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return errors
+
+    def test_needs_the_device_made_current(self, cuda: Cuda) -> None:
+        (error,) = self.load_in_a_thread(cuda, current=False)
+        assert "call make_current" in str(error)
+
+    def test_works_once_it_is(self, cuda: Cuda) -> None:
+        assert self.load_in_a_thread(cuda, current=True) == []

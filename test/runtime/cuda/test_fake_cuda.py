@@ -1,0 +1,427 @@
+"""The fake GPU fails where a real one would give wrong numbers, and only there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.fake_memory import (
+    DefaultStream,
+    Misuse,
+    OutOfBounds,
+    PageableMemory,
+    Race,
+    Range,
+    UseAfterFree,
+)
+from runtime.cuda.samples import COUNT, add_kernel, floats, opened
+
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.module import Launch
+from efftam_ros.runtime.cuda.stream import Event, Stream
+
+NBYTES = 4 * COUNT
+SEEDS = range(20)
+
+
+class Bench:
+    """Two streams, a kernel between two device buffers, host buffers for both."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.fake = FakeGpu(seed=seed)
+        self.cuda = opened(self.fake)
+        self.main, self.copies = Stream(self.cuda), Stream(self.cuda)
+        self.given, self.result = HostBuffer(self.cuda, NBYTES), HostBuffer(self.cuda, NBYTES)
+        self.x, self.y = DeviceBuffer(self.cuda, NBYTES), DeviceBuffer(self.cuda, NBYTES)
+        self.given.view(np.float32, (COUNT,))[:] = 1
+        self.event = Event(self.cuda)
+        self.kernel = add_kernel(self.cuda)
+
+    def launch(self, x: DeviceBuffer, y: DeviceBuffer) -> Launch:
+        return self.kernel.bind((1, 1, 1), (COUNT, 1, 1), x.pointer, y.pointer, COUNT, 1)
+
+    def copy_in(self, stream: Stream) -> None:
+        stream.copy_in(self.x.pointer, self.given, NBYTES)
+
+    def compute(self) -> None:
+        self.launch(self.x, self.y).run(self.main)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+class TestARace:
+    def test_of_a_copy_with_a_kernel_on_another_stream_names_both(self, bench: Bench) -> None:
+        bench.copy_in(bench.copies)
+        with pytest.raises(Race, match=r"MemcpyHostToDevice of 256 bytes .* and add .* no event or wait"):
+            bench.compute()
+
+    def test_is_one_whichever_comes_first(self, bench: Bench) -> None:
+        bench.compute()
+        with pytest.raises(Race):
+            bench.copy_in(bench.copies)
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_is_none_with_an_event_in_between(self, seed: int) -> None:
+        bench = Bench(seed)
+        bench.copy_in(bench.copies)
+        bench.copies.record(bench.event)
+        bench.main.wait(bench.event)
+        bench.compute()
+        bench.main.synchronize()
+        assert (floats(bench.y.pointer) == 2).all()
+
+    def test_is_one_when_the_event_comes_too_early(self, bench: Bench) -> None:
+        bench.copies.record(bench.event)
+        bench.copy_in(bench.copies)
+        bench.main.wait(bench.event)
+        with pytest.raises(Race):
+            bench.compute()
+
+    def test_is_one_when_the_wrong_stream_waits(self, bench: Bench) -> None:
+        third = Stream(bench.cuda)
+        bench.copy_in(bench.copies)
+        bench.copies.record(bench.event)
+        third.wait(bench.event)
+        with pytest.raises(Race):
+            bench.compute()
+
+    def test_is_none_along_a_chain_of_events(self, bench: Bench) -> None:
+        third, second = Stream(bench.cuda), Event(bench.cuda)
+        bench.copy_in(bench.copies)
+        bench.copies.record(bench.event)
+        third.wait(bench.event)
+        third.record(second)
+        bench.main.wait(second)
+        bench.compute()
+
+    @pytest.mark.parametrize("how", ["stream", "event", "query", "device"])
+    def test_is_none_once_the_host_has_waited(self, bench: Bench, how: str) -> None:
+        bench.copy_in(bench.copies)
+        bench.copies.record(bench.event)
+        if how == "stream":
+            bench.copies.synchronize()
+        elif how == "event":
+            bench.event.wait()
+        elif how == "device":
+            bench.cuda.call("cudaDeviceSynchronize")
+        else:
+            while not bench.event.reached():
+                pass
+        bench.compute()
+
+    def test_is_one_when_the_host_waited_for_something_else(self, bench: Bench) -> None:
+        bench.copies.record(bench.event)
+        bench.copy_in(bench.copies)
+        bench.event.wait()
+        with pytest.raises(Race):
+            bench.compute()
+
+    def test_is_none_between_two_that_only_read(self, bench: Bench) -> None:
+        other = DeviceBuffer(bench.cuda, NBYTES)
+        bench.launch(bench.x, bench.y).run(bench.main)
+        bench.launch(bench.x, other).run(bench.copies)
+
+    def test_is_none_between_copies_to_two_halves(self, bench: Bench) -> None:
+        bench.main.zero(bench.x.pointer, 128)
+        bench.copies.zero(bench.x.pointer + 128, 128)
+        with pytest.raises(Race):
+            bench.copies.zero(bench.x.pointer + 127, 1)
+
+    def test_of_a_kernel_counts_its_pointers_as_whole_blocks_unless_divided(self, bench: Bench) -> None:
+        large = DeviceBuffer(bench.cuda, 2 * NBYTES)
+        bench.copies.zero(large.pointer + NBYTES, NBYTES)
+        with pytest.raises(Race):
+            bench.launch(large, bench.y).run(bench.main)
+        bench.fake.divide(large.pointer, NBYTES)
+        bench.launch(large, bench.y).run(bench.main)
+
+    def test_with_work_of_another_library_is_one_too(self, bench: Bench) -> None:
+        bench.fake.enqueue(bench.copies.handle, "encoder", writes=[(bench.x.pointer, NBYTES)])
+        with pytest.raises(Race, match=r"encoder .* and add"):
+            bench.compute()
+
+    def test_is_found_in_a_graph_when_it_is_launched(self, bench: Bench) -> None:
+        with bench.main.capture() as graph:
+            bench.compute()
+        bench.copy_in(bench.copies)
+        with pytest.raises(Race, match="add"):
+            graph.launch(bench.main)
+
+
+class TestStaleData:
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_is_what_the_host_sees_before_it_waits(self, seed: int) -> None:
+        bench = Bench(seed)
+        bench.result.array[:] = 0
+        for _ in range(2):  # undefined again while the second frame runs, though it gives the same answer
+            bench.copy_in(bench.main)
+            bench.compute()
+            bench.main.copy_out(bench.result, bench.y.pointer, NBYTES)
+            answer = bench.result.view(np.float32, (COUNT,))
+            assert np.isnan(answer).all()
+            bench.main.synchronize()
+            assert (answer == 2).all()
+
+    def test_goes_in_when_the_host_reuses_a_buffer_before_the_copy(self, bench: Bench) -> None:
+        bench.copy_in(bench.main)
+        bench.given.array[:] = 0  # too early
+        bench.compute()
+        bench.main.synchronize()
+        assert (floats(bench.y.pointer) == 1).all()
+
+    def test_is_none_where_work_still_needs_the_bytes(self, bench: Bench) -> None:
+        bench.copy_in(bench.main)
+        bench.compute()
+        bench.main.copy_out(bench.given, bench.y.pointer, NBYTES)
+        bench.main.synchronize()
+        assert (bench.given.view(np.float32, (COUNT,)) == 2).all()
+
+    def test_is_nan_in_new_memory(self, bench: Bench) -> None:
+        bench.compute()
+        bench.main.synchronize()
+        assert np.isnan(floats(bench.y.pointer)).all()
+
+    def test_depends_on_the_seed_where_two_streams_are_free(self) -> None:
+        orders = {self.order_of_two_streams(seed) for seed in SEEDS}
+        assert orders <= {"aA", "aAbB", "abAB", "abBA", "baAB", "baBA", "bBaA"}
+        assert {"aA", "aAbB", "bBaA"} <= orders
+
+    @staticmethod
+    def order_of_two_streams(seed: int) -> str:
+        """What had run, in order, when the host had waited for the first of two streams."""
+        bench, ran = Bench(seed), []
+        for stream, names in ((bench.main, "aA"), (bench.copies, "bB")):
+            for name in names:
+                bench.fake.enqueue(stream.handle, name, action=partial(ran.append, name))
+        bench.main.synchronize()
+        return "".join(ran)
+
+
+class TestFreedMemory:
+    def test_that_work_still_uses_is_a_race(self, bench: Bench) -> None:
+        bench.compute()
+        with pytest.raises(Race, match="cudaFree of memory that add"):
+            bench.y.free()
+        bench.copy_in(bench.main)
+        with pytest.raises(Race, match="cudaFreeHost of memory that MemcpyHostToDevice"):
+            bench.given.free()
+
+    def test_may_go_once_the_host_has_waited(self, bench: Bench) -> None:
+        bench.compute()
+        bench.main.synchronize()
+        bench.y.free()
+
+    @pytest.mark.parametrize("use", ["kernel", "copy", "graph", "foreign"])
+    def test_can_not_be_used(self, bench: Bench, use: str) -> None:
+        with bench.main.capture() as graph:
+            bench.compute()
+        launch, address = bench.launch(bench.x, bench.y), bench.x.pointer
+        bench.x.free()
+        do: dict[str, Callable[[], None]] = {
+            "kernel": lambda: launch.run(bench.main),
+            "copy": lambda: bench.main.copy_in(address, bench.given, NBYTES),
+            "graph": lambda: graph.launch(bench.main),
+            "foreign": lambda: bench.fake.enqueue(bench.main.handle, "encoder", reads=[(address, 4)]),
+        }
+        with pytest.raises(UseAfterFree):
+            do[use]()
+
+    def test_is_never_handed_out_again(self, bench: Bench) -> None:
+        address = bench.x.pointer
+        bench.x.free()
+        assert all(DeviceBuffer(bench.cuda, NBYTES).pointer != address for _ in range(20))
+
+    def test_can_not_be_freed_again(self, bench: Bench) -> None:
+        address = bench.x.pointer
+        bench.x.free()
+        with pytest.raises(CudaError, match="cudaErrorInvalidValue"):
+            bench.cuda.call("cudaFree", address)
+
+
+class TestTheDefaultStream:
+    @pytest.mark.parametrize("handle", [0, None, 1, 2])
+    def test_is_refused_everywhere(self, bench: Bench, handle: int | None) -> None:
+        kind = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        for name, *args in (
+            ("cudaMemcpyAsync", bench.x.pointer, bench.y.pointer, 4, kind, handle),
+            ("cudaMemsetAsync", bench.x.pointer, 0, 4, handle),
+            ("cudaEventRecord", bench.event.handle, handle),
+            ("cudaStreamSynchronize", handle),
+        ):
+            with pytest.raises(DefaultStream):
+                bench.cuda.call(name, *args)
+        with pytest.raises(DefaultStream):
+            bench.cuda.drive("cuLaunchKernel", 1, 1, 1, 1, 1, 1, 1, 0, handle, 0, 0)
+        with pytest.raises(DefaultStream):
+            bench.fake.enqueue(handle, "encoder")  # type: ignore[arg-type]
+
+    def test_is_refused_where_it_is_meant_silently(self, bench: Bench) -> None:
+        kind = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
+        with pytest.raises(DefaultStream, match="cudaMemcpy"):
+            bench.cuda.call("cudaMemcpy", bench.x.pointer, bench.given.pointer, 4, kind)
+        with pytest.raises(DefaultStream, match="cudaStreamNonBlocking"):
+            bench.cuda.call("cudaStreamCreateWithFlags", 0)
+
+
+class TestCopies:
+    @pytest.mark.parametrize("way", ["in", "out"])
+    def test_of_pageable_memory_are_refused(self, bench: Bench, way: str) -> None:
+        kinds = bench.cuda.runtime.cudaMemcpyKind
+        pageable = np.zeros(COUNT, np.float32).ctypes.data
+        args = {
+            "in": (bench.x.pointer, pageable, NBYTES, kinds.cudaMemcpyHostToDevice),
+            "out": (pageable, bench.x.pointer, NBYTES, kinds.cudaMemcpyDeviceToHost),
+        }[way]
+        with pytest.raises(PageableMemory, match="256 bytes"):
+            bench.cuda.call("cudaMemcpyAsync", *args, bench.main.handle)
+
+    def test_beyond_a_block_are_refused(self, bench: Bench) -> None:
+        with pytest.raises(OutOfBounds, match="leave the device block of 256 bytes"):
+            bench.main.zero(bench.x.pointer + 1, NBYTES)
+
+    def test_of_the_wrong_kind_are_refused_as_by_cuda(self, bench: Bench) -> None:
+        kind = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        with pytest.raises(CudaError, match="cudaErrorInvalidValue"):
+            bench.cuda.call("cudaMemcpyAsync", bench.x.pointer, bench.y.pointer, 4, kind, bench.main.handle)
+
+    def test_name_their_kind_by_the_enumeration(self, bench: Bench) -> None:
+        with pytest.raises(TypeError, match="cudaMemcpyKind"):
+            bench.cuda.call("cudaMemcpyAsync", bench.x.pointer, bench.y.pointer, 4, 3, bench.main.handle)
+
+
+class TestKernels:
+    @pytest.mark.parametrize("shift", [-4, NBYTES])
+    def test_that_write_beside_their_block_are_caught(self, bench: Bench, shift: int) -> None:
+        address = bench.y.pointer + shift
+
+        def stray() -> None:
+            floats(address, 1)[0] = 1
+
+        bench.fake.enqueue(bench.main.handle, "stray", writes=[(bench.y.pointer, NBYTES)], action=stray)
+        with pytest.raises(OutOfBounds, match="something wrote beside the device block"):
+            bench.main.synchronize()
+
+    def test_with_an_address_of_no_block_are_caught(self, bench: Bench) -> None:
+        launch = bench.kernel.bind((1, 1, 1), (64, 1, 1), 4096, bench.y.pointer, COUNT, 1)
+        with pytest.raises(OutOfBounds, match="no block has the address 0x1000"):
+            launch.run(bench.main)
+
+    def test_whose_module_was_unloaded_are_caught(self, bench: Bench) -> None:
+        for number in list(bench.fake.driver.functions._modules):
+            bench.cuda.drive("cuModuleUnload", bench.cuda.driver.CUmodule(number))
+        with pytest.raises(Misuse, match="module was unloaded"):
+            bench.compute()
+
+    def test_take_their_argument_values_when_launched(self, bench: Bench) -> None:
+        bench.copy_in(bench.main)
+        bench.compute()
+        bench.launch(bench.y, bench.x).run(bench.main)  # the first launch's arguments are garbage by now
+        bench.main.synchronize()
+        assert (floats(bench.y.pointer) == 2).all()
+        assert (floats(bench.x.pointer) == 3).all()
+
+
+class TestACapture:
+    def test_bars_other_threads_only_when_global(self, bench: Bench) -> None:
+        modes = bench.cuda.runtime.cudaStreamCaptureMode
+
+        def allocate(failures: list[CudaError]) -> None:
+            try:
+                DeviceBuffer(bench.cuda, 16)
+            except CudaError as error:
+                failures.append(error)
+
+        for mode, bars in (
+            (modes.cudaStreamCaptureModeThreadLocal, False),
+            (modes.cudaStreamCaptureModeGlobal, True),
+        ):
+            failures: list[CudaError] = []
+            bench.cuda.call("cudaStreamBeginCapture", bench.main.handle, mode)
+            thread = threading.Thread(target=allocate, args=(failures,))
+            thread.start()
+            thread.join()
+            assert bool(failures) == bars
+            bench.fake.runtime.cudaStreamEndCapture(bench.main.handle)
+
+    def test_gives_no_event_to_wait_for(self, bench: Bench) -> None:
+        with bench.main.capture():
+            bench.main.record(bench.event)
+        with pytest.raises(CudaError, match="cudaErrorCapturedEvent"):
+            bench.event.wait()
+        with pytest.raises(CudaError, match="cudaErrorStreamCaptureIsolation"):
+            bench.copies.wait(bench.event)
+
+    def test_can_not_wait_for_work_outside(self, bench: Bench) -> None:
+        bench.copies.record(bench.event)
+        with pytest.raises(CudaError, match="cudaErrorStreamCaptureIsolation"), bench.main.capture():
+            bench.main.wait(bench.event)
+
+    def test_keeps_foreign_work_too(self, bench: Bench) -> None:
+        runs: list[int] = []
+        with bench.main.capture() as graph:
+            bench.fake.enqueue(bench.main.handle, "encoder", action=lambda: runs.append(1))
+        bench.main.synchronize()
+        assert runs == []
+        for _ in range(3):
+            graph.launch(bench.main)
+        bench.main.synchronize()
+        assert len(runs) == 3
+
+
+class TestTheRecord:
+    def test_names_calls_streams_and_phases_in_order(self, bench: Bench) -> None:
+        bench.fake.mark("frame 1")
+        bench.copy_in(bench.main)
+        start = bench.fake.mark("frame 2")
+        bench.fake.enqueue(bench.copies.handle, "encoder")
+        bench.copies.synchronize()
+        calls = bench.fake.since("frame 1")
+        assert [(c.name, c.stream, c.phase) for c in calls] == [
+            ("cudaMemcpyAsync", bench.main.handle, "frame 1"),
+            ("encoder", bench.copies.handle, "frame 2"),
+            ("cudaStreamSynchronize", bench.copies.handle, "frame 2"),
+        ]
+        assert bench.fake.since(start) == calls[1:]
+
+    def test_lists_allocations_and_host_waits(self, bench: Bench) -> None:
+        assert [call.name for call in bench.fake.allocations()] == ["cudaHostAlloc"] * 2 + ["cudaMalloc"] * 2
+        assert bench.fake.host_waits() == []
+
+
+class TestNames:
+    def test_that_the_bindings_lack_do_not_exist(self, bench: Bench) -> None:
+        with pytest.raises(AttributeError, match="cudaMalloced"):
+            bench.cuda.call("cudaMalloced", 5)
+        with pytest.raises(AttributeError):
+            _ = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyHostToGpu
+
+    def test_that_it_does_not_model_are_refused(self, bench: Bench) -> None:
+        with pytest.raises(AttributeError, match="does not model cudaMallocManaged"):
+            bench.cuda.call("cudaMallocManaged", 5)
+
+
+def test_a_lost_device_refuses_everything_after(bench: Bench) -> None:
+    bench.copy_in(bench.main)
+    bench.fake.lose_device(719)
+    for call in (bench.main.synchronize, bench.compute, lambda: DeviceBuffer(bench.cuda, 4)):
+        with pytest.raises(CudaError, match=r"\(719\)"):
+            call()
+
+
+def test_memory_of_a_whole_run_is_given_back(bench: Bench) -> None:
+    cuda: Cuda = bench.cuda
+    free = bench.fake.memory.free_bytes
+    for _ in range(50):
+        DeviceBuffer(cuda, 1_000_000).free()
+    assert bench.fake.memory.free_bytes == free
+    block = bench.fake.memory.block(Range(bench.x.pointer, bench.x.pointer + 1))
+    bench.x.free()
+    assert not block.everything.any()  # what the system gives anew: the old pages went back to it

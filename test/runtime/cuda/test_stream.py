@@ -1,0 +1,261 @@
+"""Streams, events, captured graphs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.samples import COUNT, add_kernel, floats
+
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.stream import CapturedGraph, Event, Stream
+
+NBYTES = 4 * COUNT
+
+
+class Board:
+    """A stream with host and device buffers of 64 floats."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+        self.stream = Stream(cuda)
+        self.given, self.result = HostBuffer(cuda, NBYTES), HostBuffer(cuda, NBYTES)
+        self.x, self.y = DeviceBuffer(cuda, NBYTES), DeviceBuffer(cuda, NBYTES)
+        self.given.view(np.float32, (COUNT,))[:] = np.arange(COUNT)
+        self.launch = add_kernel(cuda).bind((1, 1, 1), (64, 1, 1), self.x.pointer, self.y.pointer, COUNT, 0.5)
+
+    def frame(self) -> None:
+        self.stream.copy_in(self.x.pointer, self.given, NBYTES)
+        self.launch.run(self.stream)
+        self.stream.copy_out(self.result, self.y.pointer, NBYTES)
+
+    @property
+    def answer(self) -> np.ndarray:
+        return self.result.view(np.float32, (COUNT,))
+
+
+@pytest.fixture
+def board(cuda: Cuda) -> Board:
+    return Board(cuda)
+
+
+class TestAStream:
+    def test_is_never_the_default_one(self, fake: FakeGpu, board: Board) -> None:
+        assert board.stream.handle > 2
+        (call,) = fake.calls("cudaStreamCreateWithFlags")
+        assert call.summary == "1"  # cudaStreamNonBlocking
+
+    def test_refuses_handle_0(self, fake: FakeGpu, cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+        kind = fake.runtime.cudaStream_t
+        functions = type(fake.runtime.functions)
+        monkeypatch.setattr(functions, "cudaStreamCreateWithFlags", lambda self, flags: kind(0))
+        with pytest.raises(RuntimeError, match="default stream"):
+            Stream(cuda)
+
+    def test_runs_its_work_in_order(self, board: Board) -> None:
+        board.frame()
+        board.stream.synchronize()
+        assert np.array_equal(board.answer, np.arange(COUNT) + 0.5)
+
+    def test_copies_parts_of_host_buffers(self, board: Board) -> None:
+        board.stream.zero(board.x.pointer, NBYTES)
+        board.stream.copy_in(board.x.pointer + 16, board.given, 8, offset=40)
+        board.stream.copy(board.y.pointer, board.x.pointer, NBYTES)
+        board.stream.copy_out(board.result, board.y.pointer + 16, 8, offset=4)
+        board.stream.synchronize()
+        assert floats(board.y.pointer)[[0, 3, 4, 5, 6]].tolist() == [0, 0, 10, 11, 0]
+        assert board.answer[1:3].tolist() == [10, 11]
+
+    def test_copies_from_and_to_pinned_memory_alone(self, board: Board) -> None:
+        with pytest.raises(TypeError, match="ndarray would wait; use a HostBuffer"):
+            board.stream.copy_in(board.x.pointer, np.zeros(COUNT, np.float32), NBYTES)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="int would wait"):
+            board.stream.copy_out(board.result.pointer, board.x.pointer, NBYTES)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(("nbytes", "offset"), [(NBYTES + 1, 0), (8, NBYTES - 4), (4, -4)])
+    def test_copies_nothing_beyond_a_host_buffer(self, board: Board, nbytes: int, offset: int) -> None:
+        with pytest.raises(ValueError, match=f"of a buffer of {NBYTES}"):
+            board.stream.copy_in(board.x.pointer, board.given, nbytes, offset)
+        with pytest.raises(ValueError, match=f"of a buffer of {NBYTES}"):
+            board.stream.copy_out(board.given, board.x.pointer, nbytes, offset)
+
+    def test_takes_no_work_once_closed(self, board: Board) -> None:
+        board.stream.close()
+        board.stream.close()
+        for use in (board.stream.synchronize, board.frame, lambda: board.launch.run(board.stream)):
+            with pytest.raises(ValueError, match="was closed"):
+                use()
+        with pytest.raises(ValueError, match="was closed"):
+            _ = board.stream.handle
+
+    def test_reports_a_failed_call(self, fake: FakeGpu, board: Board) -> None:
+        fake.lose_device(700)
+        with pytest.raises(CudaError, match=r"a kernel or a copy left its buffers .*restart"):
+            board.stream.synchronize()
+
+
+class TestAnEvent:
+    def test_marks_work_that_the_host_can_wait_for(self, fake: FakeGpu, board: Board) -> None:
+        event = Event(board.cuda)
+        board.frame()
+        board.stream.record(event)
+        event.wait()
+        assert board.answer[3] == 3.5
+        assert [call.name for call in fake.host_waits()] == ["cudaEventSynchronize"]
+
+    def test_lets_the_host_sleep_and_takes_no_time_unless_asked(self, fake: FakeGpu, cuda: Cuda) -> None:
+        Event(cuda)
+        Event(cuda, timing=True)
+        assert [call.summary for call in fake.calls("cudaEventCreateWithFlags")] == ["3", "1"]
+
+    def test_is_reached_when_its_work_is_done(self, fake: FakeGpu, board: Board) -> None:
+        event = Event(board.cuda)
+        board.frame()
+        board.stream.record(event)
+        answers = []
+        while not answers or not answers[-1]:
+            answers.append(event.reached())
+        assert len(answers) > 1
+        assert board.answer[3] == 3.5
+        assert fake.host_waits() == []
+
+    def test_that_can_not_be_asked_is_an_error(self, fake: FakeGpu, board: Board) -> None:
+        event = Event(board.cuda)
+        fake.lose_device(719)
+        with pytest.raises(CudaError, match="cudaEventQuery failed"):
+            event.reached()
+
+    def test_orders_two_streams(self, board: Board) -> None:
+        other, event = Stream(board.cuda), Event(board.cuda)
+        board.stream.copy_in(board.x.pointer, board.given, NBYTES)
+        board.stream.record(event)
+        other.wait(event)
+        board.launch.run(other)
+        other.copy_out(board.result, board.y.pointer, NBYTES)
+        other.synchronize()
+        assert board.answer[3] == 3.5
+
+    def test_measures_the_time_between_two(self, board: Board) -> None:
+        start, end = Event(board.cuda, timing=True), Event(board.cuda, timing=True)
+        board.stream.record(start)
+        board.frame()
+        board.stream.record(end)
+        end.wait()
+        assert end.milliseconds_since(start) > 0
+
+    def test_without_timing_has_no_time(self, cuda: Cuda) -> None:
+        with pytest.raises(ValueError, match="timing=True"):
+            Event(cuda, timing=True).milliseconds_since(Event(cuda))
+
+    def test_is_closed_once(self, cuda: Cuda) -> None:
+        event = Event(cuda)
+        event.close()
+        event.close()
+        with pytest.raises(ValueError, match="was closed"):
+            event.wait()
+
+
+class TestACapturedGraph:
+    def test_runs_only_when_launched_each_time_with_what_the_memory_holds(self, board: Board) -> None:
+        with board.stream.capture() as graph:
+            board.frame()
+        board.answer[:] = 0
+        board.stream.synchronize()
+        assert not board.answer.any()
+        for first in (0, 100):
+            board.given.view(np.float32, (COUNT,))[:] = first
+            graph.launch(board.stream)
+            board.stream.synchronize()
+            assert (board.answer == first + 0.5).all()
+
+    def test_is_captured_for_this_thread_and_uploaded_once(self, fake: FakeGpu, board: Board) -> None:
+        fake.mark("capture")
+        with board.stream.capture():
+            board.frame()
+        names = [call.name for call in fake.since("capture")]
+        assert names == [
+            "cudaStreamBeginCapture",
+            "cudaMemcpyAsync",
+            "cuLaunchKernel",
+            "cudaMemcpyAsync",
+            "cudaStreamEndCapture",
+            "cudaGraphInstantiate",
+            "cudaGraphDestroy",
+            "cudaGraphUpload",
+        ]
+        assert "ThreadLocal" in fake.calls("cudaStreamBeginCapture")[0].summary
+
+    def test_launches_with_one_call(self, fake: FakeGpu, board: Board) -> None:
+        with board.stream.capture() as graph:
+            board.frame()
+        start = fake.mark("launch")
+        graph.launch(board.stream)
+        assert [call.name for call in fake.since(start)] == ["cudaGraphLaunch"]
+
+    def test_can_not_be_launched_before_its_capture_ends_or_once_closed(self, board: Board) -> None:
+        with board.stream.capture() as graph, pytest.raises(ValueError, match="nothing to run"):
+            graph.launch(board.stream)
+        graph.close()
+        graph.close()
+        with pytest.raises(ValueError, match="nothing to run"):
+            graph.launch(board.stream)
+
+    def test_keeps_nothing_when_its_block_raises(self, fake: FakeGpu, board: Board) -> None:
+        held = fake.runtime.functions.held
+        kept: list[CapturedGraph] = []
+
+        def failing() -> None:
+            with board.stream.capture() as graph:
+                kept.append(graph)
+                board.frame()
+                raise KeyError("own")
+
+        with pytest.raises(KeyError, match="own"):
+            failing()
+        assert fake.runtime.functions.held == held
+        board.frame()  # the stream works on
+        board.stream.synchronize()
+        with pytest.raises(ValueError, match="nothing to run"):
+            kept[0].launch(board.stream)
+
+    @pytest.mark.parametrize("step", ["cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphUpload"])
+    def test_keeps_nothing_when_cuda_refuses_it(self, fake: FakeGpu, board: Board, step: str) -> None:
+        held = fake.runtime.functions.held
+        fake.fail(step, 2)
+        with pytest.raises(CudaError, match=f"{step} failed"), board.stream.capture():
+            board.frame()
+        assert fake.runtime.functions.held == held
+
+    @pytest.mark.parametrize("forbidden", ["wait", "allocate", "pin", "load", "free"])
+    def test_refuses_what_a_capture_can_not_hold(self, board: Board, forbidden: str) -> None:
+        do = {
+            "wait": board.stream.synchronize,
+            "allocate": lambda: DeviceBuffer(board.cuda, 10),
+            "pin": lambda: HostBuffer(board.cuda, 10),
+            "load": lambda: add_kernel(board.cuda),
+            "free": board.y.free,
+        }[forbidden]
+        with (
+            pytest.raises(CudaError, match="nothing may wait, allocate or load") as error,
+            board.stream.capture(),
+        ):
+            do()
+        assert error.value.code == 900
+        board.stream.synchronize()
+
+    def test_says_so_when_such_a_refusal_was_hidden(self, board: Board) -> None:
+        def hiding() -> None:
+            with board.stream.capture(), suppress(CudaError):
+                board.stream.synchronize()
+
+        with pytest.raises(CudaError, match="an earlier call in this capture"):
+            hiding()
+
+    def test_of_nothing_runs_nothing(self, board: Board) -> None:
+        with board.stream.capture() as graph:
+            pass
+        graph.launch(board.stream)
+        board.stream.synchronize()

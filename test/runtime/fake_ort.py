@@ -1,0 +1,357 @@
+"""A stand-in for the onnxruntime module on a GPU: the real CPU session, run later on a fake CUDA stream.
+
+Addresses are host memory. It has what the package uses and nothing else, refuses names of options that
+onnxruntime doesn't have (which takes some of them in silence), and fails in onnxruntime's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+SESSION_KEYS = {
+    "session.intra_op.allow_spinning",
+    "session.record_ep_graph_assignment_info",
+    "session.disable_cpu_ep_fallback",
+}
+RUN_KEYS = {"disable_synchronize_execution_providers", "gpu_graph_id"}
+PROVIDER_KEYS = {
+    CUDA: {
+        "device_id",
+        "user_compute_stream",
+        "do_copy_in_default_stream",
+        "gpu_mem_limit",
+        "arena_extend_strategy",
+        "cudnn_conv_algo_search",
+        "use_tf32",
+        "enable_cuda_graph",
+        "prefer_nhwc",
+    },
+    TENSORRT: {
+        "device_id",
+        "user_compute_stream",
+        "trt_fp16_enable",
+        "trt_auxiliary_streams",
+        "trt_builder_optimization_level",
+        "trt_cuda_graph_enable",
+        "trt_engine_cache_enable",
+        "trt_engine_cache_path",
+        "trt_engine_cache_prefix",
+        "trt_timing_cache_enable",
+        "trt_timing_cache_path",
+        "trt_max_workspace_size",
+        "trt_profile_min_shapes",
+        "trt_profile_opt_shapes",
+        "trt_profile_max_shapes",
+    },
+}
+LEFT_TO_THE_CPU = (
+    "[ONNXRuntimeError] : 1 : FAIL : This session contains graph nodes that are assigned to the default CPU"
+    " EP, but fallback to CPU EP has been explicitly disabled by the user."
+)
+NO_CAPTURE = (
+    "[ONNXRuntimeError] : 1 : FAIL : This session cannot use the graph capture feature as requested by the"
+    " user as the model has control flow nodes which can't be supported by CUDAExecutionProvider"
+)
+NO_KERNEL = (
+    "[ONNXRuntimeError] : 1 : FAIL : CUDA failure 209: no kernel image is available for execution on the"
+    " device ; GPU=0 ; hostname=robot ; file=cuda_call.cc ; line=121 ; expr=cudaGetLastError();"
+)
+OUT_OF_MEMORY = (
+    "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Failed to allocate memory for requested buffer of size"
+    " 1048576"
+)
+
+Range = tuple[int, int]
+Enqueue = Callable[..., None]
+"""``enqueue(stream, name, reads=[(pointer, bytes)...], writes=[...], action)``: as ``FakeGpu.enqueue``."""
+
+
+def at_once(
+    stream: int, name: str, reads: Sequence[Range], writes: Sequence[Range], action: Callable[[], None]
+) -> None:
+    """An `Enqueue` for tests without a fake GPU: everything runs when it is enqueued."""
+    action()
+
+
+@dataclass
+class Faults:
+    """What goes wrong, on request. ``cpu_ops``: op types that are left to the CPU; ``silent_cpu``: the
+    provider can't start and onnxruntime takes the CPU; ``no_capture``: capture is refused at opening;
+    ``capture_fails``: it fails at the first run; ``no_kernel``: error 209 at the first run; ``run_fails``:
+    text of an error of every later run; ``placement_unknown``: a version that can't tell where nodes run."""
+
+    silent_cpu: bool = False
+    cpu_ops: frozenset[str] = frozenset()
+    no_capture: bool = False
+    capture_fails: bool = False
+    no_kernel: bool = False
+    run_fails: str = ""
+    placement_unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: of which graph file, on which stream, replayed from a captured graph or not, and whether the
+    host waited for it."""
+
+    graph: str
+    stream: int
+    graph_id: int
+    replayed: bool
+    host_waited: bool
+
+
+@dataclass
+class FakeOrt:
+    """The module. ``sessions`` and ``runs`` record what was opened and run."""
+
+    enqueue: Enqueue = at_once
+    faults: Faults = field(default_factory=Faults)
+    version: str = "1.31.1"
+    providers: tuple[str, ...] = (TENSORRT, CUDA, CPU)
+    sessions: list[FakeSession] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    file: str = "/nowhere/onnxruntime/__init__.py"  # beside it there are no provider libraries to look into
+
+    @property
+    def __file__(self) -> str:
+        return self.file
+
+    @property
+    def __version__(self) -> str:
+        return self.version
+
+    def get_available_providers(self) -> list[str]:
+        return list(self.providers)
+
+    def SessionOptions(self) -> FakeSessionOptions:
+        return FakeSessionOptions()
+
+    def RunOptions(self) -> FakeRunOptions:
+        return FakeRunOptions()
+
+    def InferenceSession(self, path_or_bytes: str | bytes, *args: Any, **kwargs: Any) -> Any:
+        session = FakeSession(self, path_or_bytes, *args, **kwargs)
+        self.sessions.append(session)
+        return session
+
+    def opened(self, graph: str) -> FakeSession:
+        """The last session of a graph, by its name in the bundle."""
+        return next(session for session in reversed(self.sessions) if session.graph == graph)
+
+
+class FakeSessionOptions:
+    __slots__ = ("entries", "inter_op_num_threads", "intra_op_num_threads", "log_severity_level")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        _put(self.entries, SESSION_KEYS, key, value)
+
+
+class FakeRunOptions:
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        _put(self.entries, RUN_KEYS, key, value)
+
+
+def _put(entries: dict[str, str], known: set[str], key: str, value: str) -> None:
+    if key not in known or not isinstance(value, str):
+        raise AssertionError(f"option {key!r}: {value!r} is none that onnxruntime has")
+    entries[key] = value
+
+
+class FakeSession:
+    """An InferenceSession that says it runs on the asked provider."""
+
+    def __init__(
+        self,
+        module: FakeOrt,
+        path_or_bytes: str | bytes,
+        sess_options: FakeSessionOptions,
+        providers: Sequence[tuple[str, dict[str, str]]],
+        enable_fallback: int = 1,
+    ) -> None:
+        assert not enable_fallback, "onnxruntime would try other providers by itself"
+        self.graph = "" if isinstance(path_or_bytes, bytes) else path_or_bytes.rpartition("/")[2][:-5]
+        self.module, self.entries = module, dict(sess_options.entries)
+        self.provider, self.options = providers[0]
+        self.registered = [name for name, _ in providers]
+        self._check_options(providers)
+        real_options = onnxruntime.SessionOptions()
+        real_options.intra_op_num_threads = 1
+        real_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        self._real = onnxruntime.InferenceSession(path_or_bytes, real_options, providers=[CPU])
+        self.get_inputs, self.get_outputs = self._real.get_inputs, self._real.get_outputs
+        self.captured: dict[int, FakeBinding] = {}
+        self._open()
+        if not module.faults.placement_unknown:
+            self.get_provider_graph_assignment_info = self._assignment
+
+    def get_providers(self) -> list[str]:
+        return list(self.registered)
+
+    def io_binding(self) -> FakeBinding:
+        return FakeBinding(self)
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """A run that copies and waits by itself."""
+        self._fail_if_asked()
+        return list(self._real.run(names, dict(feeds)))
+
+    def run_with_iobinding(self, binding: FakeBinding, run_options: FakeRunOptions | None = None) -> None:
+        assert binding.session is self, "a binding of another session"
+        entries = {} if run_options is None else run_options.entries
+        # onnxruntime's default is 0: without the option every run of a capturing session is one graph's.
+        graph_id = int(entries.get("gpu_graph_id", "0")) if self._captures else -1
+        self._fail_if_asked()
+        replayed = graph_id in self.captured
+        if graph_id != -1 and not replayed:
+            if self.module.faults.capture_fails:
+                raise Fail("[ONNXRuntimeError] : 1 : FAIL : CUDA failure 900: operation not permitted")
+            self.captured[graph_id] = binding.copy()
+        # A replay uses the addresses of its capture, whatever is bound by now.
+        self._enqueue(self.captured[graph_id] if replayed else binding.copy())
+        waits = entries.get("disable_synchronize_execution_providers", "0") != "1"
+        # The TensorRT provider, and the CUDA provider before 1.28, wait after a replay whatever is asked.
+        version = tuple(int(part) for part in self.module.version.split(".")[:2])
+        waits = waits or (graph_id != -1 and (version < (1, 28) or self.provider == TENSORRT))
+        self.module.runs.append(Run(self.graph, self._stream, graph_id, replayed, waits))
+
+    @property
+    def _stream(self) -> int:
+        return int(self.options.get("user_compute_stream", "0"))
+
+    @property
+    def _captures(self) -> bool:
+        return "1" in (self.options.get("enable_cuda_graph"), self.options.get("trt_cuda_graph_enable"))
+
+    def _check_options(self, providers: Sequence[tuple[str, dict[str, str]]]) -> None:
+        for name, options in providers:
+            for key, value in options.items():
+                if key not in PROVIDER_KEYS[name] or not isinstance(value, str):
+                    raise InvalidArgument(f"[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : option {key}")
+
+    def _open(self) -> None:
+        faults = self.module.faults
+        strict = self.entries.get("session.disable_cpu_ep_fallback") == "1"
+        if faults.silent_cpu:
+            self.registered = [CPU]
+        else:
+            self.registered.append(CPU)
+        if faults.no_capture and self._captures:
+            raise Fail(NO_CAPTURE)
+        if strict and any(part.ep_name == CPU for part in self._assignment()):
+            raise Fail(LEFT_TO_THE_CPU)
+
+    def _assignment(self) -> list[Any]:
+        if "session.record_ep_graph_assignment_info" not in self.entries:
+            raise Fail("[ONNXRuntimeError] : 1 : FAIL : Session configuration entry must be set to 1")
+        parts: dict[str, list[Any]] = {}
+        for node in (n for part in self._real.get_provider_graph_assignment_info() for n in part.get_nodes()):
+            on_cpu = self.module.faults.silent_cpu or node.op_type in self.module.faults.cpu_ops
+            parts.setdefault(CPU if on_cpu else self.provider, []).append(node)
+        return [
+            SimpleNamespace(ep_name=name, get_nodes=lambda nodes=nodes: nodes)
+            for name, nodes in parts.items()
+        ]
+
+    def _fail_if_asked(self) -> None:
+        if self.module.faults.no_kernel:
+            raise Fail(NO_KERNEL)
+        if self.graph and self.module.faults.run_fails:
+            raise Fail(self.module.faults.run_fails)
+
+    def _enqueue(self, binding: FakeBinding) -> None:
+        for tensor in (*self.get_inputs(), *self.get_outputs()):
+            if tensor.name not in binding.places:
+                raise Fail(f"[ONNXRuntimeError] : 1 : FAIL : {tensor.name} is not bound")
+        reads = [binding.places[tensor.name].extent for tensor in self.get_inputs()]
+        writes = [binding.places[tensor.name].extent for tensor in self.get_outputs()]
+        self.module.enqueue(self._stream, self.graph, reads, writes, lambda: self._compute(binding))
+
+    def _compute(self, binding: FakeBinding) -> None:
+        real = self._real.io_binding()
+        for name, place in binding.places.items():
+            bind = real.bind_input if place.is_input else real.bind_output
+            bind(name, "cpu", 0, place.dtype, place.shape, place.pointer)
+        self._real.run_with_iobinding(real)
+
+
+@dataclass(frozen=True)
+class Place:
+    is_input: bool
+    dtype: Any
+    shape: tuple[int, ...]
+    pointer: int
+
+    @property
+    def extent(self) -> Range:
+        return self.pointer, int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+
+class FakeBinding:
+    """An IOBinding of addresses on the GPU."""
+
+    def __init__(self, session: FakeSession, places: Mapping[str, Place] | None = None) -> None:
+        self.session = session
+        self.places = dict(places or {})
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        pointer: int,
+    ) -> None:
+        tensors = {tensor.name: tensor for tensor in self.session.get_inputs()}
+        self._bind(tensors, True, name, device_type, device_id, element_type, shape, pointer)
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        pointer: int,
+    ) -> None:
+        tensors = {tensor.name: tensor for tensor in self.session.get_outputs()}
+        self._bind(tensors, False, name, device_type, device_id, element_type, shape, pointer)
+
+    def copy(self) -> FakeBinding:
+        return FakeBinding(self.session, self.places)
+
+    def _bind(
+        self,
+        tensors: Mapping[str, Any],
+        is_input: bool,
+        name: str,
+        device_type: str,
+        device_id: int,
+        dtype: Any,
+        shape: Sequence[int],
+        pointer: int,
+    ) -> None:
+        real_dtype = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+        if name not in tensors or real_dtype[tensors[name].type] is not dtype:
+            raise InvalidArgument(f"[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : no {dtype} tensor {name}")
+        assert device_type == "cuda"
+        assert str(device_id) == self.session.options["device_id"], "memory of another GPU"
+        self.places[name] = Place(is_input, dtype, tuple(shape), pointer)

@@ -1,0 +1,549 @@
+"""onnxruntime's GPU providers as a graph opener, with a CPU session behind the fake module."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from runtime.fake_ort import CPU, CUDA, OUT_OF_MEMORY, TENSORRT, FakeOrt, Faults
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime import ort_device, ort_options
+from efftam_ros.runtime.bundle import Bundle, file_sha256
+from efftam_ros.runtime.ort_device import _PROBE, OrtGraphs
+from efftam_ros.runtime.ort_graph import OrtBinding, OrtGraph
+from efftam_ros.runtime.ort_refusals import first_line
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+STREAM = 0x7F00_1234_5678
+GRAPHS = (
+    "image_encoder",
+    "prompt_encoder",
+    "memory_attention",
+    "memory_attention_fixed",
+    "mask_decoder",
+    "memory_encoder",
+)
+
+
+def aligned(shape: tuple[int, ...], dtype: Any, offset: int = 0) -> np.ndarray:
+    """An array whose address is a multiple of 256, plus ``offset`` bytes."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 512, np.uint8)
+    start = -raw.ctypes.data % 256 + offset
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def values(graph: OrtGraph, sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
+    """Inputs of a graph, its open axes as large as ``sizes`` says."""
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for name, tensor in graph.inputs.items():
+        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.shape)
+        arrays[name] = aligned(shape, tensor.dtype)
+        if tensor.dtype == "int64":
+            arrays[name][...] = random.integers(0, 3, shape)
+        else:
+            arrays[name][...] = random.standard_normal(shape)
+    return arrays
+
+
+def room(graph: OrtGraph) -> dict[str, np.ndarray]:
+    return {name: aligned(tensor.shape, tensor.dtype) for name, tensor in graph.outputs.items()}
+
+
+BOUND: list[dict[str, np.ndarray]] = []
+"""An address keeps no array alive."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_bound() -> Iterator[None]:
+    yield
+    BOUND.clear()
+
+
+def bind(binding: OrtBinding, arrays: dict[str, np.ndarray]) -> None:
+    BOUND.append(arrays)
+    for name, array in arrays.items():
+        binding.bind(name, array.ctypes.data, array.shape)
+
+
+def expected(bundle: Bundle, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(bundle.graphs[name].path), options, providers=[CPU])
+    names = [tensor.name for tensor in session.get_outputs()]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert np.array_equal(found[name], array), name
+
+
+@pytest.fixture
+def fake() -> FakeOrt:
+    return FakeOrt()
+
+
+Opener = Callable[..., OrtGraphs]
+
+
+@pytest.fixture
+def opener(shipped: Bundle, fake: FakeOrt) -> Iterator[Opener]:
+    made: list[OrtGraphs] = []
+
+    def make(provider: Any = "cuda", **arguments: Any) -> OrtGraphs:
+        made.append(OrtGraphs(shipped, provider, STREAM, **{"ort": fake, **arguments}))
+        return made[-1]
+
+    yield make
+    for graphs in made:
+        graphs.close()
+
+
+class TestEveryGraphOfTheBundle:
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    @pytest.mark.parametrize("fixed", [True, False])
+    @pytest.mark.parametrize("name", GRAPHS)
+    def test_computes_what_a_plain_session_computes(
+        self, opener: Opener, fake: FakeOrt, shipped: Bundle, name: str, fixed: bool, provider: str
+    ) -> None:
+        graph = opener(provider).open(name)
+        assert graph.inputs == shipped.graphs[name].inputs
+        binding = graph.binding(fixed)
+        inputs = values(graph, {"n": 2, "T": 3, "P": 4}, 1)
+        outputs = room(graph)
+        bind(binding, inputs | outputs)
+        for seed in range(3):  # what lies there changes, where it lies doesn't
+            for key, array in values(graph, {"n": 2, "T": 3, "P": 4}, seed).items():
+                inputs[key][...] = array
+            binding.run()
+            assert_same(outputs, expected(shipped, name, inputs))
+        assert [run.stream for run in fake.runs] == [STREAM] * 3
+
+    def test_no_run_makes_the_host_wait(self, opener: Opener, fake: FakeOrt) -> None:
+        for provider in ("cuda", "tensorrt"):
+            graph = opener(provider).open("memory_encoder")
+            for fixed in (True, False):
+                binding = graph.binding(fixed)
+                bind(binding, values(graph, {}, 0) | room(graph))
+                binding.run()
+                binding.run()
+        assert len(fake.runs) == 8
+        assert not any(run.host_waited for run in fake.runs)
+
+
+class TestAFreeBinding:
+    def test_follows_every_change_of_addresses_and_shapes(
+        self, opener: Opener, fake: FakeOrt, shipped: Bundle
+    ) -> None:
+        graph = opener().open("prompt_encoder")
+        binding = graph.binding(fixed=False)
+        outputs = room(graph)
+        bind(binding, outputs)
+        for points in (1, 3, 2, 17, 1):
+            inputs = values(graph, {"n": points}, points)
+            bind(binding, inputs)
+            binding.run()
+            assert_same(outputs, expected(shipped, "prompt_encoder", inputs))
+        assert binding.launch == "plain launches: addresses may change"
+        assert {run.graph_id for run in fake.runs} == {-1}
+
+    def test_works_beside_fixed_ones_of_the_same_graph(
+        self, opener: Opener, fake: FakeOrt, shipped: Bundle
+    ) -> None:
+        graph = opener().open("mask_decoder")
+        bindings = [graph.binding(fixed) for fixed in (True, False, True)]
+        arrays = [(values(graph, {}, seed), room(graph)) for seed in range(3)]
+        for binding, (inputs, outputs) in zip(bindings, arrays, strict=True):
+            bind(binding, inputs | outputs)
+        for index in (0, 1, 2, 0, 1, 2):
+            inputs, outputs = arrays[index]
+            for array in outputs.values():
+                array[...] = np.nan
+            bindings[index].run()
+            assert_same(outputs, expected(shipped, "mask_decoder", inputs))
+        assert [run.graph_id for run in fake.runs] == [1, -1, 2, 1, -1, 2]
+        assert [run.replayed for run in fake.runs] == [False, False, False, True, False, True]
+
+
+class TestAFixedBinding:
+    def test_becomes_a_cuda_graph(self, opener: Opener) -> None:
+        assert opener().open("image_encoder").binding(fixed=True).launch == "cuda graph"
+
+    def test_may_not_be_moved_after_its_first_run(self, opener: Opener) -> None:
+        graph = opener().open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        inputs, outputs = values(graph, {}, 0), room(graph)
+        bind(binding, values(graph, {}, 1) | outputs)
+        bind(binding, inputs)  # before it: why not
+        binding.run()
+        bind(binding, inputs)  # where it is: nothing moves
+        with pytest.raises(ValueError, match="memory_encoder: pointer of a fixed binding was moved"):
+            bind(binding, {"pointer": aligned((1, 128), np.float32)})
+
+    @pytest.mark.parametrize(
+        ("faults", "reason"),
+        [
+            (Faults(no_capture=True), "model has control flow nodes"),
+            (Faults(capture_fails=True), r"capture failed \(CUDA failure 900"),
+        ],
+    )
+    def test_that_cant_be_captured_says_why_and_is_right_all_the_same(
+        self, opener: Opener, fake: FakeOrt, shipped: Bundle, faults: Faults, reason: str
+    ) -> None:
+        fake.faults = faults
+        graph = opener().open("image_encoder")
+        fixed, free = graph.binding(fixed=True), graph.binding(fixed=False)
+        for seed in range(2):
+            inputs, outputs = values(graph, {}, seed), room(graph)
+            for binding in (free, fixed) if seed == 0 else (free,):
+                bind(binding, inputs | outputs)
+                binding.run()
+                assert_same(outputs, expected(shipped, "image_encoder", inputs))
+
+        assert re.search(reason, fixed.launch)
+        assert fake.opened("image_encoder").options["enable_cuda_graph"] == "0"
+        assert not any(run.replayed for run in fake.runs)
+
+    def test_is_launched_plainly_where_a_replay_would_make_the_host_wait(self, opener: Opener) -> None:
+        old = FakeOrt(version="1.26.0")
+        for graphs, text in (
+            (opener(ort=old), "onnxruntime 1.26.0 waits for the GPU after every replay"),
+            (opener("tensorrt"), "TensorRT provider waits for the GPU after every replay"),
+        ):
+            graph = graphs.open("memory_encoder")
+            binding = graph.binding(fixed=True)
+            assert text in binding.launch
+            bind(binding, values(graph, {}, 0) | room(graph))
+            binding.run()
+            binding.run()
+        assert not any(run.host_waited for run in old.runs)
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize("shape", [(1, 3, 192), (1, 3, 192, 191), (1, 3, 0, 192), (3, 192, 192, 1)])
+    def test_a_shape_that_isnt_the_graph_s(self, opener: Opener, shape: tuple[int, ...]) -> None:
+        binding = opener().open("image_encoder").binding(fixed=True)
+        with pytest.raises(InputRefused) as refused:
+            binding.bind("image", 4096, shape)
+        assert str(refused.value) == (
+            f"image_encoder: image was bound with shape {list(shape)}; the graph has float32 [1, 3, 192, 192]"
+        )
+
+    @pytest.mark.parametrize("pointer", [0, 64, 4096 + 128])
+    def test_an_address_that_isnt_aligned(self, opener: Opener, pointer: int) -> None:
+        binding = opener().open("image_encoder").binding(fixed=False)
+        with pytest.raises(
+            InputRefused, match=f"image was bound to address {pointer:#x}; it must be a multiple"
+        ):
+            binding.bind("image", pointer, (1, 3, 192, 192))
+
+    def test_a_run_with_something_unbound(self, opener: Opener, fake: FakeOrt) -> None:
+        graph = opener().open("memory_encoder")
+        binding = graph.binding(fixed=False)
+        bind(binding, values(graph, {}, 0))
+        with pytest.raises(ValueError, match="memory_encoder: map, stored_pointer not bound"):
+            binding.run()
+        assert not fake.runs
+
+    def test_an_axis_with_two_sizes(self, opener: Opener) -> None:
+        graph = opener().open("prompt_encoder")
+        binding = graph.binding(fixed=False)
+        bind(binding, values(graph, {"n": 2}, 0) | room(graph))
+        bind(binding, {"labels": aligned((1, 3), np.int64)})
+        with pytest.raises(InputRefused, match="prompt_encoder: axis n is 2 in points and 3 in labels"):
+            binding.run()
+
+    def test_a_name_the_graph_lacks_is_none_of_it(self, opener: Opener) -> None:
+        opener().open("image_encoder").binding(fixed=True).bind("prompt_raster", 1, ())
+
+    def test_another_provider(self, opener: Opener) -> None:
+        with pytest.raises(ValueError, match="provider is 'cpu'; it must be one of cuda, tensorrt"):
+            opener("cpu")
+
+    def test_the_default_stream(self, shipped: Bundle, fake: FakeOrt) -> None:
+        with pytest.raises(ValueError, match="stream is 0, the default stream"):
+            OrtGraphs(shipped, "cuda", 0, ort=fake)
+
+    def test_exact_results_of_tensorrt(self, opener: Opener) -> None:
+        with pytest.raises(InputRefused, match="can't switch TF32 off; use the cuda provider"):
+            opener("tensorrt", exact=True)
+
+    def test_a_graph_with_other_tensors_than_the_bundle_says(
+        self, spoiled: Callable[[Callable[[dict[str, Any]], None]], Path], fake: FakeOrt
+    ) -> None:
+        def swap(manifest: dict[str, Any]) -> None:
+            manifest["graphs"]["memory_encoder"]["file"] = "image_encoder.onnx"
+
+        graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
+        with pytest.raises(InputRefused, match=r"image_encoder\.onnx has inputs image; the table says"):
+            graphs.open("memory_encoder")
+
+    def test_more_points_than_an_engine_is_built_for(self, opener: Opener) -> None:
+        points = (1, 513, 2)
+        binding = opener("tensorrt").open("prompt_encoder").binding(fixed=False)
+        with pytest.raises(InputRefused, match="its engine is built for up to 512 along n"):
+            binding.bind("points", 4096, points)
+        opener("cuda").open("prompt_encoder").binding(fixed=False).bind("points", 4096, points)
+
+    def test_anything_after_closing(self, opener: Opener) -> None:
+        graphs = opener()
+        graph = graphs.open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        bind(binding, values(graph, {}, 0) | room(graph))
+        graphs.close()
+        graphs.close()
+        for call in (binding.run, lambda: graph.binding(False)):
+            with pytest.raises(RuntimeError, match="graph memory_encoder is closed"):
+                call()
+
+
+class TestAMachineThatCant:
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_start_the_provider_never_gets_a_cpu_session(
+        self, opener: Opener, fake: FakeOrt, provider: str
+    ) -> None:
+        fake.faults.silent_cpu = True
+        with pytest.raises(
+            BackendUnavailable, match=r"could not start its \w+ and opened .* on CPUExecutionP"
+        ):
+            opener(provider).open("image_encoder")
+        assert not fake.runs
+
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_run_some_node_is_told_which(self, opener: Opener, fake: FakeOrt, provider: str) -> None:
+        fake.faults.cpu_ops = frozenset({"Softmax"})
+        graphs = opener(provider)
+        graphs.open("image_encoder")  # has none
+        with pytest.raises(
+            BackendUnavailable, match=rf"mask_decoder: node /\S+ \(Softmax\) and \d+ more would run on {CPU}"
+        ):
+            graphs.open("mask_decoder")
+
+    def test_say_where_nodes_run_is_refused_only_if_some_are_on_the_cpu(
+        self, opener: Opener, fake: FakeOrt
+    ) -> None:
+        fake.faults.placement_unknown = True
+        graphs = opener()
+        assert graphs.open("image_encoder").placement is None
+        fake.faults.cpu_ops = frozenset({"Softmax"})
+        with pytest.raises(BackendUnavailable, match="leaves nodes of mask_decoder to the CPU and can't say"):
+            graphs.open("mask_decoder")
+
+    def test_find_a_kernel_for_its_gpu_says_so_at_once(self, opener: Opener, fake: FakeOrt) -> None:
+        fake.faults.no_kernel = True
+        with pytest.raises(BackendUnavailable, match=r"has no code for this GPU \(CUDA error 209"):
+            opener("cuda")
+        graph = opener("tensorrt").open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        bind(binding, values(graph, {}, 0) | room(graph))
+        with pytest.raises(BackendUnavailable, match=r"has no code for this GPU \(CUDA error 209"):
+            binding.run()
+
+    @pytest.mark.parametrize(
+        ("text", "kind", "message"),
+        [
+            (OUT_OF_MEMORY, BackendUnavailable, r"GPU memory ran out in onnxruntime \(Failed to allocate"),
+            ("CUDA failure 35: driver version is insufficient", BackendUnavailable, "driver is too old"),
+            (
+                "CUDA failure 700: illegal address\nsecond line",
+                RuntimeError,
+                "failed on the GPU .*address.; start",
+            ),
+        ],
+    )
+    def test_finish_a_run_says_what_it_means_in_one_line(
+        self, opener: Opener, fake: FakeOrt, text: str, kind: type[Exception], message: str
+    ) -> None:
+        fake.faults.run_fails = text
+        graph = opener().open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        bind(binding, values(graph, {}, 0) | room(graph))
+        with pytest.raises(kind, match=message) as raised:
+            binding.run()
+        assert "\n" not in str(raised.value)
+
+    def test_keep_some_shape_arithmetic_off_the_cpu_goes_on_without_capture(
+        self, opener: Opener, fake: FakeOrt, shipped: Bundle
+    ) -> None:
+        fake.faults.cpu_ops = frozenset({"Slice"})
+        graph = opener().open("memory_attention_fixed")
+        binding = graph.binding(fixed=True)
+        assert binding.launch == f"plain launches: Slice on {CPU}"
+        assert fake.opened("memory_attention_fixed").options["enable_cuda_graph"] == "0"
+        inputs, outputs = values(graph, {}, 3), room(graph)
+        bind(binding, inputs | outputs)
+        binding.run()
+        assert_same(outputs, expected(shipped, "memory_attention_fixed", inputs))
+
+
+class TestTheOptions:
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_ask_for_one_provider_on_our_stream_and_for_nothing_else(
+        self, opener: Opener, fake: FakeOrt, provider: str
+    ) -> None:
+        opener(provider, device=1).open("image_encoder")
+        session = fake.opened("image_encoder")
+        assert session.provider == {"cuda": CUDA, "tensorrt": TENSORRT}[provider]
+        assert session.get_providers() == [session.provider, CPU]
+        assert session.options["user_compute_stream"] == str(STREAM)
+        assert session.options["device_id"] == "1"
+        assert session.entries["session.disable_cpu_ep_fallback"] == "1"
+
+    def test_switch_tf32_off_for_exact_results_alone(self, opener: Opener, fake: FakeOrt) -> None:
+        for exact, tf32 in ((True, "0"), (False, "1")):
+            opener(exact=exact).open("image_encoder")
+            assert fake.opened("image_encoder").options["use_tf32"] == tf32
+
+    def test_of_tensorrt_leave_precision_to_the_graph_and_everything_on_our_stream(
+        self, opener: Opener, fake: FakeOrt
+    ) -> None:
+        opener("tensorrt").open("prompt_encoder")
+        options = fake.opened("prompt_encoder").options
+        assert options["trt_fp16_enable"] == "0"
+        assert options["trt_auxiliary_streams"] == "0"
+        assert options["trt_engine_cache_enable"] == "0"
+        assert options["trt_profile_min_shapes"] == "points:1x1x2,labels:1x1"
+        assert options["trt_profile_max_shapes"] == "points:1x512x2,labels:1x512"
+
+    def test_what_the_fake_doesnt_know_it_refuses(self, fake: FakeOrt) -> None:
+        with pytest.raises(AssertionError):
+            fake.SessionOptions().add_session_config_entry("session.disable_cpu_fallback", "1")
+        with pytest.raises(AttributeError):
+            fake.SessionOptions().intra_op_threads = 1  # type: ignore[attr-defined]
+
+
+class TestTheEngineCache:
+    def folder(self, fake: FakeOrt, bundle: Bundle, cache: Path, **arguments: Any) -> Path:
+        graphs = OrtGraphs(
+            bundle, "tensorrt", ort=fake, engine_cache=cache, **{"stream": STREAM, **arguments}
+        )
+        graphs.open("prompt_encoder")
+        options = fake.opened("prompt_encoder").options
+        folder = Path(options["trt_engine_cache_path"])
+        assert folder.is_dir()
+        assert folder.parent == cache
+        assert options["trt_engine_cache_prefix"] == f"prompt_encoder-{folder.name}"
+        assert options["trt_timing_cache_path"] == str(folder)
+        assert options["trt_engine_cache_enable"] == options["trt_timing_cache_enable"] == "1"
+        return folder
+
+    def test_is_found_again_from_any_stream_and_gpu(
+        self, fake: FakeOrt, shipped: Bundle, tmp_path: Path
+    ) -> None:
+        first = self.folder(fake, shipped, tmp_path)
+        assert self.folder(fake, shipped, tmp_path, stream=STREAM + 256, device=1) == first
+
+    def test_of_another_onnxruntime_or_network_is_not(
+        self,
+        fake: FakeOrt,
+        shipped: Bundle,
+        tmp_path: Path,
+        spoiled: Callable[[Callable[[dict[str, Any]], None]], Path],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def other(manifest: dict[str, Any]) -> None:
+            name = "memory_attention.weights"
+            path = tmp_path / "copy" / name
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+            manifest["files"][name]["sha256"] = file_sha256(path)
+
+        cache = tmp_path / "engines"
+        found = {
+            self.folder(fake, shipped, cache),
+            self.folder(FakeOrt(version="1.32.0"), shipped, cache),
+            self.folder(fake, Bundle.load(spoiled(other)), cache),
+        }
+        monkeypatch.setattr(ort_device, "tensorrt_version", lambda: "101303")
+        found.add(self.folder(fake, shipped, cache))
+        monkeypatch.setattr(ort_options, "MOST_DYNAMIC", 100)  # another option of the provider
+        found.add(self.folder(fake, shipped, cache))
+        assert len(found) == 5
+
+    def test_that_cant_be_made_is_refused(self, fake: FakeOrt, shipped: Bundle, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(InputRefused, match=r"engine cache .* can't be made .Not a directory.; name"):
+            self.folder(fake, shipped, tmp_path / "file")
+
+    def test_is_not_wanted_for_cuda(self, opener: Opener, fake: FakeOrt, tmp_path: Path) -> None:
+        opener("cuda", engine_cache=tmp_path).open("image_encoder")
+        assert not list(tmp_path.iterdir())
+
+
+def test_work_is_enqueued_with_what_it_reads_and_writes_and_done_later(shipped: Bundle) -> None:
+    waiting: list[Any] = []
+    fake = FakeOrt(enqueue=lambda *work: waiting.append(work))
+    graph = OrtGraphs(shipped, "cuda", STREAM, ort=fake).open("memory_encoder")
+    binding = graph.binding(fixed=True)
+    inputs, outputs = values(graph, {}, 0), room(graph)
+    bind(binding, inputs | outputs)
+    binding.run()
+    ((stream, name, reads, writes, action),) = waiting
+    assert (stream, name) == (STREAM, "memory_encoder")
+    assert set(reads) == {(array.ctypes.data, array.nbytes) for array in inputs.values()}
+    assert set(writes) == {(array.ctypes.data, array.nbytes) for array in outputs.values()}
+    assert not outputs["map"].any()
+    action()
+    assert_same(outputs, expected(shipped, "memory_encoder", inputs))
+
+
+def test_a_replay_uses_the_addresses_of_its_capture(shipped: Bundle, fake: FakeOrt) -> None:
+    """As the real one does: the reason why a fixed binding may not be moved."""
+    graph = OrtGraphs(shipped, "cuda", STREAM, ort=fake).open("memory_encoder")
+    binding = graph.binding(fixed=True)
+    inputs, outputs = values(graph, {}, 0), room(graph)
+    bind(binding, inputs | outputs)
+    binding.run()
+    elsewhere = room(graph)
+    session = fake.opened("memory_encoder")
+    binding._binding.bind_output(  # behind its back
+        "map", "cuda", 0, np.float32, elsewhere["map"].shape, elsewhere["map"].ctypes.data
+    )
+    assert session.captured
+    outputs["map"][...] = np.nan
+    binding.run()
+    assert not np.isnan(outputs["map"]).any()
+    assert not elsewhere["map"].any()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[ONNXRuntimeError] : 1 : FAIL : Something broke\nsecond line", "Something broke"),
+        ("/src/core/a.cc:63 static void A::B(const C&) Please install TensorRT", "Please install TensorRT"),
+        (
+            "/src/a.cc:154 int CudaCall(T, const char*) [with T = int] \n /src/b.cc:1 int f()\n"
+            "CUDA failure 35: CUDA driver version is insufficient ; GPU=-1 ; hostname=vm ; line=70",
+            "CUDA failure 35: CUDA driver version is insufficient",
+        ),
+        ("", "RuntimeError"),
+        ("x" * 1000, "x" * 300),
+    ],
+)
+def test_of_an_error_one_line_is_quoted_that_says_something(text: str, line: str) -> None:
+    assert first_line(RuntimeError(text)) == line
+
+
+def test_the_probe_is_one_addition() -> None:
+    session = onnxruntime.InferenceSession(_PROBE, providers=[CPU])
+    assert session.run(None, {"x": np.arange(8, dtype=np.float32)})[0].tolist() == list(range(0, 16, 2))
+
+
+def test_a_damaged_graph_is_the_user_s_to_mend(shipped: Bundle, tmp_path: Path, fake: FakeOrt) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(shipped.folder, folder)
+    bundle = Bundle.load(folder)
+    (folder / "image_encoder.onnx").write_bytes(b"not a graph")
+    with pytest.raises(
+        InputRefused, match=r"onnxruntime can't load \S+/image_encoder\.onnx: .*; export it again"
+    ):
+        OrtGraphs(bundle, "cuda", STREAM, ort=fake).open("image_encoder")

@@ -1,0 +1,194 @@
+"""Asking the real onnxruntime for a GPU it can't use ends in a refusal, never in a session on the CPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import warnings
+from pathlib import Path
+
+import onnxruntime
+import pytest
+from runtime.fake_ort import FakeOrt
+
+from efftam_ros.runtime import ort_libraries
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.ort_device import OrtGraphs
+from efftam_ros.runtime.ort_libraries import PROVIDERS, architectures, needed, provider_library
+from efftam_ros.runtime.ort_refusals import left_to_the_cpu
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+STREAM = 0x7F00_1234_5678  # never reached
+COMPILED_IN = set(PROVIDERS.values()) <= set(onnxruntime.get_available_providers())
+
+
+def installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def driver() -> bool:
+    return ort_libraries._loads("libcuda.so.1")
+
+
+without_gpu_wheel = pytest.mark.skipif(COMPILED_IN, reason="onnxruntime-gpu is installed")
+with_gpu_wheel = pytest.mark.skipif(
+    not installed("onnxruntime-gpu") or not COMPILED_IN, reason="onnxruntime-gpu is not installed"
+)
+no_driver = pytest.mark.skipif(driver(), reason="this machine has an NVIDIA driver")
+
+
+@pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+class TestOnnxruntimeForTheCpu:
+    @without_gpu_wheel
+    def test_has_no_such_provider_and_we_say_so(self, shipped: Bundle, provider: str) -> None:
+        with pytest.raises(BackendUnavailable) as refused:
+            OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
+        written = {"cuda": "CUDA", "tensorrt": "TensorRT"}[provider]
+        assert refused.value.reason == (
+            f"onnxruntime {onnxruntime.__version__} was built without its {written} provider"
+        )
+        assert refused.value.remedy.startswith("pip install onnxruntime-gpu in place of onnxruntime")
+
+
+@no_driver
+@pytest.mark.parametrize("provider", list(PROVIDERS.values()))
+class TestWhatOnnxruntimeItselfDoesWithoutGpu:
+    """The facts that the refusals rest on: if one of these fails, onnxruntime has changed."""
+
+    def open(self, bundle: Bundle, provider: str, strict: bool) -> onnxruntime.InferenceSession:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if strict:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return onnxruntime.InferenceSession(
+                str(bundle.graphs["image_encoder"].path),
+                options,
+                providers=[(provider, {"device_id": "0"})],
+                enable_fallback=0,
+            )
+
+    def test_asked_for_this_provider_alone_it_opens_on_the_cpu_or_says_what_is_missing(
+        self, shipped: Bundle, provider: str
+    ) -> None:
+        if COMPILED_IN and provider == PROVIDERS["tensorrt"]:
+            with pytest.raises(RuntimeError, match="Please install TensorRT libraries"):
+                self.open(shipped, provider, strict=False)
+        else:
+            session = self.open(shipped, provider, strict=False)
+            assert session.get_providers() == ["CPUExecutionProvider"]
+
+    def test_with_the_strict_key_it_raises(self, shipped: Bundle, provider: str) -> None:
+        with pytest.raises(Exception, match=r"default CPU EP|explicitly added the CPU EP|TensorRT") as raised:
+            self.open(shipped, provider, strict=True)
+        assert left_to_the_cpu(raised.value) or "Please install TensorRT libraries" in str(raised.value)
+
+
+@with_gpu_wheel
+class TestOnnxruntimeForTheGpu:
+    @no_driver
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_without_a_driver_is_refused_before_anything_is_loaded(
+        self, shipped: Bundle, provider: str
+    ) -> None:
+        with pytest.raises(
+            BackendUnavailable, match=r"needs an NVIDIA driver: libcuda\.so\.1 can't be loaded"
+        ):
+            OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
+        assert "libcudart" not in Path("/proc/self/maps").read_text()
+
+    @no_driver
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_is_refused_too_if_the_driver_only_seems_to_be_there(
+        self, shipped: Bundle, provider: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every library taken for present: then onnxruntime itself can't start the provider."""
+        monkeypatch.setattr(ort_libraries, "_loads", lambda name: True)
+        with pytest.raises(BackendUnavailable) as refused:
+            OrtGraphs(shipped, provider, STREAM).open("image_encoder")  # type: ignore[arg-type]
+        assert "could not start" in str(refused.value) or "Please install TensorRT" in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+    @no_driver
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_names_every_library_that_is_missing(
+        self, shipped: Bundle, provider: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = ort_libraries._loads
+        monkeypatch.setattr(ort_libraries, "_loads", lambda name: name == "libcuda.so.1" or real(name))
+        library = provider_library(onnxruntime, provider)
+        assert library is not None
+        missing = [name for name in needed(library) if not name.startswith("libcuda.") and not real(name)]
+        assert missing, "this machine has them all"
+        with pytest.raises(BackendUnavailable) as refused:
+            OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
+        assert all(name in refused.value.reason for name in missing)
+
+    def test_tells_which_gpus_it_has_code_for(self) -> None:
+        library = provider_library(onnxruntime, "cuda")
+        assert library is not None
+        codes = architectures(library)
+        assert codes == sorted(codes)
+        assert all(50 <= code <= 130 for code in codes)
+        assert codes
+
+
+class TestLibraries:
+    """Against libraries that are on every machine."""
+
+    def test_the_needed_ones_are_those_that_the_linker_would_load(self) -> None:
+        import numpy.linalg._umath_linalg as extension
+
+        names = needed(Path(extension.__file__))
+        assert any(name.startswith("libc.so") for name in names)
+        assert all(name.isascii() and ".so" in name for name in names)
+
+    @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+    def test_none_is_loaded_without_a_driver(
+        self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
+    ) -> None:
+        tried: list[str] = []
+        monkeypatch.setattr(ort_libraries, "_loads", lambda name: tried.append(name))
+        with pytest.raises(BackendUnavailable, match=r"needs an NVIDIA driver: libcuda\.so\.1"):
+            OrtGraphs(shipped, provider, STREAM, ort=self.with_libraries(tmp_path))  # type: ignore[arg-type]
+        assert tried == ["libcuda.so.1"]
+
+    def test_a_tensorrt_of_another_major_version_is_named(
+        self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = self.with_libraries(tmp_path)
+        absent = ("libnvinfer.so.10", "libnvonnxparser.so.10")
+        monkeypatch.setattr(ort_libraries, "needed", lambda library: [*absent, "libc.so.6"])
+        monkeypatch.setattr(
+            ort_libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11")
+        )
+        with pytest.raises(
+            BackendUnavailable, match=r"TensorRT 11 is installed; install TensorRT 10, or ask for"
+        ):
+            OrtGraphs(shipped, "tensorrt", STREAM, ort=module)
+
+    def test_cublas_is_installed_for_the_right_cuda(
+        self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = self.with_libraries(tmp_path)
+        monkeypatch.setattr(ort_libraries, "_loads", lambda name: name == "libcuda.so.1")
+        for soname, package in (
+            ("libcublas.so.12", "nvidia-cublas-cu12"),
+            ("libcublas.so.13", "nvidia-cublas"),
+        ):
+            monkeypatch.setattr(ort_libraries, "needed", lambda library, soname=soname: [soname])
+            with pytest.raises(BackendUnavailable) as refused:
+                OrtGraphs(shipped, "cuda", STREAM, ort=module)
+            assert f"needs {soname}, which can't be loaded" in refused.value.reason
+            assert f"'onnxruntime-gpu[cuda,cudnn]' {package}," in refused.value.remedy
+
+    def with_libraries(self, folder: Path) -> FakeOrt:
+        """A module whose providers are shared libraries, as in the real wheel."""
+        (folder / "capi").mkdir()
+        for provider in PROVIDERS:
+            (folder / "capi" / f"libonnxruntime_providers_{provider}.so").write_bytes(b"")
+        return FakeOrt(file=str(folder / "__init__.py"))

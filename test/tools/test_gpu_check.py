@@ -1,0 +1,243 @@
+"""`scripts/gpu_check`: refuses politely without a GPU, and sums up what others measured."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools_helpers import ROOT, package_environment
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import gpu_check_waits
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def gpu_check(*arguments: object, env: Mapping[str, str] = NO_GPU) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "gpu_check_run.py", *map(str, arguments)],
+        env={**package_environment(), **env},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def timing(backend: str, whole: float, **more: Any) -> dict[str, Any]:
+    return {
+        "name": f"ti_512x512 {backend}",
+        "frames": 300,
+        "whole_ms": whole,
+        "whole_p99_ms": whole * 1.5,
+        "stages_ms": {"preprocess": 0.02, "image_encoder": 1.234, "memory_attention": 2, "mask_decoder": 0.5},
+        "glue_ratio": 1.02,
+        "times_faster_than": {},
+        "maps": 7,
+        "pointers": 16,
+        "start_up_s": 2.5,
+        "resident_mb": 812.3,
+        "device_mb": 345.6,
+        "launch": {},
+    } | more
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """A folder as a run leaves it, all items done well."""
+    content = {
+        "about.json": {
+            "gpu": "NVIDIA Test 3000",
+            "date": "2026-01-02",
+            "environment": {"cpu": "Test CPU", "gpus": ["NVIDIA Test 3000, 580.1"], "power_mode": None},
+        },
+        "items.json": [
+            {"name": "kernels", "state": "OK", "why": "12 passed"},
+            {"name": "waits per frame", "state": "NOT RUN", "why": "no nsys | here"},
+        ],
+        "bench_ti_512x512.json": {
+            "image": [1280, 720],
+            "frames": [
+                timing(
+                    "onnxruntime-cuda",
+                    4.0,
+                    times_faster_than={"torch-cuda": 3.0},
+                    launch={"image_encoder": "cuda graph"},
+                ),
+                timing("torch-cuda", 12.0, times_faster_than={"torch-cuda": 1.0}, device_mb=None),
+            ],
+        },
+        "soak.json": {
+            "soak": {
+                "name": "compact_192 onnxruntime-cuda",
+                "frames": 5000,
+                "growth_mb": 1.25,
+                "device_growth_mb": 0.0,
+                "first_ms": 2.0,
+                "last_ms": 2.1,
+            }
+        },
+        "waits.json": {"waits_per_frame": 1.0, "allocations_per_frame": 0.0, "calls_per_frame": {}},
+    }
+    for name, report in content.items():
+        (tmp_path / name).write_text(json.dumps(report))
+    return tmp_path
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="a machine with an NVIDIA driver")
+def test_without_a_gpu_it_says_so_in_one_line_and_leaves_nothing(tmp_path: Path):
+    for command in ([ROOT / "scripts" / "gpu_check"], [ROOT / "scripts" / "gpu_check", "--quick"]):
+        result = subprocess.run(
+            [*map(str, command), "--out", str(tmp_path / "out")],
+            env=package_environment(),
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert result.returncode == 3, result.stderr
+        assert "no NVIDIA GPU" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
+    result = gpu_check("--summary", measured)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("1 OK, 0 FAILED, 1 NOT RUN")
+    lines = (measured / "summary.md").read_text().splitlines()
+    assert lines[0] == "# GPU check: NVIDIA Test 3000, 2026-01-02"
+    assert lines[2] == "cpu Test CPU, gpus NVIDIA Test 3000, 580.1"
+    assert "| waits per frame | NOT RUN | no nsys / here |" in lines
+    assert "| ti_512x512 onnxruntime-cuda | 4 | 6 | 0.02 | 1.23 | 2 | 0.5 | - | 1.02 | 3 |" in lines
+    assert "| ti_512x512 onnxruntime-cuda | 2.5 | 812 | 346 | image_encoder: cuda graph |" in lines
+    assert "| ti_512x512 torch-cuda | 2.5 | 812 | - | - |" in lines
+    soak = next(line for line in lines if "resident memory" in line)
+    assert soak == (
+        "| 5,000 frames (compact_192 onnxruntime-cuda): resident memory after the first 100 | under 5 MB "
+        "| +1.2 MB | `efftam bench --soak 5000 --backend onnxruntime-cuda` |"
+    )
+    assert "| the same: device memory in use | under 5 MB | +0.0 MB | the same |" in lines
+    assert "| host waits per frame | 1 | 1 | `scripts/gpu_check` (Nsight Systems) |" in lines
+    columns = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert (
+        "| whole | preprocess | image encoder | memory attention | mask decoder | memory encoder |" in columns
+    )
+    rows = [line for line in lines if line.startswith("|")]
+    for before, after in itertools.pairwise(rows):
+        follow = lines.index(after) == lines.index(before) + 1
+        assert not follow or before.count("|") == after.count("|"), (before, after)
+
+
+def test_one_failure_is_the_exit_code(measured: Path):
+    failed = [{"name": "soak, device memory", "state": "FAILED", "why": "+300 MB"}]
+    (measured / "items.json").write_text(json.dumps(failed))
+    result = gpu_check("--summary", measured)
+    assert result.returncode == 1
+    assert "| soak, device memory | FAILED | +300 MB |" in (measured / "summary.md").read_text()
+
+
+def test_what_was_not_measured_has_no_table(measured: Path):
+    for name in ("soak.json", "waits.json", "bench_ti_512x512.json"):
+        (measured / name).unlink()
+    assert gpu_check("--summary", measured).returncode == 0
+    assert "##" not in (measured / "summary.md").read_text()
+
+
+def test_bad_requests_are_one_line(tmp_path: Path):
+    for arguments, words in (
+        (["--summary", tmp_path], "items.json does not exist"),
+        ([tmp_path], "bundle.json does not exist"),
+        (["--only", "dance"], "--only dance is not known"),
+    ):
+        result = gpu_check(*arguments)
+        assert result.returncode == 2
+        assert words in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+DRIVER = """
+from enum import IntEnum
+class CUdevice_attribute(IntEnum):
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+def cuDriverGetVersion(): return 0, 13000
+def cuInit(flags): return (0,)
+def cuDeviceGetCount(): return 0, 1
+def cuDeviceGet(index): return 0, index
+def cuDeviceGetAttribute(kind, device): return 0, 8
+def cuDeviceGetName(size, device): return 0, b"Made up 9000" + bytes(size - 12)
+"""
+
+
+def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
+    """A driver made of Python lets the script begin; no back end can use it, and each says so."""
+    fake = tmp_path / "fake" / "cuda" / "bindings"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "driver.py").write_text(DRIVER)
+    paths = os.pathsep.join([str(tmp_path / "fake"), package_environment()["PYTHONPATH"]])
+    result = gpu_check(
+        "--quick",
+        "--only",
+        "bench,soak,waits,profile",
+        "--out",
+        tmp_path,
+        env={**NO_GPU, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"},
+    )
+    (folder,) = tmp_path.glob("gpu_check_*")
+    assert folder.name.startswith("gpu_check_Made-up-9000_")
+    items = {item["name"]: item for item in json.loads((folder / "items.json").read_text())}
+    failed = [item for item in items.values() if item["state"] == "FAILED"]
+    assert result.returncode == (1 if failed else 0), result.stderr
+    assert items["bench shipped cpu"]["state"] == "OK"
+    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame", "profile"):
+        assert items[name]["state"] == "NOT RUN"
+        assert items[name]["why"]
+    (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]
+    assert bench["frames"] == 6
+    assert (folder / "bench_shipped_cpu.png").stat().st_size > 1000
+    text = (folder / "summary.md").read_text()
+    assert all(f"| {name} | {item['state']} |" in text for name, item in items.items())
+    assert "| compact_192 onnxruntime-cpu |" in text
+
+
+NSYS = """#!/bin/sh
+# Stands in for Nsight Systems: the trace says how many frames were run, the report follows from it.
+case $1 in
+  profile) for last; do :; done
+    for argument; do case $argument in --output=*) echo "$last" > "${argument#--output=}" ;; esac; done ;;
+  stats) for trace; do :; done
+    frames=$(cat "$trace")
+    echo "Processing [$trace] with [cuda_api_sum.py]..."
+    echo 'Time (%),Total Time (ns),Num Calls,Avg (ns),Name'
+    echo "50.0,100,$((frames * 2 + 7)),1.0,cudaEventSynchronize"
+    echo "20.0,100,$((frames + 3)),1.0,cudaStreamSynchronize_v3020"
+    echo "20.0,100,$((frames * 4)),1.0,cudaMemcpyAsync_v3020"
+    echo "9.0,100,12,1.0,cudaMalloc"
+    echo "1.0,100,$((frames / 50)),1.0,cudaFree" ;;
+esac
+"""
+
+
+def test_waits_are_those_that_more_frames_add(tmp_path: Path):
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS)
+    nsys.chmod(0o755)
+
+    def run(title: str, command) -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+
+    found = gpu_check_waits.measure(str(nsys), ["bench"], tmp_path, run)
+    assert found["waits_per_frame"] == 3  # asynchronous copies are none
+    assert found["allocations_per_frame"] == pytest.approx(0.02)
+    assert "cudaMalloc" not in found["calls_per_frame"]
+    with pytest.raises(ValueError, match="no table"):
+        gpu_check_waits.calls("nothing traced\n")
