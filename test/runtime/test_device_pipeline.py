@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +114,19 @@ def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, integrated: bool
         assert np.allclose(ours.ious, theirs.ious, atol=0.01)
         assert ours.presence_logit == pytest.approx(theirs.presence_logit, abs=0.1)
         assert np.count_nonzero(our_mask != their_mask) < 0.02 * np.count_nonzero(their_mask) + 5
+    rig.pipeline.close()
+
+
+def test_an_official_network_gives_what_the_cpu_gives(golden_bundle: Path) -> None:
+    """Another layout: a free number of prompt tokens, memory rounded to bfloat16, no features at finer
+    strides."""
+    bundle = Bundle.load(golden_bundle)
+    rig, cpu = Rig(bundle), OrtPipeline(bundle)
+    for index in range(3):
+        prompt = None if index else PROMPTS["box and clicks"]
+        ours, theirs = (one_frame(pipeline, index, prompt) for pipeline in (rig.pipeline, cpu))
+        assert np.allclose(ours.boxes, theirs.boxes, atol=1.0, equal_nan=True)
+        assert np.allclose(ours.ious, theirs.ious, atol=0.02)
     rig.pipeline.close()
 
 

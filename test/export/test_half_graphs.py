@@ -1,0 +1,290 @@
+"""FP16 graphs: what is converted, what stays FP32, and that the checks can fail."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from half_models import model, transformer
+from onnx import TensorProto, helper, numpy_helper
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.half import HalfOptions, convert, default_form, plain_graph, to_half
+from efftam_ros.export.half_attention import FORMS, Attention, attentions
+from efftam_ros.export.half_checks import check_half
+from efftam_ros.export.half_interpreter import LiteralGraph
+from efftam_ros.export.trt_ready import trt_ready
+from efftam_ros.runtime.bundle import default_bundle
+
+GRAPHS = sorted(default_bundle().graphs)
+
+
+@cache
+def shipped(name: str) -> onnx.ModelProto:
+    return onnx.load(default_bundle().graphs[name].path)
+
+
+def half_of(graph: onnx.ModelProto, form: str = "fused_fp32") -> onnx.ModelProto:
+    return to_half(graph, "test", HalfOptions({"test": form}))
+
+
+def node(graph: onnx.ModelProto, name: str) -> onnx.NodeProto:
+    return next(n for n in graph.graph.node if n.name == name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_shipped_graph_becomes_a_sound_fp16_graph_in_every_form(name, form):
+    half = to_half(shipped(name), name, HalfOptions({name: form}))
+    assert check_half(half, plain_graph(shipped(name)), form) == []
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_inputs_and_outputs_stay_as_they_were(name):
+    half = to_half(shipped(name), name)
+    assert list(half.graph.input) == list(shipped(name).graph.input)
+    assert list(half.graph.output) == list(shipped(name).graph.output)
+
+
+def test_the_graph_given_stays_untouched():
+    before = shipped("mask_decoder").SerializeToString()
+    to_half(shipped("mask_decoder"), "mask_decoder")
+    assert shipped("mask_decoder").SerializeToString() == before
+
+
+def test_every_attention_of_the_shipped_network_is_found():
+    assert {name: len(attentions(shipped(name))) for name in GRAPHS} == {
+        "image_encoder": 0,
+        "mask_decoder": 7,
+        "memory_attention": 4,
+        "memory_attention_fixed": 4,
+        "memory_encoder": 0,
+        "prompt_encoder": 0,
+    }
+    first, cross = attentions(shipped("memory_attention_fixed"))[:2]
+    assert (first.queries, first.keys, first.head, first.bias) == (144, 144, 32, "")
+    assert (cross.queries, cross.keys, cross.head) == (144, 7 * 144 + 16 * 2, 32)
+    assert cross.bias
+    assert cross.scale
+
+
+def test_the_report_says_what_was_done():
+    half, report = convert(shipped("image_encoder"), "image_encoder")
+    assert (report.float32_nodes, report.attentions) == (0, ())
+    assert report.casts_added == sum(n.op_type == "Cast" for n in half.graph.node) == 1 + 3
+    _, report = convert(shipped("mask_decoder"), "mask_decoder")
+    assert (report.form, len(report.attentions)) == ("fused_fp32", 7)
+    assert report.half_nodes > 4 * report.float32_nodes > 0
+
+
+def sized(queries: int, head: int) -> Attention:
+    return Attention("score", "", "softmax", "value", "scale", queries, 7232, head)
+
+
+def test_islands_are_the_default_only_where_tensorrt_fuses_nothing():
+    assert default_form([sized(1024, 256), sized(1024, 256)]) == "islands"
+    assert default_form([sized(4096, 256)]) == "fused_fp32"
+    assert default_form([sized(144, 32)]) == "fused_fp32"
+    assert default_form([sized(0, 32), sized(1024, 16)]) == "fused_fp32"
+    assert default_form([]) == "fused_fp32"
+
+
+def test_a_form_can_be_chosen_per_graph():
+    options = HalfOptions({"memory_attention_fixed": "islands"})
+    assert convert(shipped("memory_attention_fixed"), "memory_attention_fixed", options)[1].form == "islands"
+    assert convert(shipped("mask_decoder"), "mask_decoder", options)[1].form == "fused_fp32"
+    with pytest.raises(
+        InputRefused, match="form bf16 is unknown; choose one of all_fp16, fused_fp32, islands"
+    ):
+        half_of(transformer(1), "bf16")
+
+
+def count_graph(side: int) -> onnx.ModelProto:
+    """The area of a mask, as the decoder computes it."""
+    nodes = [
+        helper.make_node("Greater", ["logits", "zero"], ["inside"]),
+        helper.make_node("Cast", ["inside"], ["ones"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["ones", "axes"], ["count"], keepdims=0),
+        helper.make_node("Mul", ["count", "pixel"], ["area"]),
+    ]
+    weights = {"zero": np.float32(0), "pixel": np.float32(16), "axes": np.array([1, 2])}
+    return model(nodes, {"logits": [1, side, side]}, {"area": [1]}, weights)
+
+
+def test_areas_beyond_fp16_come_out_exactly():
+    logits = np.full((1, 128, 128), 1e-3, np.float32)
+    logits[0, 0, 0] = -1.0
+    assert LiteralGraph(half_of(count_graph(128)))({"logits": logits})["area"] == 16 * (128 * 128 - 1)
+
+
+def test_unused_memory_changes_nothing_at_all():
+    run = LiteralGraph(to_half(shipped("memory_attention_fixed"), "memory_attention_fixed"))
+    random = np.random.default_rng(2)
+    inputs = {
+        name: random.normal(0, 1, tensor.shape).astype(np.float32)
+        for name, tensor in default_bundle().graphs["memory_attention_fixed"].inputs.items()
+    }
+    inputs["key_bias"] = np.zeros_like(inputs["key_bias"])
+    inputs["key_bias"][..., 144 * 2 : 144 * 6] = -1e4
+    clean = run(inputs)["conditioned"]
+    inputs["maps"][2:6] *= 20
+    assert np.array_equal(run(inputs)["conditioned"], clean)
+    inputs["maps"][0] *= 2
+    assert not np.array_equal(run(inputs)["conditioned"], clean)
+
+
+def product(weight) -> onnx.ModelProto:
+    nodes = [helper.make_node("MatMul", ["x", "block.weight"], ["y"])]
+    return model(nodes, {"x": [1, 2]}, {"y": [1, 2]}, {"block.weight": np.asarray(weight, np.float32)})
+
+
+def test_a_weight_beyond_fp16_is_refused_by_name():
+    with pytest.raises(InputRefused, match=r"test: weight block.weight reaches 70000, FP16 ends at 65504"):
+        half_of(product([[1, 2], [3, -7e4]]))
+    half_of(product([[1, 2], [3, -65504]]))
+
+
+def test_a_weight_that_vanishes_in_fp16_is_refused_by_name():
+    with pytest.raises(InputRefused, match=r"block.weight is at most 1e-08 and vanishes"):
+        half_of(product([[1e-8, 0], [0, 0]]))
+    half_of(product([[0, 0], [0, 0]]))
+
+
+def test_a_softmax_outside_an_attention_is_refused_by_name():
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], "/head/Softmax")]
+    with pytest.raises(InputRefused, match="Softmax /head/Softmax is not between two matrix products"):
+        half_of(model(nodes, {"x": [1, 4]}, {"y": [1, 4]}, {}))
+
+
+def test_scores_that_are_not_scaled_first_are_refused():
+    with pytest.raises(InputRefused, match=r"/b0.scores/MatMul: queries are not scaled before"):
+        half_of(transformer(1, scale_first=False))
+    half_of(transformer(1, scale_first=False), "all_fp16")
+
+
+def test_coordinates_stay_float32_up_to_their_sines():
+    nodes = [
+        helper.make_node("MatMul", ["points", "frequencies"], ["phase"]),
+        helper.make_node("Sin", ["phase"], ["wave"]),
+        helper.make_node("MatMul", ["wave", "mix"], ["y"]),
+    ]
+    weights = {"frequencies": np.full((2, 8), 40, np.float32), "mix": np.ones((8, 2), np.float32)}
+    graph = model(nodes, {"points": [1, 2]}, {"y": [1, 2]}, weights)
+    half = half_of(graph)
+    points = {"points": np.array([[511.3, 17.7]], np.float32)}
+    assert np.allclose(LiteralGraph(half)(points)["y"], LiteralGraph(graph)(points)["y"], atol=0.01)
+    stored = {tensor.name: tensor.data_type for tensor in half.graph.initializer}
+    assert stored == {"frequencies": TensorProto.FLOAT, "mix/half": TensorProto.FLOAT16}
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_an_argmax_over_a_vector_becomes_one_over_a_row(keepdims):
+    nodes = [
+        helper.make_node("Reshape", ["x", "length"], ["vector"]),
+        helper.make_node("ArgMax", ["vector"], ["best"], axis=0, keepdims=keepdims),
+        helper.make_node("Gather", ["vector", "best"], ["y"]),
+    ]
+    shape = [1] if keepdims else []
+    graph = model(nodes, {"x": [3, 1]}, {"y": shape}, {"length": np.array([3])})
+    ready = trt_ready(graph)
+    onnx.checker.check_model(ready, full_check=True)
+    x = {"x": np.array([[1], [5], [3]], np.float32)}
+    assert LiteralGraph(ready)(x)["y"].shape == tuple(shape)
+    assert LiteralGraph(ready)(x)["y"] == LiteralGraph(graph)(x)["y"] == 5
+    argmax = next(n for n in ready.graph.node if n.op_type == "ArgMax")
+    inferred = onnx.shape_inference.infer_shapes(ready).graph.value_info
+    assert len(next(i for i in inferred if i.name == argmax.input[0]).type.tensor_type.shape.dim) == 2
+
+
+def bypass(graph: onnx.ModelProto, cast: str) -> None:
+    """Take a Cast out of a graph."""
+    gone = node(graph, cast)
+    for other in graph.graph.node:
+        for i, name in enumerate(other.input):
+            if name == gone.output[0]:
+                other.input[i] = gone.input[0]
+    graph.graph.node.remove(gone)
+
+
+def unround_probabilities(graph: onnx.ModelProto) -> None:
+    bypass(graph, "b0.shares/half/float32/Cast")
+    bypass(graph, "b0.shares/half/Cast")
+
+
+def round_before_softmax(graph: onnx.ModelProto) -> None:
+    softmax = node(graph, "/b0.shares/Softmax")
+    at = list(graph.graph.node).index(softmax)
+    for offset, (source, made, to) in enumerate(
+        [(softmax.input[0], "low", TensorProto.FLOAT16), ("low", "high", TensorProto.FLOAT)]
+    ):
+        graph.graph.node.insert(at + offset, helper.make_node("Cast", [source], [made], made, to=to))
+    node(graph, "/b0.shares/Softmax").input[0] = "high"
+
+
+def scores_in_half(graph: onnx.ModelProto) -> None:
+    bypass(graph, "b0.scores/float32/Cast")
+
+
+def infinite_weight(graph: onnx.ModelProto) -> None:
+    weight = next(t for t in graph.graph.initializer if t.name == "b0.q.weight/half")
+    value = numpy_helper.to_array(weight).copy()
+    value[0, 0] = np.inf
+    weight.CopyFrom(numpy_helper.from_array(value, weight.name))
+
+
+def needless_float32(graph: onnx.ModelProto) -> None:
+    wide = node(graph, "/b0.q.product/MatMul")
+    at = list(graph.graph.node).index(wide)
+    cast = [helper.make_node("Cast", [n], [f"{n}/up"], f"{n}/up", to=TensorProto.FLOAT) for n in wide.input]
+    back = helper.make_node("Cast", ["wide"], [wide.output[0]], "back", to=TensorProto.FLOAT16)
+    graph.graph.node.insert(at + 1, back)
+    for made in cast:
+        graph.graph.node.insert(at, made)
+    wide = node(graph, "/b0.q.product/MatMul")
+    wide.input[:] = [made.output[0] for made in cast]
+    wide.output[0] = "wide"
+
+
+def other_output(graph: onnx.ModelProto) -> None:
+    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "tokens"
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (unround_probabilities, "attention /b0.scores/MatMul runs MatMul16 Cast32 Softmax32 MatMul32"),
+        (round_before_softmax, "Cast high follows a Cast"),
+        (round_before_softmax, "attention /b0.scores/MatMul runs MatMul16 Cast32 Cast16 Cast32 Softmax32"),
+        (scores_in_half, "not a valid graph|runs MatMul16 Softmax16"),
+        (infinite_weight, "weight b0.q.weight/half is not finite in FP16"),
+        (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32 without need"),
+        (other_output, "outputs are no longer the reference's"),
+    ],
+)
+def test_a_damaged_graph_is_found(damage, fault):
+    graph = transformer(2)
+    half = half_of(graph)
+    assert check_half(half, graph, "fused_fp32") == []
+    damage(half)
+    faults = "\n".join(check_half(half, graph, "fused_fp32"))
+    assert any(part in faults for part in fault.split("|")), faults
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("claimed", FORMS)
+def test_a_form_is_not_taken_for_another(form, claimed):
+    graph = transformer(1)
+    assert (check_half(half_of(graph, form), graph, claimed) == []) == (form == claimed)
+
+
+def test_a_count_in_fp16_is_found():
+    graph = count_graph(8)
+    half = half_of(graph)
+    node(half, "Cast_1").attribute[0].i = TensorProto.FLOAT16
+    pixel = next(t for t in half.graph.initializer if t.name == "pixel")
+    pixel.CopyFrom(numpy_helper.from_array(np.float16(16), "pixel"))
+    node(half, "Mul_3").output[0] = "narrow"
+    half.graph.node.append(helper.make_node("Cast", ["narrow"], ["area"], "out", to=TensorProto.FLOAT))
+    assert "ReduceSum ReduceSum_2 computes in FP16 and must not" in check_half(half, graph, "fused_fp32")

@@ -1,0 +1,235 @@
+"""FP16 graphs against FP32 in an interpreter that overflows as FP16 does."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from half_models import model, tokens, transformer
+from onnx import TensorProto, helper
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.half import HalfOptions, to_half
+from efftam_ros.export.half_attention import attentions
+from efftam_ros.export.half_chain import GRAPHS, Chain, key_bias
+from efftam_ros.export.half_compare import (
+    compare_clip,
+    compare_half,
+    deviation,
+    half_graphs,
+    literal,
+    load_graphs,
+    seeded_chain,
+)
+from efftam_ros.export.half_drift import DRIFT, block_outputs, first_drift
+from efftam_ros.export.half_interpreter import LiteralGraph
+from efftam_ros.export.half_stress import enlarge_until_wrong, enlarged, worst_deviation
+from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.device_memory import MemoryLayout
+from efftam_ros.runtime.prompting import no_prompt
+from efftam_ros.tools.scene import render_scene
+
+LIMIT = 5e-3
+"""What FP16's three digits leave of a sound network's outputs, relative."""
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return load_graphs(default_bundle())
+
+
+@pytest.fixture(scope="module")
+def chain(graphs) -> Chain:
+    return seeded_chain(default_bundle(), literal(graphs))
+
+
+def fused(graph: onnx.ModelProto) -> LiteralGraph:
+    return LiteralGraph(graph, fused=True)
+
+
+def onnxruntime_runner(graph: onnx.ModelProto):
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def test_the_interpreter_computes_fp32_graphs_as_onnxruntime_does(graphs, chain):
+    for name in GRAPHS:
+        for output, expected in onnxruntime_runner(graphs[name])(chain.inputs[name]).items():
+            got = chain.results[name][output]
+            assert got.shape == expected.shape
+            assert deviation(expected, got) < 1e-5, f"{name} {output}"
+
+
+def test_the_interpreter_overflows_where_fp16_does():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["half", "half"], ["large"]),
+        helper.make_node("Mul", ["large", "small"], ["scaled"]),
+        helper.make_node("Cast", ["scaled"], ["y"], to=TensorProto.FLOAT),
+    ]
+    graph = model(nodes, {"x": [1, 1]}, {"y": [1, 1]}, {"small": np.float16(0.001)})
+    x = {"x": np.full((1, 1), 300, np.float32)}
+    assert np.isinf(LiteralGraph(graph)(x)["y"])
+    assert np.isfinite(LiteralGraph(graph)({"x": np.full((1, 1), 250, np.float32)})["y"])
+
+
+def test_a_layer_norm_in_fp16_is_computed_in_fp32():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16),
+        helper.make_node("LayerNormalization", ["half", "one", "zero"], ["normed"], axis=-1),
+        helper.make_node("Cast", ["normed"], ["y"], to=TensorProto.FLOAT),
+    ]
+    weights = {"one": np.ones(4, np.float16), "zero": np.zeros(4, np.float16)}
+    graph = model(nodes, {"x": [1, 4]}, {"y": [1, 4]}, weights)
+    x = np.array([[-3000, 3000, -3000, 3000]], np.float32)  # squares of 9e6
+    assert np.allclose(LiteralGraph(graph)({"x": x})["y"], [[-1, 1, -1, 1]], atol=1e-3)
+
+
+def test_every_output_of_the_shipped_network_keeps_its_digits(graphs):
+    found = compare_half(default_bundle(), graphs=graphs)
+    assert {(d.graph, d.output) for d in found} == {
+        (name, output) for name in GRAPHS for output in default_bundle().graphs[name].outputs
+    }
+    assert [d for d in found if not d.relative < LIMIT] == []
+    converted = {d.output: d.relative for d in found}
+    assert converted["features"] > 1e-5, "nothing was rounded: the graph is not in FP16"
+    assert converted["sparse"] == 0.0, "prompt coordinates are FP32"
+
+
+def test_the_comparison_names_the_output_that_is_not_finite(graphs):
+    broken = dict(graphs)
+    broken["memory_attention_fixed"] = enlarged(
+        graphs["memory_attention_fixed"], attentions(graphs["memory_attention_fixed"])[2], 8192
+    )
+    options = HalfOptions({"memory_attention_fixed": "all_fp16"})
+    bad = [d for d in compare_half(default_bundle(), options, broken) if not d.relative < DRIFT]
+    assert [(d.graph, d.output, d.relative) for d in bad] == [
+        ("memory_attention_fixed", "conditioned", float("inf"))
+    ]
+
+
+def test_enlarged_scores_break_fp16_sums_and_nothing_else():
+    graph = transformer(3)
+    stressed = enlarge_until_wrong(graph, "test", tokens(), attentions(graph)[1])
+    assert stressed.all_fp16 > DRIFT
+    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32") < DRIFT
+    assert worst_deviation(stressed.model, "test", tokens(), "islands", fused=False) < DRIFT
+
+
+def test_fused_kernels_with_fp32_sums_hold_scores_that_a_stored_fp16_score_does_not():
+    graph = transformer(2)
+    stressed = enlarge_until_wrong(graph, "test", tokens(), limit=1e6)
+    assert stressed.all_fp16 == float("inf")
+    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32", fused=True) < DRIFT
+    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32", fused=False) == float("inf")
+
+
+def test_sums_in_fp16_are_coarser_than_a_rounded_fp32_sum():
+    graph = transformer(1)
+    half = to_half(graph, "test", HalfOptions({"test": "all_fp16"}))
+    expected = LiteralGraph(graph)(tokens())["y"]
+    assert deviation(expected, fused(half)(tokens())["y"]) > deviation(
+        expected, LiteralGraph(half)(tokens())["y"]
+    )
+
+
+def test_the_first_block_that_drifts_is_named():
+    graph = transformer(4)
+    for block, name in ((0, "block0"), (2, "block2"), (3, "y")):
+        stressed = enlarge_until_wrong(graph, "test", tokens(), attentions(graph)[block])
+        half = to_half(stressed.model, "test", HalfOptions({"test": "all_fp16"}))
+        assert first_drift(stressed.model, half, tokens(), run=fused) == name
+        good = to_half(stressed.model, "test")
+        assert first_drift(stressed.model, good, tokens(), run=fused) is None
+
+
+def test_scores_are_never_looked_at(graphs):
+    assert block_outputs(transformer(3)) == ["block0", "block1", "y"]
+    for name in GRAPHS:
+        hidden = {n.output[0] for n in graphs[name].graph.node if n.op_type in ("Softmax", "MatMul")}
+        assert not hidden & set(block_outputs(graphs[name]))
+
+
+def test_scores_that_never_overflow_are_said_to():
+    graph = transformer(1)
+    with pytest.raises(InputRefused, match=r"scores of /b0.scores/MatMul enlarged 16384 times still fit"):
+        enlarge_until_wrong(graph, "test", {"x": np.zeros_like(tokens()["x"])})
+
+
+@pytest.mark.parametrize("layout", ["plain", "pooled"])
+def test_the_key_bias_is_the_exporters(layout):
+    from types import SimpleNamespace
+
+    from efftam_ros.export import fixed_form
+
+    sizes = MemoryLayout(24, 7, 16, 8, 16, 64, 4, 0, layout == "pooled", False)
+    spec = SimpleNamespace(grid=4, temporal_rows=7, max_pointers=16, pointer_tokens=4, key_layout=layout)
+    for rows, pointers in (([6], 1), ([6, 0, 1], 3), ([6, *range(6)], 16)):
+        expected = fixed_form.key_bias(spec, rows, pointers).numpy()  # type: ignore[arg-type]
+        assert np.array_equal(key_bias(sizes, rows, pointers), expected)
+
+
+def test_a_chain_attends_to_its_own_first_and_latest_frames():
+    bundle = default_bundle()
+    stored = iter(range(1, 9))
+
+    def runner(name):
+        def run(inputs):
+            value = next(stored) if name == "memory_encoder" else 0
+            return {
+                key: np.full(
+                    [1 if isinstance(axis, str) else axis for axis in tensor.shape], value, np.float32
+                )
+                for key, tensor in bundle.graphs[name].outputs.items()
+            }
+
+        return run
+
+    chain = Chain(bundle, {name: runner(name) for name in GRAPHS})
+    image = np.zeros((1, 3, 192, 192), np.float32)
+    chain.decode(image, no_prompt(192))
+    for number in range(3):
+        chain.remember(0, prompted=number == 0)
+    chain.decode(image, None)
+    attended = chain.inputs["memory_attention_fixed"]
+    assert attended["maps"][:, 0, 0].tolist() == [3, 2, 0, 0, 0, 0, 1]
+    assert attended["pointers"][:4, 0].tolist() == [1, 3, 2, 0]
+    expected = key_bias(MemoryLayout.of(bundle), [6, 0, 1], 3)
+    assert np.array_equal(attended["key_bias"], expected)
+    chain.decode(image, no_prompt(192))
+    chain.remember(0, prompted=True)
+    chain.decode(image, None)
+    assert chain.inputs["memory_attention_fixed"]["maps"][:, 0, 0].tolist() == [0, 0, 0, 0, 0, 0, 4]
+
+
+def clip_agreement(graphs, half, frames: int):
+    scene = list(render_scene(frames=frames, size=(640, 360)))
+    pictures = [frame.bgr for frame in scene]
+    return compare_clip(default_bundle(), literal(graphs), half, pictures, scene[0].box)
+
+
+def test_a_chained_clip_agrees(graphs):
+    agreement = clip_agreement(graphs, literal(half_graphs(graphs)), 3)
+    assert len(agreement.overlaps) == 3
+    assert agreement.worst >= 0.99
+    assert 1e-5 < max(agreement.deviations) < 0.01
+
+
+def test_a_chained_clip_shows_a_memory_attention_that_overflows(graphs):
+    name = "memory_attention_fixed"
+    stressed = dict(graphs)
+    for attention in attentions(graphs[name]):
+        stressed[name] = enlarged(stressed[name], attention, 8192)
+    options = HalfOptions({name: "all_fp16"})
+    agreement = clip_agreement(stressed, literal(half_graphs(stressed, options), fused=True), 2)
+    assert agreement.overlaps[0] == 1.0, "the prompted frame does not attend"
+    assert agreement.worst == 0.0
+
+
+@pytest.mark.slow
+def test_a_chained_clip_of_thirty_frames_agrees(graphs):
+    agreement = clip_agreement(graphs, literal(half_graphs(graphs)), 30)
+    assert agreement.mean >= 0.99
+    assert agreement.worst >= 0.98

@@ -1,0 +1,139 @@
+"""What TensorRT's compiler makes of the graphs: they build, and attention is fused with FP32 sums."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import onnx
+import pytest
+from half_models import transformer
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export import rtx_layers
+from efftam_ros.export.half import HalfOptions, plain_graph, to_half
+from efftam_ros.export.rtx_layers import build_report, fused_with_half_sums, load_rtx
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+try:
+    load_rtx()
+    missing = ""
+except BackendUnavailable as error:
+    missing = str(error)
+
+rtx = pytest.mark.skipif(bool(missing), reason=missing)
+GRAPHS = sorted(default_bundle().graphs)
+FUSABLE = {"mask_decoder": 7, "memory_attention": 4, "memory_attention_fixed": 4}
+DYNAMIC = {"n": 3, "t": 4, "T": 7, "P": 16}
+
+
+def sizes(bundle: Bundle, name: str) -> dict[str, tuple[int, ...]]:
+    return {
+        key: tuple(DYNAMIC[axis] if isinstance(axis, str) else axis for axis in tensor.shape)
+        for key, tensor in bundle.graphs[name].inputs.items()
+    }
+
+
+def report_of(bundle: Bundle, name: str, form: str | None, capability: str = "SM86"):
+    """``form``: "float32" for the FP32 graph, None for the default form."""
+    graph = onnx.load(bundle.graphs[name].path)
+    options = HalfOptions({} if form is None else {name: form})
+    ready = plain_graph(graph) if form == "float32" else to_half(graph, name, options)
+    return build_report(ready, capability, sizes(bundle, name))
+
+
+@cache
+def shipped(name: str, form: str | None = None):
+    return report_of(default_bundle(), name, form)
+
+
+@rtx
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_shipped_graph_builds_in_fp32(name):
+    report = shipped(name, "float32")
+    assert report.layers
+    assert "Half" not in {kind for layer in report.layers for kind in (*layer.inputs, *layer.outputs)}
+
+
+@rtx
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_shipped_graph_builds_in_fp16_with_fp32_sums(name):
+    report = shipped(name)
+    assert "Half" in {kind for layer in report.layers for kind in (*layer.inputs, *layer.outputs)}
+    assert fused_with_half_sums(report) == []
+
+
+@rtx
+@pytest.mark.parametrize("name", sorted(FUSABLE))
+def test_attention_stays_fused(name):
+    report = shipped(name)
+    assert len(report.softmax) == len(report.fused) == FUSABLE[name]
+    assert report.unfused() == []
+    assert {(fused.score_sums, fused.value_sums) for fused in report.fused} == {("FP32", "FP32")}
+
+
+@rtx
+def test_sums_in_fp16_are_caught():
+    report = shipped("memory_attention_fixed", "all_fp16")
+    assert len(fused_with_half_sums(report)) == 4
+    assert {fused.score_sums for fused in report.fused} == {"FP16"}
+
+
+@rtx
+def test_islands_are_not_fused():
+    report = shipped("memory_attention_fixed", "islands")
+    assert report.fused == ()
+    assert len(report.unfused()) == 4
+
+
+@rtx
+@pytest.mark.parametrize(("form", "sums"), [("fused_fp32", ["FP32"] * 3), ("all_fp16", ["FP16"] * 3)])
+def test_blocks_as_the_encoders_are_fused_as_their_form_says(form, sums):
+    report = build_report(to_half(transformer(3), "encoder", HalfOptions({"encoder": form})))
+    assert [fused.score_sums for fused in report.fused] == sums
+
+
+@rtx
+def test_a_kernel_whose_sums_are_not_known_counts_as_half():
+    report = shipped("mask_decoder")
+    unknown = rtx_layers.FusedAttention("layer", (), "unknown", "unknown")
+    changed = rtx_layers.EngineReport(
+        "SM86", report.version, report.layers, (unknown,), report.softmax, 0, 0.0
+    )
+    assert fused_with_half_sums(changed) == [unknown]
+
+
+@rtx
+def test_what_the_user_can_mend_is_said_in_one_line():
+    with pytest.raises(
+        InputRefused, match=r"compute capability SM90 is unknown to TensorRT-RTX; it knows SM75"
+    ):
+        build_report(transformer(1), "SM90")
+    dynamic = plain_graph(onnx.load(default_bundle().graphs["memory_attention"].path))
+    with pytest.raises(InputRefused, match=r"input maps has dynamic axes .*; give its size"):
+        build_report(dynamic)
+    unknown = transformer(1)
+    unknown.graph.node[0].op_type = "NoSuchOperator"
+    with pytest.raises(InputRefused, match=r"TensorRT can't read the graph: .*NoSuchOperator") as refusal:
+        build_report(unknown)
+    assert "\n" not in str(refusal.value)
+
+
+def test_without_tensorrt_rtx_the_remedy_is_named(monkeypatch):
+    monkeypatch.setattr(rtx_layers, "MODULES", ("no_such_tensorrt",))
+    with pytest.raises(BackendUnavailable, match="not installed; pip install --no-deps tensorrt-rtx-cu13"):
+        load_rtx()
+
+
+@rtx
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", rtx_layers.CAPABILITIES)
+def test_an_official_network_is_fused_with_fp32_sums_on_every_gpu(golden_bundle: Path, capability):
+    bundle = Bundle.load(golden_bundle)
+    for name, attentions in (("image_encoder", 12), ("mask_decoder", 7), ("memory_attention_fixed", 0)):
+        report = report_of(bundle, name, None, capability)
+        assert fused_with_half_sums(report) == []
+        assert len(report.fused) == attentions, name
+    assert len(fused_with_half_sums(report_of(bundle, "image_encoder", "all_fp16", capability))) == 12
