@@ -14,13 +14,14 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "efftam_ros"
 ALLOWED = {
     "core": {"core"},
-    "runtime": {"runtime", "core", "model"},  # model: only by the eager back end, see below
+    "runtime": {"runtime", "core", "model"},  # model: only by the PyTorch baseline, see below
     "ros": {"ros", "runtime", "core", "msg", "srv"},
     "tools": {"tools", "runtime", "core", "export", "model", "ros"},
     "model": {"model", "core"},
     "export": {"export", "model", "core", "runtime"},
 }
 MODULES = sorted(p for part in ALLOWED for p in (PACKAGE / part).rglob("*.py"))
+TORCH_BASELINE = ("torch_eager", "torch_modes", "torch_device", "torch_timing")
 TRAINING = sorted((ROOT / "training").rglob("*.py"))  # beside the package: it imports, nothing imports it
 
 
@@ -59,8 +60,8 @@ def test_ros_is_imported_in_ros_alone_and_torch_where_it_belongs(path):
     if part != "ros":
         assert "rclpy" not in heads or name in ("bench_node", "doctor")
     if part in ("ros", "runtime", "core"):
-        assert "torch" not in heads or name == "torch_eager"
-        assert "model" not in {part_of(m) for m in imports(path)} or name == "torch_eager"
+        assert "torch" not in heads or name in TORCH_BASELINE
+        assert "model" not in {part_of(m) for m in imports(path)} or name in TORCH_BASELINE
 
 
 @pytest.mark.parametrize("path", TRAINING, ids=lambda p: p.stem)

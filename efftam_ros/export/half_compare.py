@@ -1,56 +1,21 @@
-"""How far the FP16 graphs of a bundle are from its FP32 graphs: graph by graph, and over a chained clip."""
+"""How far the FP16 graphs of a bundle are from its FP32 graphs, in the interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Image, Prompt
-from efftam_ros.core.window import make_viewer
 from efftam_ros.export.half import HalfOptions, plain_graph, to_half
-from efftam_ros.export.half_chain import GRAPHS, Chain
-from efftam_ros.export.half_interpreter import LiteralGraph, Runner
+from efftam_ros.export.half_interpreter import LiteralGraph
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.preprocess import Preprocessor
-from efftam_ros.runtime.prompting import encode_prompt
-
-_SEED = 20261121
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """One output of a graph on the same inputs. ``relative``: root mean square of the difference over that of
-    the FP32 output; infinite where the FP16 output is not finite."""
-
-    graph: str
-    output: str
-    relative: float
-
-
-@dataclass(frozen=True)
-class ClipAgreement:
-    """Two chains per frame. ``overlaps``: IoU of the chosen masks (logits > 0 at the decoder's resolution), 1
-    where both are empty, 0 where the FP16 one is not finite; ``deviations``: `deviation` of their logits."""
-
-    overlaps: tuple[float, ...]
-    deviations: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.overlaps))
-
-    @property
-    def worst(self) -> float:
-        return min(self.overlaps)
+from efftam_ros.runtime.gate import Deviation, compare_graphs, seeded_chain
+from efftam_ros.runtime.graph_chain import GRAPHS
+from efftam_ros.runtime.graph_runners import Runner
 
 
 def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
-    """The bundle's `half_chain.GRAPHS` in FP32, as a conversion starts from them (`half.plain_graph`)."""
+    """The bundle's `graph_chain.GRAPHS` in FP32, as a conversion starts from them (`half.plain_graph`)."""
     return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
 
 
@@ -65,15 +30,6 @@ def literal(graphs: Mapping[str, onnx.ModelProto], fused: bool = False) -> dict[
     return {name: LiteralGraph(model, fused) for name, model in graphs.items()}
 
 
-def deviation(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:
-    """`Deviation.relative` of two arrays of one shape."""
-    if not np.isfinite(value).all():
-        return float("inf")
-    scale = float(np.sqrt(np.mean(np.square(reference, dtype=np.float64))))
-    error = float(np.sqrt(np.mean(np.square(np.subtract(value, reference, dtype=np.float64)))))
-    return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
-
-
 def compare_half(
     bundle: Bundle, options: HalfOptions | None = None, graphs: Mapping[str, onnx.ModelProto] | None = None
 ) -> list[Deviation]:
@@ -82,74 +38,4 @@ def compare_half(
     own."""
     graphs = load_graphs(bundle) if graphs is None else graphs
     chain = seeded_chain(bundle, literal(graphs))
-    halves = literal(half_graphs(graphs, options))
-    found = []
-    for name in GRAPHS:
-        results = halves[name](chain.inputs[name])
-        found += [
-            Deviation(name, output, deviation(reference, results[output]))
-            for output, reference in chain.results[name].items()
-        ]
-    return found
-
-
-def seeded_chain(bundle: Bundle, graphs: Mapping[str, Runner]) -> Chain:
-    """A chain that has run three seeded frames, so that every graph has had inputs as in use."""
-    side = bundle.spec.image_side
-    random = np.random.default_rng(_SEED)
-    coarse = random.integers(40, 180, (12, 12, 3))
-    background = np.kron(coarse, np.ones((side // 12 + 1, side // 12 + 1, 1)))[:side, :side]
-    rows, columns = np.mgrid[:side, :side]
-    preprocess, view = Preprocessor(side, bundle.mean, bundle.std), View.full(side, side, side)
-    chain = Chain(bundle, graphs)
-    for number in range(3):
-        centre = (0.5 + 0.02 * number) * side
-        disc = np.hypot(columns - centre, rows - 0.46 * side) < 0.14 * side
-        picture = np.where(disc[..., None], (30, 30, 220), background).astype(np.uint8)
-        box = Box.from_edges(0.36 * side, 0.32 * side, 0.64 * side, 0.6 * side)
-        prompt = encode_prompt(Prompt(box=box), view, side, side) if number == 0 else None
-        chain.decode(preprocess(Image.from_array(picture), view).copy(), prompt)
-        chain.remember(0 if number == 0 else 1, prompted=number == 0)
-    return chain
-
-
-def compare_clip(
-    bundle: Bundle,
-    reference: Mapping[str, Runner],
-    half: Mapping[str, Runner],
-    frames: Iterable[NDArray[np.uint8]],
-    box: Box,
-) -> ClipAgreement:
-    """Two chains over the same pictures [H,W,3] BGR, each with its own memory; ``box`` (image px) selects the
-    target on the first. Views and the choice among candidates are the reference chain's, so that what differs
-    is the networks' doing."""
-    spec = bundle.spec
-    preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
-    viewer = make_viewer(spec.default_view, spec.image_side, spec.window_factor)
-    chains = [Chain(bundle, graphs) for graphs in (reference, half)]
-    overlaps, deviations = [], []
-    for number, picture in enumerate(frames):
-        height, width = picture.shape[:2]
-        first = number == 0
-        view = viewer.start((width, height), box, None) if first else viewer.view((width, height), box, 0.0)
-        prompt = encode_prompt(Prompt(box=box), view, width, height) if first else None
-        image = preprocess(Image.from_array(picture), view).copy()
-        wanted, got = (chain.decode(image, prompt) for chain in chains)
-        choice = 0 if first else 1 + int(wanted["ious"][1:].argmax())
-        for chain in chains:
-            chain.remember(choice, prompted=first)
-        logits = wanted["masks"][0, choice], got["masks"][0, choice]
-        overlaps.append(_overlap(*logits))
-        deviations.append(deviation(*logits))
-        seen = Box.from_edges(*view.edges_to_image(wanted["boxes"][choice : choice + 1])[0].tolist())
-        if seen.width > 0 and seen.height > 0:
-            box = seen
-    return ClipAgreement(tuple(overlaps), tuple(deviations))
-
-
-def _overlap(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:
-    if not np.isfinite(value).all():
-        return 0.0
-    wanted, got = reference > 0, value > 0
-    union = np.count_nonzero(wanted | got)
-    return np.count_nonzero(wanted & got) / union if union else 1.0
+    return compare_graphs(chain, literal(half_graphs(graphs, options)))

@@ -10,11 +10,12 @@ import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.export.half_attention import Wires
-from efftam_ros.export.half_compare import deviation
-from efftam_ros.export.half_interpreter import LiteralGraph, Runner
+from efftam_ros.export.half_interpreter import LiteralGraph
+from efftam_ros.runtime.gate import deviation
+from efftam_ros.runtime.graph_runners import Runner
 
 DRIFT = 0.05
-"""Relative deviation (`half_compare.Deviation`) of a block's output that counts as drifted."""
+"""Relative deviation (`gate.Deviation`) of a block's output that counts as drifted."""
 
 
 def block_outputs(model: onnx.ModelProto) -> list[str]:

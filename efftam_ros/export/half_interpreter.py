@@ -7,7 +7,7 @@ which sum in FP32 and are rounded once, as tensor cores with FP32 sums do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as _Resize
 
 from efftam_ros.export.half_attention import attentions
-
-Arrays = dict[str, NDArray[Any]]
-Runner = Callable[[Mapping[str, NDArray[Any]]], Arrays]
+from efftam_ros.runtime.graph_runners import Arrays
 
 EMULATED = "efftam.emulated"
 _STEP = 16  # head channels that one tensor core instruction adds up before an FP16 accumulator rounds

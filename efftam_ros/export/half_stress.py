@@ -14,9 +14,10 @@ from onnx import numpy_helper
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.half import HalfOptions, to_half
 from efftam_ros.export.half_attention import Attention, attentions
-from efftam_ros.export.half_compare import deviation
 from efftam_ros.export.half_drift import DRIFT
-from efftam_ros.export.half_interpreter import LiteralGraph, Runner
+from efftam_ros.export.half_interpreter import LiteralGraph
+from efftam_ros.runtime.gate import deviation
+from efftam_ros.runtime.graph_runners import Runner
 
 MOST = 2.0**14
 

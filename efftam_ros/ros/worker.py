@@ -107,7 +107,7 @@ class Worker:
         self._frame_s += (taken - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
 
     def _drop_target(self, error: Exception) -> str:
-        """Whatever it was, the stream goes on, and nothing half-updated is tracked with. The reason to give."""
+        """Whatever it was, the stream goes on, and nothing half-updated is tracked with. The reason."""
         self._tracker.clear()
         self._listener.failed(error)
         if isinstance(error, PipelineLost):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,10 @@ class BoundGraph:
     def run(self) -> None:
         self._session.run_with_iobinding(self._binding)
 
+    def end_profiling(self) -> Path:
+        """The trace of all runs so far, for a session that was opened to write one; it ends here."""
+        return Path(self._session.end_profiling())
+
     def run_new(self, arrays: Mapping[str, NDArray[Any]], names: list[str]) -> dict[str, SharedArray]:
         """Run on these inputs, into new memory for the named outputs (for outputs whose size changes)."""
         results = self._session.run(names, {name: arrays[name] for name in self.inputs})
@@ -82,13 +87,14 @@ class OrtPipeline:
     place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
     """
 
-    def __init__(self, bundle: Bundle, threads: int = 0) -> None:
-        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. Raises InputRefused when
-        a graph can't be loaded or has other tensors than the bundle says."""
+    def __init__(self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None) -> None:
+        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
+        existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputRefused when a
+        graph can't be loaded or has other tensors than the bundle says."""
         self._spec = bundle.spec
         self._rounds = bundle.memory_dtype == "bfloat16"
         self._graphs = {
-            name: _open(bundle, name, threads or default_threads())
+            name: _open(bundle, name, threads or default_threads(), profile_folder)
             for name in (
                 "image_encoder",
                 "prompt_encoder",
@@ -226,6 +232,11 @@ class OrtPipeline:
     def mask(self, choice: int) -> NDArray[np.uint8]:
         return image_mask(self._row_logits[self._rows[choice]].array[0, 0], self._shown(), *self._image_size)
 
+    def end_profiling(self) -> dict[str, Path]:
+        """The trace files by graph, of a pipeline opened with ``profile_folder``: JSON for chrome://tracing
+        with every run since opening. Nothing is recorded afterwards."""
+        return {name: graph.end_profiling() for name, graph in self._graphs.items()}
+
     def close(self) -> None:
         self._graphs = {}
         self._view = None
@@ -269,7 +280,7 @@ class OrtPipeline:
         answers["ious"][0], answers["presence"][0] = 1.0, CERTAIN
 
 
-def _open(bundle: Bundle, name: str, threads: int) -> BoundGraph:
+def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> BoundGraph:
     path = bundle.graphs[name].path
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -277,6 +288,9 @@ def _open(bundle: Bundle, name: str, threads: int) -> BoundGraph:
     options.log_severity_level = 3
     # Spinning threads win microseconds and cost a core, which the rest of the robot needs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if profile_folder is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_folder / name)
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # onnxruntime's errors share no base class

@@ -1,11 +1,9 @@
-"""The PyTorch pipeline: the network as it is written, eager FP32 on the CPU; the baseline that others are
+"""The PyTorch pipeline: the network as it is written, on the CPU or on a GPU; the baseline that others are
 compared with."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -22,6 +20,9 @@ from efftam_ros.runtime.masks import image_mask, make_candidates
 from efftam_ros.runtime.preprocess import Preprocessor
 from efftam_ros.runtime.prompting import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
 from efftam_ros.runtime.threads import default_threads
+from efftam_ros.runtime.torch_device import open_device
+from efftam_ros.runtime.torch_modes import Compiler, Ring, Tensors, open_modules
+from efftam_ros.runtime.torch_timing import stage_timer
 
 Preprocess = Callable[[Image, View], NDArray[np.float32]]
 
@@ -29,38 +30,55 @@ Preprocess = Callable[[Image, View], NDArray[np.float32]]
 class TorchPipeline:
     """The `Pipeline` contract on a PyTorch network.
 
-    ``preprocess`` turns an image and a view into network input float32 [1,3,S,S]; left out, it is a
-    `Preprocessor` with the network's mean and standard deviation. ``threads``: CPU threads of the whole
+    ``device``: cpu, cuda or cuda:N; the network is moved there. ``mode``: one of `torch_modes.MODES`, fp32
+    (eager, without TF32), bf16 (autocast) or compiled (bfloat16, whole modules by torch.compile's
+    ``compiler``). ``preprocess`` turns an image and a view into network input float32 [1,3,S,S]; left out, it
+    is a `Preprocessor` with the network's mean and standard deviation. ``threads``: CPU threads of the whole
     process' PyTorch, 0 for `default_threads`.
+
+    A frame sends the preprocessed image to the device once and waits once, in `decode`, for some 100 bytes.
+    On CUDA `stage_seconds` are those of the device, known after `decode`; the memory encoder's are those of
+    the frame before (see `torch_timing.EventTimer`). Raises BackendUnavailable when the device or the
+    compiler can't be used.
     """
 
     _view: View | None
-    _encoded: dict[str, Tensor]
-    _prompt: dict[str, Tensor]
+    _encoded: Tensors
+    _prompt: Tensors
     _encoded_prompt: EncodedPrompt | None
 
-    def __init__(self, network: Network, preprocess: Preprocess | None = None, threads: int = 0) -> None:
+    def __init__(
+        self,
+        network: Network,
+        preprocess: Preprocess | None = None,
+        threads: int = 0,
+        device: str = "cpu",
+        mode: str = "fp32",
+        compiler: Compiler = "inductor",
+    ) -> None:
         torch.set_num_threads(threads or default_threads())
         spec = network.spec
-        self._network = network.eval()
+        opened = open_device(device)
+        self._modules = open_modules(network, opened, mode, compiler)
         self._preprocess = preprocess or Preprocessor(spec.side, spec.image_mean, spec.image_std)
         self._spec = pipeline_spec(spec)
-        self._stage_seconds: dict[str, float] = {}
-        slots, tokens = self._spec.slots, spec.grid * spec.grid
-        self._maps = torch.zeros(slots, tokens, spec.memory_channels, dtype=getattr(torch, spec.memory_dtype))
-        self._pointers = torch.zeros(slots, spec.channels)
+        self._timer = stage_timer(opened)
+        self._ring: Ring | None = Ring(spec, self._spec.slots, opened)
         self._no_prompt = no_prompt(spec.side)
         self._closed = False
         self._forget_frame()
         with torch.inference_mode():
             self._tracking = self._run_prompt_encoder(
-                torch.zeros(1, spec.channels, spec.grid, spec.grid), self._no_prompt
+                torch.zeros(1, spec.channels, spec.grid, spec.grid, device=opened), self._no_prompt
             )
 
     @classmethod
-    def from_bundle(cls, bundle: Bundle, threads: int = 0) -> TorchPipeline:
+    def from_bundle(
+        cls, bundle: Bundle, threads: int = 0, device: str = "cpu", mode: str = "fp32"
+    ) -> TorchPipeline:
         """The pipeline of the network that a bundle was exported from."""
-        return cls(load_network(bundle.folder), threads=threads)
+        open_device(device)  # before the weights are read
+        return cls(load_network(bundle.folder), threads=threads, device=device, mode=mode)
 
     @property
     def spec(self) -> PipelineSpec:
@@ -68,16 +86,17 @@ class TorchPipeline:
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
-        return self._stage_seconds
+        return self._timer.seconds
 
     @torch.inference_mode()
     def encode(self, image: Image, view: View) -> None:
         self._refuse_closed()
         self._forget_frame()
-        with self._timed("preprocess"):
-            pixels = torch.from_numpy(self._preprocess(image, view))
-        with self._timed("image_encoder"):
-            self._encoded = self._network.encode_image(pixels)
+        self._modules.start_frame()
+        with self._timer.stage("preprocess", on_host=True):
+            pixels = self._modules.upload(torch.from_numpy(self._preprocess(image, view)))
+        with self._timer.stage("image_encoder"):
+            self._encoded = self._modules.encode_image(pixels)
         self._view = view
         self._image_size = (image.width, image.height)
 
@@ -87,15 +106,12 @@ class TorchPipeline:
         self._encoded_prompt = None
         if not plan.slots:
             self._prompt = self._run_prompt_encoder(self._encoded["features"], self._no_prompt)
+            self._attended = False
             return
-        with self._timed("memory_attention"):
-            conditioned = self._network.attend(
-                self._encoded["features"],
-                self._maps[list(plan.slots)].float(),
-                torch.tensor(plan.rows),
-                self._pointers[list(plan.pointer_slots)],
-            )
+        with self._timer.stage("memory_attention"):
+            conditioned = self._modules.attend(self._encoded["features"], self._memory(), plan)
         self._prompt = self._tracking | {"conditioned": conditioned}
+        self._attended = True
 
     @torch.inference_mode()
     def decode(self, prompt: Prompt | None) -> Candidates:
@@ -104,57 +120,64 @@ class TorchPipeline:
             encoded = encode_prompt(prompt, view, *self._image_size)
             self._prompt = self._run_prompt_encoder(self._encoded["features"], encoded)
             self._encoded_prompt = encoded
+            self._attended = False
         elif not self._prompt or self._encoded_prompt is not None:
             raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
-        with self._timed("mask_decoder"):
-            decoded = self._network.decode(
-                self._prompt["conditioned"], self._prompt["sparse"], self._prompt["dense"], self._encoded
-            )
-            rows = self._answer(decoded)
-            boxes, areas = boxes_and_areas(self._logits)
-        return make_candidates(
-            view, boxes.numpy(), areas.numpy(), decoded["ious"][rows].numpy(), float(decoded["presence"])
-        )
+        with self._timer.stage("mask_decoder"):
+            decoded = self._modules.decode(self._prompt, self._encoded, tracked=self._attended)
+            answer = self._answer(decoded)
+        numbers = answer.cpu().numpy()
+        self._timer.waited()
+        rows = numbers[:-1].reshape(-1, 6)
+        return make_candidates(view, rows[:, :4], rows[:, 4], rows[:, 5], float(numbers[-1]))
 
     @torch.inference_mode()
     def remember(self, choice: int, slot: int, present: bool) -> None:
         self._shown()
+        ring = self._memory()
+        ring.check(slot)
         prompted = self._encoded_prompt is not None
-        with self._timed("memory_encoder"):
-            memory, pointer = self._network.encode_memory(
+        with self._timer.stage("memory_encoder"):
+            map_, pointer = self._modules.encode_memory(
                 self._encoded["features"],
-                self._logits[choice][None, None],
-                torch.tensor([float(present)]),
-                torch.tensor([float(prompted)]),
-                self._candidate_pointers[choice][None],
+                self._logits[choice],
+                self._modules.upload(torch.tensor([float(present), float(prompted)])),
+                self._candidate_pointers[choice],
                 self._prompt.get("prompt_raster"),
             )
-            self._maps[slot], self._pointers[slot] = memory[0], pointer[0]
+            ring.store(slot, map_, pointer)
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        return image_mask(self._logits[choice].numpy(), self._shown(), *self._image_size)
+        return image_mask(self._logits[choice].cpu().numpy(), self._shown(), *self._image_size)
 
     def close(self) -> None:
         self._closed = True
         self._forget_frame()
-        self._maps = self._pointers = torch.empty(0)
+        self._ring = None
 
-    def _answer(self, decoded: dict[str, Tensor]) -> slice:
-        """Keep the logits and pointers that this frame offers; the rows of the decoder's answer they are."""
+    def _answer(self, decoded: Tensors) -> Tensor:
+        """Keep the logits and pointers that this frame offers; all numbers that the host needs in one tensor:
+        six per candidate (box, area, IoU), then presence."""
         prompt = self._encoded_prompt
         rows = slice(1, 4) if prompt is None or prompt.multimask else slice(0, 1)
         self._logits = decoded["masks"][0, rows]
         self._candidate_pointers = decoded["pointers"][rows]
+        boxes, areas, ious = (decoded[name][rows] for name in ("boxes", "areas", "ious"))
+        presence = decoded["presence"]
         if prompt is not None and prompt.logits is not None:
-            self._logits = torch.from_numpy(prompt.logits)[None]
-            decoded["ious"] = torch.ones_like(decoded["ious"])
-            decoded["presence"] = torch.full_like(decoded["presence"], CERTAIN)
-        return rows
+            self._logits = self._modules.upload(torch.from_numpy(prompt.logits))[None]
+            boxes, areas = boxes_and_areas(self._logits)
+            ious, presence = torch.ones_like(ious), torch.full_like(presence, CERTAIN)
+        return torch.cat([torch.cat([boxes, areas[:, None], ious[:, None]], dim=1).flatten(), presence])
 
-    def _run_prompt_encoder(self, features: Tensor, prompt: EncodedPrompt) -> dict[str, Tensor]:
-        tensors = (torch.from_numpy(a) for a in (prompt.points, prompt.labels, prompt.mask, prompt.has_mask))
-        with self._timed("prompt_encoder"):
-            return self._network.encode_prompt(features, *tensors)
+    def _run_prompt_encoder(self, features: Tensor, prompt: EncodedPrompt) -> Tensors:
+        with self._timer.stage("prompt_encoder"):
+            return self._modules.encode_prompt(features, prompt)
+
+    def _memory(self) -> Ring:
+        self._refuse_closed()
+        assert self._ring is not None
+        return self._ring
 
     def _shown(self) -> View:
         self._refuse_closed()
@@ -167,19 +190,14 @@ class TorchPipeline:
             raise RuntimeError("the pipeline is closed")
 
     def _forget_frame(self) -> None:
-        self._stage_seconds = {}
+        self._timer.start_frame()
         self._view = None
         self._image_size = (0, 0)
         self._encoded = {}
         self._prompt = {}
         self._encoded_prompt = None
+        self._attended = False
         self._logits = self._candidate_pointers = torch.empty(0)
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self._stage_seconds[stage] = time.perf_counter() - start
 
 
 def pipeline_spec(spec: NetworkSpec) -> PipelineSpec:

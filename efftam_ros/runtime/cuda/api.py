@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.contract import PipelineLost
@@ -119,10 +120,8 @@ class Cuda:
     def release(self, name: str, *args: Any) -> None:
         """The runtime or driver call ``name`` that gives something back. Raises CudaError, but no sticky one:
         what was held went with the context, and every other call says so."""
-        try:
+        with suppress(DeviceLost):
             (self.call if name.startswith("cuda") else self.drive)(name, *args)
-        except DeviceLost:
-            pass
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:

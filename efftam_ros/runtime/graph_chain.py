@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.export.half_interpreter import Arrays, Runner
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device_memory import ATTENTION, MemoryLayout
+from efftam_ros.runtime.graph_runners import Arrays, Runner
 from efftam_ros.runtime.prompting import EncodedPrompt, no_prompt
 from efftam_ros.runtime.rounding import round_bfloat16
 

@@ -1,0 +1,188 @@
+"""The TensorRT that is installed, as one interface from 10.0 to 11.4 and TensorRT-RTX from 1.4."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+import sys
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
+OLDEST = {TENSORRT: (10, 0), RTX: (1, 0)}
+KEPT_MESSAGES = 200
+
+
+class TensorRTError(RuntimeError):
+    """A call that TensorRT refused while engines run; the text is one line with what TensorRT said."""
+
+
+class MessageLog:
+    """The latest warnings and errors of one TensorRT, which says why it fails only here."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, str, str]] = deque(maxlen=KEPT_MESSAGES)
+        self._count = 0
+
+    @property
+    def position(self) -> int:
+        """How many messages came so far; for ``since``."""
+        return self._count
+
+    def add(self, severity: str, text: str) -> None:
+        """``severity``: INTERNAL_ERROR, ERROR or WARNING; others are dropped."""
+        if severity in ("INTERNAL_ERROR", "ERROR", "WARNING"):
+            self._count += 1
+            self._kept.append((self._count, severity, one_line(text)))
+
+    def errors(self, since: int = 0) -> list[str]:
+        return [text for at, severity, text in tuple(self._kept) if at > since and severity != "WARNING"]
+
+    def warnings(self, since: int = 0) -> list[str]:
+        return [text for at, severity, text in tuple(self._kept) if at > since and severity == "WARNING"]
+
+    def reason(self, since: int) -> str:
+        """The errors since a position in one line."""
+        return "; ".join(dict.fromkeys(self.errors(since))) or "TensorRT gave no reason"
+
+
+@dataclass(frozen=True)
+class Library:
+    """``name``: "tensorrt" or "tensorrt_rtx"; ``version``: as (10, 3, 0); ``logger``: the ILogger of all its
+    objects, which writes to ``log``."""
+
+    module: Any
+    name: str
+    version: tuple[int, ...]
+    log: MessageLog
+    logger: Any
+
+    @classmethod
+    def of(cls, module: Any, name: str) -> Library:
+        """An imported TensorRT. Raises BackendUnavailable when it is older than 10.0 or broken."""
+        found = re.match(r"\d+(\.\d+)*", str(getattr(module, "__version__", "")))
+        if found is None or not hasattr(module, "ILogger"):
+            raise BackendUnavailable(
+                f"{name} is broken: {module.__name__} has no version or no logger", remedy(name)
+            )
+        version = tuple(int(number) for number in found.group().split("."))
+        if version < OLDEST[name]:
+            needed = ".".join(map(str, OLDEST[name]))
+            raise BackendUnavailable(
+                f"{name} {found.group()} is too old: {needed} or newer is needed", remedy(name)
+            )
+        log = MessageLog()
+        return cls(module, name, version, log, _make_logger(module, log))
+
+    @property
+    def dotted(self) -> str:
+        """The version as "10.3.0"."""
+        return ".".join(map(str, self.version))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The GPUs that TensorRT-RTX builds for, as "SM86"; none for TensorRT, which builds for the GPU at
+        hand."""
+        known = getattr(self.module, "ComputeCapability", None) if self.name == RTX else None
+        return () if known is None else tuple(name for name in known.__members__ if re.match(r"SM\d", name))
+
+    def require_device(self, facts: DeviceFacts) -> None:
+        """Raises BackendUnavailable when this library has no code for the GPU.
+
+        ``facts`` stand for a driver that works: TensorRT's Runtime ends the process where there is none, so
+        whatever constructs one calls this first.
+        """
+        if not isinstance(facts, DeviceFacts):
+            raise TypeError(f"an opened GPU is needed, not {facts!r}; call open_device first")
+        if self.name == RTX and target_of(facts) not in self.targets:
+            raise BackendUnavailable(
+                f"TensorRT-RTX {self.dotted} has no code for {facts.name}"
+                f" (compute capability {'.'.join(map(str, facts.compute_capability))};"
+                f" it has {', '.join(self.targets)})",
+                "install TensorRT, or choose the onnxruntime back end",
+            )
+
+
+def load_library(name: str | None = None) -> Library:
+    """Import TensorRT, or TensorRT-RTX, or the first of the two that is installed (None).
+
+    Needs no driver. Raises BackendUnavailable: none installed, one that does not import, or one too old. A
+    broken TensorRT is not passed over for TensorRT-RTX. The library is the same one at every call, because a
+    process keeps its first logger.
+    """
+    if name is not None and name not in OLDEST:
+        raise ValueError(f"no library {name!r}; choose {TENSORRT} or {RTX}")
+    for candidate in (TENSORRT, RTX) if name is None else (name,):
+        if candidate not in _loaded:
+            module = _import(candidate)
+            if module is not None:
+                _loaded[candidate] = Library.of(module, candidate)
+        if candidate in _loaded:
+            return _loaded[candidate]
+    wanted = name or TENSORRT
+    raise BackendUnavailable(f"{wanted} is not installed for {sys.executable}", remedy(wanted))
+
+
+def target_of(facts: DeviceFacts) -> str:
+    """The GPU as TensorRT-RTX names it, "SM86" for compute capability 8.6."""
+    major, minor = facts.compute_capability
+    return f"SM{major}{minor}"
+
+
+def remedy(name: str) -> str:
+    """How to install a library on this platform."""
+    if name == RTX:
+        return "pip install --no-deps tensorrt-rtx-cu13-bindings tensorrt-rtx-cu13-libs"
+    if Path("/etc/nv_tegra_release").exists():
+        return (
+            "sudo apt install python3-libnvinfer (JetPack 6.1 or newer), and make the venv with"
+            " --system-site-packages"
+        )
+    if sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64"):
+        return (
+            'pip install "tensorrt-cu12>=10.3" for a CUDA 12 driver, "tensorrt-cu13" for CUDA 13,'
+            " or choose the onnxruntime back end"
+        )
+    return f"TensorRT is made for Linux on x86_64 and aarch64, not {sys.platform} on {platform.machine()}"
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks and runs of spaces."""
+    return " ".join(text.split())
+
+
+_loaded: dict[str, Library] = {}
+
+
+def _import(name: str) -> Any | None:
+    """The module, or None where it is not installed. The wheels with the code are called *_bindings; the
+    package that gives them their short name can be left out."""
+    for module in (name, f"{name}_bindings"):
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
+            continue  # no origin: a folder of that name without code, which Python takes for a package
+        try:
+            return importlib.import_module(module)
+        except Exception as error:  # a missing .so, a wrong Python, or whatever its start-up code raises
+            raise BackendUnavailable(
+                f"{name} is installed but can't be imported ({one_line(str(error)) or type(error).__name__})",
+                remedy(name),
+            ) from error
+    return None
+
+
+def _make_logger(module: Any, log: MessageLog) -> Any:
+    class Logger(module.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            module.ILogger.__init__(self)
+
+        def log(self, severity: Any, msg: str) -> None:
+            log.add(str(severity.name), msg)
+
+    return Logger()

@@ -1,0 +1,323 @@
+"""Running TensorRT engines on one stream of one GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from efftam_ros.runtime.cuda.api import CudaError, DeviceLost
+from efftam_ros.runtime.cuda.arena import ALIGNMENT
+from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.stream import CapturedGraph, Stream
+from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
+"""Inputs and outputs of each graph, as a bundle's manifest has them."""
+
+CUDA_GRAPH = "cuda graph"
+_BUILD_AGAIN = "build the engine again: efftam build"
+_DTYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "BOOL": "bool",
+}
+
+
+class TrtGraphs:
+    """Opens engines for the device pipeline: a `GraphOpener`."""
+
+    def __init__(
+        self,
+        library: Library,
+        facts: DeviceFacts,
+        stream: Stream,
+        tables: Tables,
+        plans: Callable[[str], bytes],
+    ) -> None:
+        """``facts``: of the opened GPU, the proof that TensorRT's Runtime finds a driver. ``stream`` stays
+        the caller's. ``plans``: gives a graph's engine by its name. Raises BackendUnavailable: a GPU that the
+        library has no code for."""
+        library.require_device(facts)
+        self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
+        self._runtime: Any = library.module.Runtime(library.logger)
+        self._graphs: list[TrtGraph] = []
+
+    @property
+    def device_bytes(self) -> int:
+        """Of the weights, and of the scratch memory of every binding."""
+        return sum(graph.device_bytes for graph in self._graphs)
+
+    def open(self, name: str) -> TrtGraph:
+        """Raises BackendUnavailable when the engine was built for another version or GPU, or has other
+        tensors than the bundle's table."""
+        if self._runtime is None:
+            raise RuntimeError("these engines are closed; open the pipeline again")
+        said = self._library.log.position
+        plan = self._plans(name)
+        engine = self._runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            raise BackendUnavailable(
+                f"{self._library.name} {self._library.dotted} can't load the engine of {name}"
+                f" ({self._library.log.reason(said)})",
+                _BUILD_AGAIN,
+            )
+        inputs, outputs = self._tables[name]
+        _check_tensors(self._library.module, name, engine, inputs, outputs)
+        graph = TrtGraph(name, self._library, engine, len(plan), self._stream, inputs, outputs)
+        self._graphs.append(graph)
+        return graph
+
+    def layers(self, name: str) -> list[dict[str, Any]]:
+        """The layers of an opened graph as its engine has them: fused names, types of their tensors, as
+        TensorRT's inspector writes them. Raises KeyError for a graph that was not opened."""
+        return {graph.name: graph for graph in self._graphs}[name].layers()
+
+    def close(self) -> None:
+        """Contexts go before engines, engines before the Runtime. Closing twice is harmless."""
+        for graph in self._graphs:
+            graph.close()
+        self._graphs.clear()
+        self._runtime = None
+
+
+class TrtGraph:
+    """One engine: a `DeviceGraph`."""
+
+    def __init__(
+        self,
+        name: str,
+        library: Library,
+        engine: Any,
+        plan_bytes: int,
+        stream: Stream,
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor],
+    ) -> None:
+        self.name, self.inputs, self.outputs = name, inputs, outputs
+        self._library, self._engine, self._stream = library, engine, stream
+        self._weight_bytes = _weight_bytes(library.module, engine, plan_bytes)
+        self._scratch_bytes = int(
+            engine.device_memory_size_v2
+            if hasattr(engine, "device_memory_size_v2")  # from 10.2 on, and the only one in 11
+            else engine.device_memory_size
+        )
+        self._bindings: list[TrtBinding] = []
+
+    @property
+    def device_bytes(self) -> int:
+        held = 0 if self._engine is None else self._weight_bytes
+        return held + self._scratch_bytes * len(self._bindings)
+
+    def binding(self, fixed: bool) -> TrtBinding:
+        """Raises BackendUnavailable when the GPU has too little memory for it."""
+        if self._engine is None:
+            raise RuntimeError(f"graph {self.name} is closed; open it again")
+        said = self._library.log.position
+        context = self._engine.create_execution_context()
+        if context is None:
+            raise BackendUnavailable(
+                f"{self._library.name} can't run {self.name}: it needs {self._scratch_bytes} bytes of scratch"
+                f" memory ({self._library.log.reason(said)})",
+                "stop other programs that hold GPU memory, or choose a smaller bundle",
+            )
+        binding = TrtBinding(
+            self.name, self._library, context, self._stream, self.inputs, self.outputs, fixed
+        )
+        self._bindings.append(binding)
+        return binding
+
+    def layers(self) -> list[dict[str, Any]]:
+        """As `TrtGraphs.layers`; a layer that was built without details has its name alone."""
+        trt = self._library.module
+        text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+        return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
+
+    def close(self) -> None:
+        """Nothing of it may still run. Closing twice is harmless."""
+        for binding in self._bindings:
+            binding.close()
+        self._bindings.clear()
+        self._engine = None
+
+
+class TrtBinding:
+    """An execution context with its tensors' addresses: a `Binding`.
+
+    A fixed one runs plainly once, when TensorRT loads and allocates what it put off; that run's launches are
+    then captured, and later runs are one graph launch. A free one tells TensorRT only what changed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        library: Library,
+        context: Any,
+        stream: Stream,
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor],
+        fixed: bool,
+    ) -> None:
+        self._name, self._library, self._context, self._stream = name, library, context, stream
+        self._inputs, self._tensors, self._fixed = inputs, {**inputs, **outputs}, fixed
+        self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._told: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._changed: set[str] = set(self._tensors)
+        self._captured: CapturedGraph | None = None
+        self._settled = False
+        self._launch = (
+            "plain launches: not run yet" if fixed else "plain launches: addresses and shapes change"
+        )
+
+    @property
+    def launch(self) -> str:
+        return self._launch
+
+    def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
+        """Raises ValueError for an address or a shape that the graph can't take, RuntimeError for a fixed
+        binding that has run."""
+        tensor = self._tensors.get(name)
+        if tensor is None or self._bound.get(name) == (pointer, shape):
+            return
+        if self._settled:
+            raise RuntimeError(
+                f"{self._name}: {name} of a fixed binding moved after its first run; use a free one"
+            )
+        if pointer <= 0 or pointer % ALIGNMENT:
+            raise ValueError(f"{self._name}: address {pointer:#x} of {name} is not a multiple of {ALIGNMENT}")
+        if len(shape) != len(tensor.shape) or any(
+            real != axis for real, axis in zip(shape, tensor.shape, strict=True) if not isinstance(axis, str)
+        ):
+            raise ValueError(f"{self._name}: {name} is {tensor}, it can't be {list(shape)}")
+        self._bound[name] = (pointer, shape)
+        self._changed.add(name)
+
+    def run(self) -> None:
+        """Raises ValueError (a tensor that is not bound, an output of another shape), TensorRTError,
+        CudaError."""
+        if self._captured is not None:
+            self._captured.launch(self._stream)
+            return
+        if self._context is None:
+            raise RuntimeError(f"graph {self._name} is closed; open it again")
+        if self._changed:
+            self._tell()
+        self._enqueue()
+        if self._fixed and not self._settled:
+            self._settled = True
+            self._capture()
+
+    def close(self) -> None:
+        if self._captured is not None:
+            self._captured.close()
+        self._captured = self._context = None
+
+    def _tell(self) -> None:
+        """Give TensorRT the addresses and shapes that it does not have yet."""
+        missing = [name for name in self._tensors if name not in self._bound]
+        if missing:
+            raise ValueError(f"{self._name}: {', '.join(missing)} not bound; bind every tensor before a run")
+        context = self._context
+        reshaped = False
+        for name in [name for name in self._tensors if name in self._changed]:
+            pointer, shape = self._bound[name]
+            old_pointer, old_shape = self._told.get(name, (0, ()))
+            if name in self._inputs and shape != old_shape:
+                reshaped = True
+                self._require(f"set_input_shape of {name} to {shape}", context.set_input_shape, name, shape)
+            if pointer != old_pointer:
+                self._require(f"set_tensor_address of {name}", context.set_tensor_address, name, pointer)
+            self._told[name] = (pointer, shape)
+        if reshaped:
+            said = self._library.log.position
+            unknown = context.infer_shapes()
+            if unknown:
+                self._fail(f"infer_shapes without {', '.join(unknown)}", said)
+        for name in self._tensors:
+            if name in self._inputs or not (reshaped or name in self._changed):
+                continue
+            real, bound = tuple(context.get_tensor_shape(name)), self._bound[name][1]
+            if real != bound:
+                self._changed.add(name)
+                raise ValueError(
+                    f"{self._name}: {name} comes out as {list(real)} but is bound as {list(bound)}"
+                )
+        self._changed.clear()
+
+    def _enqueue(self) -> None:
+        self._require("execute_async_v3", self._context.execute_async_v3, int(self._stream.handle))
+
+    def _capture(self) -> None:
+        """Keep the launches of a run as a graph; where that can't be done, say so and go on without."""
+        try:
+            if not getattr(self._context, "is_stream_capturable", lambda stream: True)(
+                int(self._stream.handle)
+            ):
+                self._launch = (
+                    f"plain launches: {self._library.name} says that {self._name} can't be captured"
+                )
+                return
+            with self._stream.capture() as captured:
+                self._enqueue()
+        except DeviceLost:
+            raise
+        except (TensorRTError, CudaError) as error:
+            self._launch = f"plain launches: {error}"
+            return
+        self._captured, self._launch = captured, CUDA_GRAPH
+
+    def _require(self, what: str, call: Callable[..., bool], *args: Any) -> None:
+        said = self._library.log.position
+        if not call(*args):
+            self._fail(what, said)
+
+    def _fail(self, what: str, said: int) -> None:
+        raise TensorRTError(f"{self._name}: {what} failed ({self._library.log.reason(said)}); {_BUILD_AGAIN}")
+
+
+def _weight_bytes(trt: Any, engine: Any, plan_bytes: int) -> int:
+    """Of the engine's weights; older versions can't tell, there the plan is about as large."""
+    with suppress(AttributeError):
+        return int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
+    return plan_bytes
+
+
+def _check_tensors(
+    trt: Any, graph: str, engine: Any, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+) -> None:
+    names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+    for kind, mode, table in (
+        ("input", trt.TensorIOMode.INPUT, inputs),
+        ("output", trt.TensorIOMode.OUTPUT, outputs),
+    ):
+        found = [name for name in names if engine.get_tensor_mode(name) == mode]
+        if set(found) != set(table):
+            raise _mismatch(graph, f"has {kind}s {', '.join(sorted(found))}", f"{', '.join(sorted(table))}")
+        for name in found:
+            dtype = engine.get_tensor_dtype(name).name
+            real = Tensor(_DTYPES.get(dtype, dtype), tuple(engine.get_tensor_shape(name)))
+            tensor = table[name]
+            if real.dtype != tensor.dtype or not _fits(real.shape, tensor.shape, exact=kind == "input"):
+                raise _mismatch(graph, f"has {kind} {name} {real}", str(tensor))
+            if engine.get_tensor_location(name) != trt.TensorLocation.DEVICE:
+                raise _mismatch(graph, f"wants {kind} {name} in host memory", "device memory")
+
+
+def _fits(real: tuple[int | str, ...], table: tuple[int | str, ...], exact: bool) -> bool:
+    """Whether an engine's shape, -1 where it is dynamic, is the table's; outputs may be left open."""
+    return len(real) == len(table) and all(
+        (isinstance(wanted, str) or not exact) if axis == -1 else axis == wanted
+        for axis, wanted in zip(real, table, strict=True)
+    )
+
+
+def _mismatch(graph: str, found: str, wanted: str) -> BackendUnavailable:
+    return BackendUnavailable(f"the engine of {graph} {found}; the bundle says {wanted}", _BUILD_AGAIN)

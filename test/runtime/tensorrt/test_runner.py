@@ -1,0 +1,565 @@
+"""Engines on a stream: right numbers, right order, one graph launch per run, and faults that are told."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from runtime.cuda.fake_cuda import FakeGpu
+from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
+
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.tensorrt.builder import BuildOptions, build_engine, profiles_of
+from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
+from efftam_ros.runtime.tensorrt.runner import TrtGraphs
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+ROOT = Path(__file__).parents[3]
+GRAPHS = (
+    "image_encoder",
+    "prompt_encoder",
+    "memory_attention",
+    "memory_attention_fixed",
+    "mask_decoder",
+    "memory_encoder",
+)
+CAPTURE_UNSUPPORTED, LOST = 900, 999
+
+
+class Device:
+    """A stream with tensors in the fake GPU's memory."""
+
+    def __init__(self, cuda: Cuda, stream: Stream) -> None:
+        self.cuda, self.stream = cuda, stream
+
+    def put(self, array: np.ndarray) -> DeviceBuffer:
+        buffer, host = DeviceBuffer(self.cuda, array.nbytes), HostBuffer(self.cuda, array.nbytes)
+        host.view(array.dtype, array.shape)[...] = array
+        self.stream.copy_in(buffer.pointer, host, array.nbytes)
+        self.stream.synchronize()
+        return buffer
+
+    def get(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> np.ndarray:
+        host = HostBuffer(self.cuda, buffer.nbytes)
+        self.stream.copy_out(host, buffer.pointer, buffer.nbytes)
+        self.stream.synchronize()
+        return host.view(np.float32, shape).copy()
+
+
+@lru_cache
+def plain_session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class Bound:
+    """A binding with its tensors: random inputs, and what the plain CPU session makes of them."""
+
+    def __init__(self, device: Device, binding: Any, path: Path, seed: int = 0, **axes: int) -> None:
+        self.device, self.binding = device, binding
+        self.session = plain_session(path)
+        random = np.random.default_rng(seed)
+        self.feeds: dict[str, np.ndarray] = {}
+        for tensor in self.session.get_inputs():
+            shape = tuple(axes[axis] if isinstance(axis, str) else axis for axis in tensor.shape)
+            integers = tensor.type == "tensor(int64)"
+            values = random.integers(0, 2, shape) if integers else random.standard_normal(shape, np.float32)
+            self.feeds[tensor.name] = values
+        self.names = [tensor.name for tensor in self.session.get_outputs()]
+        self.expected = dict(zip(self.names, self.session.run(self.names, self.feeds), strict=True))
+        self.buffers = {name: device.put(array) for name, array in self.feeds.items()}
+        self.buffers |= {
+            name: device.put(np.full_like(array, np.nan)) for name, array in self.expected.items()
+        }
+
+    def bind(self, *left_out: str) -> None:
+        for name, array in {**self.feeds, **self.expected}.items():
+            if name not in left_out:
+                self.binding.bind(name, self.buffers[name].pointer, array.shape)
+
+    def feed(self, seed: int) -> None:
+        """Other inputs at the same addresses."""
+        random = np.random.default_rng(seed)
+        for name, array in self.feeds.items():
+            if array.dtype == np.float32:
+                self.feeds[name] = random.standard_normal(array.shape, np.float32)
+                fresh = self.device.put(self.feeds[name])
+                self.device.stream.copy(self.buffers[name].pointer, fresh.pointer, fresh.nbytes)
+        self.expected = dict(zip(self.names, self.session.run(self.names, self.feeds), strict=True))
+
+    def check(self) -> None:
+        for name, expected in self.expected.items():
+            np.testing.assert_array_equal(self.device.get(self.buffers[name], expected.shape), expected, name)
+
+
+@pytest.fixture
+def device(cuda: Cuda, stream: Stream) -> Device:
+    return Device(cuda, stream)
+
+
+@pytest.fixture
+def plans(library: Library, shipped: Bundle, facts: DeviceFacts) -> Callable[[str], bytes]:
+    def plan(name: str) -> bytes:
+        graph = shipped.graphs[name]
+        return build_engine(
+            library, graph.path, BuildOptions(profiles=profiles_of(graph.inputs)), device=facts
+        )
+
+    return plan
+
+
+@pytest.fixture
+def tables(shipped: Bundle) -> dict[str, Any]:
+    return {name: (graph.inputs, graph.outputs) for name, graph in shipped.graphs.items()}
+
+
+@pytest.fixture
+def graphs(
+    library: Library,
+    facts: DeviceFacts,
+    stream: Stream,
+    tables: dict[str, Any],
+    plans: Callable[[str], bytes],
+) -> TrtGraphs:
+    return TrtGraphs(library, facts, stream, tables, plans)
+
+
+@pytest.fixture
+def decoder(graphs: TrtGraphs, device: Device, shipped: Bundle) -> Bound:
+    """The mask decoder in a fixed binding, bound."""
+    return bound(graphs, device, shipped, "mask_decoder", fixed=True)
+
+
+def bound(graphs: TrtGraphs, device: Device, shipped: Bundle, name: str, fixed: bool, **axes: int) -> Bound:
+    made = Bound(device, graphs.open(name).binding(fixed), shipped.graphs[name].path, **axes)
+    made.bind()
+    return made
+
+
+# Right numbers.
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph_of_the_bundle_gives_what_the_cpu_session_gives(
+    graphs: TrtGraphs, device: Device, shipped: Bundle, name: str
+) -> None:
+    fixed = name not in ("prompt_encoder", "memory_attention")
+    one = bound(graphs, device, shipped, name, fixed, n=3, T=4, P=5)
+    one.binding.run()
+    one.check()
+    assert one.binding.launch == ("cuda graph" if fixed else "plain launches: addresses and shapes change")
+    for seed in (1, 2):
+        one.feed(seed)
+        one.binding.run()
+        one.check()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_code_runs_every_recorded_version(
+    version: str, gpu: FakeGpu, facts: DeviceFacts, device: Device, shipped: Bundle, tables: dict[str, Any]
+) -> None:
+    library = Library.of(make_fake(version, gpu), RTX if version.startswith("rtx-") else TENSORRT)
+    graphs = TrtGraphs(
+        library,
+        facts,
+        device.stream,
+        tables,
+        lambda name: build_engine(library, shipped.graphs[name].path, BuildOptions(), device=facts),
+    )
+    one = bound(graphs, device, shipped, "memory_encoder", fixed=True)
+    for seed in range(3):
+        one.feed(seed)
+        one.binding.run()
+        one.check()
+    assert graphs.layers("memory_encoder")[0]["Name"] == "whole_graph"
+    assert graphs.device_bytes > 1 << 20
+    graphs.close()
+
+
+def test_a_free_binding_follows_shapes_and_addresses_from_run_to_run(
+    graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    binding = graphs.open("prompt_encoder").binding(False)
+    for count in (1, 7, 256, 1):
+        one = Bound(device, binding, shipped.graphs["prompt_encoder"].path, seed=count, n=count)
+        one.bind()
+        binding.run()
+        one.check()
+
+
+def test_bindings_of_one_graph_do_not_disturb_each_other(
+    graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    graph = graphs.open("mask_decoder")
+    path = shipped.graphs["mask_decoder"].path
+    both = [Bound(device, graph.binding(fixed), path, seed) for seed, fixed in enumerate((True, False))]
+    for one in both:
+        one.bind()
+    for one in (*both, *both):
+        one.binding.run()
+    for one in both:
+        one.check()
+
+
+# What a run costs.
+
+
+def test_after_its_first_run_a_fixed_binding_is_one_graph_launch_and_nothing_of_tensorrt(
+    trt: Any, gpu: FakeGpu, decoder: Bound
+) -> None:
+    decoder.binding.run()
+    trt.fake.told.clear()
+    mark = gpu.mark("steady")
+    for _ in range(5):
+        decoder.binding.run()
+    assert [call.name for call in gpu.since(mark)] == ["cudaGraphLaunch"] * 5
+    assert trt.fake.told == []
+
+
+def test_the_first_run_is_plain_and_only_then_captured(trt: Any, gpu: FakeGpu, decoder: Bound) -> None:
+    mark = gpu.mark("first")
+    decoder.binding.run()
+    names = [call.name for call in gpu.since(mark)]
+    assert names.index("TensorRT engine") < names.index("cudaStreamBeginCapture")
+    assert trt.fake.told[-2:] == ["execute_async_v3", "execute_async_v3"]
+    decoder.check()  # capturing has run nothing a second time, and lost nothing of the first
+
+
+def test_a_free_binding_tells_tensorrt_only_what_changed(
+    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    one = bound(graphs, device, shipped, "mask_decoder", fixed=False)
+    one.binding.run()
+    trt.fake.told.clear()
+    one.bind()
+    one.binding.run()
+    assert trt.fake.told == ["execute_async_v3"]
+    trt.fake.told.clear()
+    moved = device.put(one.feeds["dense"])
+    one.binding.bind("dense", moved.pointer, one.feeds["dense"].shape)
+    one.binding.run()
+    assert trt.fake.told == ["set_tensor_address dense", "execute_async_v3"]
+    one.check()
+
+
+def test_nothing_is_allocated_and_nothing_waits_once_a_binding_has_run(gpu: FakeGpu, decoder: Bound) -> None:
+    decoder.binding.run()
+    mark = gpu.mark("steady")
+    decoder.binding.run()
+    later = [call.name for call in gpu.since(mark)]
+    assert not set(later) & {"cudaMalloc", "cudaHostAlloc", "cudaStreamSynchronize", "cudaEventSynchronize"}
+
+
+# Where capture can't be.
+
+
+def test_work_that_can_not_be_captured_runs_plainly_and_says_why(trt: Any, decoder: Bound) -> None:
+    trt.fake.faults.add("capture")
+    decoder.binding.run()
+    assert decoder.binding.launch.startswith("plain launches: mask_decoder: execute_async_v3 failed (Cask")
+    trt.fake.told.clear()
+    for seed in range(2):
+        decoder.feed(seed)
+        decoder.binding.run()
+        decoder.check()
+    assert trt.fake.told == ["execute_async_v3"] * 2
+
+
+def test_a_context_that_says_it_can_not_be_captured_is_believed(
+    trt: Any, gpu: FakeGpu, library: Library, decoder: Bound
+) -> None:
+    trt.fake.faults.add("capturable")
+    decoder.binding.run()
+    asked = hasattr(trt.IExecutionContext, "is_stream_capturable")
+    assert asked == (library.name == RTX)
+    assert bool(gpu.calls("cudaStreamBeginCapture")) != asked
+    assert ("can't be captured" in decoder.binding.launch) == asked
+    decoder.check()
+
+
+@pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"])
+def test_a_capture_that_cuda_refuses_is_told_and_the_runs_go_on(
+    gpu: FakeGpu, decoder: Bound, call: str
+) -> None:
+    gpu.fail(call, CAPTURE_UNSUPPORTED)
+    decoder.binding.run()
+    assert decoder.binding.launch.startswith(f"plain launches: {call} failed")
+    if call != "cudaStreamEndCapture":  # where the fake still captures, as nothing ended it
+        decoder.feed(3)
+        decoder.binding.run()
+        decoder.check()
+
+
+def test_a_device_that_is_lost_during_capture_is_no_reason_to_go_on(gpu: FakeGpu, decoder: Bound) -> None:
+    gpu.fail("cudaStreamBeginCapture", LOST)
+    with pytest.raises(CudaError, match="restart it"):
+        decoder.binding.run()
+
+
+def test_before_its_first_run_a_fixed_binding_claims_nothing(decoder: Bound) -> None:
+    assert decoder.binding.launch == "plain launches: not run yet"
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("call", ["set_input_shape", "set_tensor_address", "execute_async_v3"])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_every_false_of_tensorrt_is_an_error_with_its_reason(
+    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle, call: str, fixed: bool
+) -> None:
+    one = bound(graphs, device, shipped, "memory_encoder", fixed)
+    trt.fake.faults.add(call)
+    with pytest.raises(TensorRTError) as refused:
+        one.binding.run()
+    assert f"memory_encoder: {call}" in str(refused.value)
+    assert f"({call} was told to fail)" in str(refused.value)
+    trt.fake.faults.clear()
+    one.binding.run()
+    one.check()
+
+
+def test_shapes_outside_the_profile_are_an_error_with_tensorrts_reason(
+    graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    one = bound(graphs, device, shipped, "prompt_encoder", fixed=False, n=257)
+    with pytest.raises(TensorRTError, match=r"set_input_shape of \w+ .* is outside its profile"):
+        one.binding.run()
+
+
+def test_a_shape_that_tensorrt_still_misses_is_named(
+    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    one = bound(graphs, device, shipped, "prompt_encoder", fixed=False, n=2)
+    trt.fake.faults.add("infer_shapes")
+    with pytest.raises(TensorRTError, match="infer_shapes without points failed"):
+        one.binding.run()
+
+
+def test_an_output_that_comes_out_larger_than_bound_is_refused_not_overrun(
+    trt: Any, library: Library, facts: DeviceFacts, device: Device, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="makes a graph of its own: pip install onnx")
+    doubled = {name: Tensor("float32", (1, "n")) for name in "xy"}
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, "n"]) for name in "xy"]
+    node = onnx.helper.make_node("Add", ["x", "x"], ["y"])
+    graph = onnx.helper.make_graph([node], "twice", tensors[:1], tensors[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    options = BuildOptions(profiles=profiles_of({"x": doubled["x"]}))
+    plan = build_engine(library, model, options, device=facts)
+    tables = {"twice": ({"x": doubled["x"]}, {"y": doubled["y"]})}
+    graphs = TrtGraphs(library, facts, device.stream, tables, lambda name: plan)
+    binding = graphs.open("twice").binding(False)
+    x, y = (device.put(np.ones((1, 64), np.float32)) for _ in "xy")
+    binding.bind("x", x.pointer, (1, 64))
+    binding.bind("y", y.pointer, (1, 60))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"y comes out as \[1, 64\] but is bound as \[1, 60\]"):
+            binding.run()
+    assert "execute_async_v3" not in trt.fake.told
+    binding.bind("y", y.pointer, (1, 64))
+    binding.run()
+    assert (device.get(y, (1, 64)) == 2).all()
+
+
+def test_an_unbound_tensor_is_named_before_anything_runs(
+    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    one = Bound(device, graphs.open("mask_decoder").binding(True), shipped.graphs["mask_decoder"].path)
+    one.bind("sparse", "ious")
+    with pytest.raises(ValueError, match="mask_decoder: sparse, ious not bound"):
+        one.binding.run()
+    assert trt.fake.told == []
+
+
+@pytest.mark.parametrize("offset", [1, 4, 128, 255])
+def test_an_address_that_is_not_aligned_is_refused(decoder: Bound, offset: int) -> None:
+    pointer = decoder.buffers["masks"].pointer
+    with pytest.raises(ValueError, match=r"of masks is not a multiple of 256"):
+        decoder.binding.bind("masks", pointer + offset, decoder.expected["masks"].shape)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 48), (1, 4, 48, 47), (2, 4, 48, 48)])
+def test_a_shape_that_the_graph_does_not_have_is_refused(decoder: Bound, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"masks is float32 \[1, 4, 48, 48\], it can't be"):
+        decoder.binding.bind("masks", decoder.buffers["masks"].pointer, shape)
+
+
+def test_an_engine_with_a_fixed_axis_that_the_table_leaves_open_is_refused(
+    library: Library, facts: DeviceFacts, device: Device, shipped: Bundle, plans: Any, tables: dict[str, Any]
+) -> None:
+    inputs, outputs = tables["prompt_encoder"]
+    open_ended = {**outputs, "sparse": Tensor("float32", (1, "t", 128))}
+    tables = {**tables, "prompt_encoder": (inputs, open_ended)}
+    graphs = TrtGraphs(library, facts, device.stream, tables, plans)
+    with pytest.raises(
+        BackendUnavailable, match=r"has output sparse .*\[1, 3, 128\]; the bundle says .*\[1, t"
+    ):
+        graphs.open("prompt_encoder")
+
+
+def test_a_name_that_the_graph_lacks_is_ignored(decoder: Bound) -> None:
+    decoder.binding.bind("labels", 13, (1,))
+    decoder.binding.run()
+    decoder.check()
+
+
+def test_a_fixed_binding_does_not_move_after_its_first_run(device: Device, decoder: Bound) -> None:
+    decoder.binding.run()
+    decoder.bind()  # the same addresses again are no move
+    moved = device.put(decoder.feeds["dense"])
+    with pytest.raises(RuntimeError, match="dense of a fixed binding moved after its first run"):
+        decoder.binding.bind("dense", moved.pointer, decoder.feeds["dense"].shape)
+
+
+def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs) -> None:
+    trt.fake.contexts_left = 1
+    graph = graphs.open("mask_decoder")
+    graph.binding(True)
+    with pytest.raises(BackendUnavailable, match=r"1048576 bytes of scratch memory \(Requested amount"):
+        graph.binding(True)
+
+
+# Engines that don't belong here.
+
+
+@pytest.mark.parametrize("plan", [b"", b"not an engine", b'fake engine\n{"version": "9.0"}\n'])
+def test_an_engine_that_does_not_load_is_refused_with_tensorrts_reason(
+    library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plan: bytes
+) -> None:
+    graphs = TrtGraphs(library, facts, stream, tables, lambda name: plan)
+    with pytest.raises(
+        BackendUnavailable, match=r"can't load the engine of mask_decoder \(.*not compatible.*build"
+    ):
+        graphs.open("mask_decoder")
+
+
+def test_an_engine_of_another_graph_is_refused(
+    library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plans: Any
+) -> None:
+    graphs = TrtGraphs(library, facts, stream, tables, lambda name: plans("memory_encoder"))
+    with pytest.raises(
+        BackendUnavailable, match=r"the engine of mask_decoder has inputs binarize, .*says conditioned"
+    ):
+        graphs.open("mask_decoder")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tensor"),
+    [
+        (0, "sparse", Tensor("float32", (1, 4, 128))),
+        (0, "sparse", Tensor("float16", (1, 3, 128))),
+        (0, "sparse", Tensor("float32", (1, "t", 128))),
+        (1, "areas", Tensor("float32", (5,))),
+        (1, "areas", Tensor("int64", (4,))),
+    ],
+)
+def test_tensors_that_differ_from_the_bundles_table_are_refused(
+    library: Library,
+    facts: DeviceFacts,
+    stream: Stream,
+    tables: dict[str, Any],
+    plans: Any,
+    kind: int,
+    name: str,
+    tensor: Tensor,
+) -> None:
+    both = [dict(table) for table in tables["mask_decoder"]]
+    both[kind][name] = tensor
+    graphs = TrtGraphs(library, facts, stream, {"mask_decoder": (both[0], both[1])}, plans)
+    with pytest.raises(BackendUnavailable) as refused:
+        graphs.open("mask_decoder")
+    assert f" {name} {tables['mask_decoder'][kind][name]}; the bundle says {tensor}; build" in str(
+        refused.value
+    )
+
+
+def test_a_tensor_that_must_lie_in_host_memory_is_refused(trt: Any, graphs: TrtGraphs) -> None:
+    trt.fake.faults.add("host points")
+    with pytest.raises(BackendUnavailable, match="wants input points in host memory"):
+        graphs.open("prompt_encoder")
+
+
+# Opening and closing.
+
+
+def test_without_proof_of_a_driver_no_runtime_is_made(
+    trt: Any, library: Library, stream: Stream, tables: dict[str, Any]
+) -> None:
+    trt.fake.driver = False
+    with pytest.raises(TypeError, match="call open_device first"):
+        TrtGraphs(library, None, stream, tables, lambda name: b"")  # type: ignore[arg-type]
+
+
+def test_a_runtime_without_a_driver_would_end_the_process() -> None:
+    code = """
+        import sys
+        sys.path.insert(0, "test")
+        from runtime.tensorrt.fake_tensorrt import make_fake
+        from efftam_ros.runtime.tensorrt.library import Library
+        trt = make_fake("10.3.0", driver=False, exit_on_crash=True)
+        trt.Runtime(Library.of(trt, "tensorrt").logger)
+    """
+    child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True)
+    assert child.returncode == 139, child.stderr
+
+
+def test_contexts_go_before_engines_and_engines_before_the_runtime(
+    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    for name, fixed in (("mask_decoder", True), ("memory_encoder", False), ("mask_decoder", False)):
+        one = bound(graphs, device, shipped, name, fixed)
+        one.binding.run()
+    device.stream.synchronize()
+    graphs.close()
+    graphs.close()
+    gc.collect()
+    order = trt.fake.gone
+    assert sorted(order) == ["context"] * 3 + ["engine"] * 3 + ["runtime"]
+    assert order[-1] == "runtime"
+    assert all(
+        order[:i].count("context") > order[:i].count("engine") for i, g in enumerate(order) if g == "engine"
+    )
+
+
+def test_a_closed_graph_says_so(graphs: TrtGraphs, decoder: Bound) -> None:
+    decoder.binding.run()
+    decoder.device.stream.synchronize()
+    graph = graphs.open("memory_encoder")
+    graphs.close()
+    for late in (decoder.binding.run, lambda: graph.binding(True), lambda: graphs.open("mask_decoder")):
+        with pytest.raises(RuntimeError, match="closed"):
+            late()
+
+
+def test_held_memory_grows_with_every_binding_and_is_none_at_first(graphs: TrtGraphs) -> None:
+    assert graphs.device_bytes == 0
+    graph = graphs.open("mask_decoder")
+    weights = graphs.device_bytes
+    graph.binding(True)
+    graph.binding(False)
+    assert graphs.device_bytes == weights + 2 * (1 << 20)
+    graph.close()
+    assert graphs.device_bytes == 0
+
+
+def test_layers_are_those_of_the_engine_with_their_types(graphs: TrtGraphs) -> None:
+    graphs.open("mask_decoder")
+    (layer,) = graphs.layers("mask_decoder")
+    assert layer["Inputs"][0] == {"Name": "conditioned", "Format/Datatype": "FLOAT"}

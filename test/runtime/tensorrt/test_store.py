@@ -1,0 +1,492 @@
+"""Engines on disk: whole or not at all, the right one or none, built once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineStore, Refusal, write_atomically
+
+ROOT = Path(__file__).parents[3]
+NAME = "compact_192"
+KEY = EngineKey(
+    module="mask_decoder",
+    onnx_sha256="ab" * 32,
+    library="tensorrt",
+    version="10.3.0",
+    gpu="Orin (nvgpu)",
+    compute_capability="8.7",
+    precision="fp32",
+    options={"tf32": False, "profiles": ({"name": "points", "usual": (1, 2)},)},
+)
+OTHERS = {
+    "module": ("memory_encoder", None),
+    "onnx_sha256": ("cd" * 32, "was built from another graph (abababababab, now cdcdcdcdcdcd)"),
+    "library": ("tensorrt_rtx", "was built by tensorrt, here tensorrt_rtx"),
+    "version": ("11.4.1", "was built by another version (10.3.0, here 11.4.1)"),
+    "gpu": ("AGX Thor", "was built for another GPU (Orin (nvgpu), here AGX Thor)"),
+    "compute_capability": ("11.0", "was built for compute capability 8.7, here 11.0"),
+    "precision": ("fp16", None),
+    "options": ({"tf32": True}, "was built with other options ({'profiles': [{'name': 'points'"),
+}
+"""Another value of each part, and what is said of an engine that differs in it alone."""
+
+PARTS = {field.name: getattr(KEY, field.name) for field in fields(KEY)}
+CHILD = f"""
+    import sys
+    from pathlib import Path
+    from efftam_ros.runtime.tensorrt.store import EngineKey, EngineStore
+    store, key = EngineStore(Path(sys.argv[1])), EngineKey(**{PARTS!r})
+    NAME = {NAME!r}
+"""
+
+
+def child(code: str, *args: Any, **options: Any) -> subprocess.Popen[str]:
+    """A process that runs ``code`` after `CHILD`; its first argument is the store's folder."""
+    source = textwrap.dedent(CHILD) + textwrap.dedent(code)
+    command = [sys.executable, "-c", source, *map(str, args)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> EngineStore:
+    return EngineStore(tmp_path / "engines")
+
+
+def refusal(store: EngineStore, key: EngineKey = KEY) -> str:
+    found = store.load(NAME, key)
+    assert isinstance(found, Refusal), f"{len(found)} bytes were loaded"
+    assert "\n" not in found.reason
+    return found.reason
+
+
+# What is kept is found again.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_engine_comes_back_byte_for_byte_with_its_report(store: EngineStore, seed: int) -> None:
+    plan = np.random.default_rng(seed).bytes(10**seed)
+    store.put(NAME, KEY, plan, {"worst": 0.25, "passed": True})
+    assert store.load(NAME, KEY) == plan
+    assert EngineStore(store.folder).report(NAME, KEY) == {"worst": 0.25, "passed": True}
+
+
+def test_files_are_named_for_people_and_by_key(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    stem = f"compact_192-mask_decoder-fp32-{KEY.hex[:16]}"
+    assert {path.name for path in store.folder.iterdir()} == {
+        f"{stem}.engine",
+        f"{stem}.json",
+        f"{stem}.lock",
+    }
+    assert json.loads((store.folder / f"{stem}.json").read_text())["key"]["gpu"] == "Orin (nvgpu)"
+    assert store.path(NAME, KEY).name == f"{stem}.engine"
+    longest = "efficienttam_ti_512x512-memory_attention_fixed-fp32-" + KEY.hex[:16] + ".12345678.tmp"
+    assert len(longest) <= 143, "some encrypted file systems allow no more"
+
+
+def test_a_later_engine_of_the_same_key_takes_the_place_of_the_first(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"first", {"n": 1})
+    store.put(NAME, KEY, b"second, longer", {"n": 2})
+    assert store.load(NAME, KEY) == b"second, longer"
+    assert store.report(NAME, KEY) == {"n": 2}
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_every_part_changes_the_key(part: str) -> None:
+    assert replace(KEY, **{part: OTHERS[part][0]}).hex != KEY.hex
+
+
+def test_the_key_is_the_same_in_every_process_and_whatever_the_order_of_options() -> None:
+    process = child("print(key.hex)", "unused")
+    assert process.communicate()[0].strip() == KEY.hex
+    turned = replace(KEY, options=dict(reversed(list(KEY.options.items()))))
+    assert turned.hex == KEY.hex
+
+
+# What does not fit is refused, and says why.
+
+
+def test_an_empty_store_says_what_it_lacks_and_where(store: EngineStore) -> None:
+    assert refusal(store) == f"there is no engine for compact_192 mask_decoder fp32 in {store.folder}"
+    assert store.report(NAME, KEY) is None
+
+
+@pytest.mark.parametrize("part", OTHERS)
+def test_an_engine_that_differs_in_one_part_is_not_loaded_and_the_part_is_named(
+    store: EngineStore, part: str
+) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    other, said = OTHERS[part]
+    reason = refusal(store, replace(KEY, **{part: other}))
+    assert "there is no engine for" in reason
+    if said is None:  # another module or precision is another engine, not a stale one
+        assert "one there" not in reason
+    else:
+        assert said in reason
+
+
+def test_of_several_engines_that_do_not_fit_the_nearest_is_named(store: EngineStore) -> None:
+    for part in ("onnx_sha256", "version", "gpu"):
+        store.put(NAME, replace(KEY, **{part: OTHERS[part][0]}), b"plan", {})
+    assert "was built by another version (11.4.1, here 10.3.0)" in refusal(store)
+
+
+def test_an_engine_without_its_report_is_not_loadable(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    store.path(NAME, KEY).with_suffix(".json").unlink()
+    assert "there is no engine" in refusal(store)
+
+
+def test_a_report_without_its_engine_is_refused(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    store.path(NAME, KEY).unlink()
+    assert "is gone, only its report is left" in refusal(store)
+
+
+def test_an_engine_cut_short_at_any_byte_is_refused(store: EngineStore) -> None:
+    plan = bytes(range(64))
+    store.put(NAME, KEY, plan, {})
+    for length in range(len(plan)):
+        store.path(NAME, KEY).write_bytes(plan[:length])
+        assert f"has {length} bytes instead of 64: cut short" in refusal(store)
+
+
+def test_one_wrong_bit_anywhere_in_an_engine_is_refused(store: EngineStore) -> None:
+    plan = bytes(range(64))
+    store.put(NAME, KEY, plan, {})
+    for bit in range(8 * len(plan)):
+        spoiled = bytearray(plan)
+        spoiled[bit // 8] ^= 1 << bit % 8
+        store.path(NAME, KEY).write_bytes(spoiled)
+        assert "is damaged: its sha256" in refusal(store)
+
+
+def test_a_report_cut_short_or_spoiled_anywhere_never_loads_another_engine(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    path = store.path(NAME, KEY).with_suffix(".json")
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    for at in range(len(whole)):
+        for spoiled in (whole[:at], whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :]):
+            path.write_bytes(spoiled)
+            found = store.load(NAME, KEY)
+            assert found == b"plan" or isinstance(found, Refusal)
+            if spoiled == whole[:at] and whole[at:].strip() != b"":
+                assert isinstance(found, Refusal)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", "null", '{"key": 3, "report": {}}', '{"key": {}, "report": {}}']
+)
+def test_a_report_of_another_kind_is_refused(store: EngineStore, content: str) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    store.path(NAME, KEY).with_suffix(".json").write_text(content)
+    assert "has a damaged report" in refusal(store)
+
+
+def test_engines_swapped_between_modules_are_refused(store: EngineStore) -> None:
+    other = replace(KEY, module="memory_encoder", onnx_sha256="cd" * 32)
+    store.put(NAME, KEY, b"decoder", {})
+    store.put(NAME, other, b"encoder", {})
+    shutil.copy(store.path(NAME, other), store.path(NAME, KEY))
+    assert "damaged" in refusal(store)
+    shutil.copy(store.path(NAME, other).with_suffix(".json"), store.path(NAME, KEY).with_suffix(".json"))
+    assert "is of module memory_encoder, not mask_decoder" in refusal(store)
+
+
+# Writers that die.
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["first engine", "over an older one"])
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or_none(
+    store: EngineStore, before: bool, call: int
+) -> None:
+    """The calls: make, write, sync, rename and sync the folder, for the engine and for its report."""
+    if before:
+        store.put(NAME, KEY, b"old" * 1000, {})
+    process = child(
+        """
+        import os, signal, tempfile
+        left = int(sys.argv[2])
+        def dying(function):
+            def call(*args, **kwargs):
+                global left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **kwargs)
+            return call
+        tempfile.mkstemp = dying(tempfile.mkstemp)
+        os.fchmod, os.fsync, os.replace = dying(os.fchmod), dying(os.fsync), dying(os.replace)
+        os.rename = dying(os.rename)
+        Path.replace = dying(Path.replace)
+        store.put(NAME, key, b"new" * 2000, {})
+        print("done")
+        """,
+        store.folder,
+        call,
+    )
+    done = process.communicate()[0] == "done\n"
+    assert process.returncode == (0 if done else -signal.SIGKILL)
+    found = store.load(NAME, KEY)
+    allowed = [b"new" * 2000] if done else [b"new" * 2000, b"old" * 1000]
+    assert found in allowed or (not done and isinstance(found, Refusal))
+    store.put(NAME, KEY, b"next", {})
+    assert store.load(NAME, KEY) == b"next"
+    assert not list(store.folder.glob("*.tmp")), "what the killed writer left is cleaned away"
+
+
+def test_writers_killed_at_random_leave_nothing_half_written(store: EngineStore) -> None:
+    rng = random.Random(1)
+    loaded = 0
+    for _ in range(8):
+        process = child(
+            """
+            import hashlib
+            print("ready", flush=True)
+            number = 0
+            while True:
+                number += 1
+                body = str(number).encode() * (number * 7919 % 200_000 + 1)
+                store.put(NAME, key, hashlib.sha256(body).digest() + body, {})
+            """,
+            store.folder,
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.1))
+        process.kill()
+        process.communicate()
+        found = store.load(NAME, KEY)
+        if isinstance(found, bytes):
+            loaded += 1
+            assert hashlib.sha256(found[32:]).digest() == found[:32]
+    assert loaded, "no writer ever got to write; let them live longer"
+
+
+def test_a_reader_beside_a_writer_gets_whole_engines_or_a_refusal(store: EngineStore) -> None:
+    process = child(
+        """
+        while True:
+            for letter in (b"a", b"b"):
+                store.put(NAME, key, letter * 100_000, {})
+        """,
+        store.folder,
+    )
+    seen = set()
+    deadline = time.monotonic() + 20
+    try:
+        while len(seen) < 2 and time.monotonic() < deadline:
+            found = store.load(NAME, KEY)
+            if isinstance(found, bytes):
+                assert found in (b"a" * 100_000, b"b" * 100_000)
+                seen.add(found[:1])
+    finally:
+        process.kill()
+        process.communicate()
+    assert seen == {b"a", b"b"}
+
+
+# Several at once.
+
+BUILDER = """
+    import os, time
+    def build():
+        with open(Path(sys.argv[1]) / "builds", "a") as file:
+            file.write("x")
+        print("building", flush=True)
+        sys.stdin.readline()
+        return os.urandom(10_000), {"by": os.getpid()}
+    plan = store.load_or_build(NAME, key, build, lambda text: print(text, flush=True))
+    import hashlib
+    print(hashlib.sha256(plan).hexdigest(), flush=True)
+"""
+
+
+def test_of_two_processes_one_builds_and_the_other_waits_says_so_and_loads(store: EngineStore) -> None:
+    first = child(BUILDER, store.folder, stdin=subprocess.PIPE)
+    assert first.stdout is not None
+    assert first.stdout.readline().startswith("building: there is no engine for")
+    assert first.stdout.readline() == "building\n"
+    second = child(BUILDER, store.folder, stdin=subprocess.PIPE)
+    assert second.stdout is not None
+    assert second.stdout.readline().startswith(
+        "waiting: another process is building compact_192-mask_decoder"
+    )
+    digest = first.communicate("\n", timeout=30)[0].strip()
+    assert second.communicate(timeout=30)[0].strip() == digest
+    assert (store.folder / "builds").read_text() == "x"
+
+
+def test_when_the_builder_is_killed_the_one_that_waits_builds(store: EngineStore) -> None:
+    first = child(BUILDER, store.folder, stdin=subprocess.PIPE)
+    assert first.stdout is not None
+    first.stdout.readline()
+    first.stdout.readline()
+    second = child(BUILDER, store.folder, stdin=subprocess.PIPE)
+    assert second.stdout is not None
+    second.stdout.readline()
+    first.kill()
+    first.communicate()
+    said = second.communicate("\n", timeout=30)[0].splitlines()
+    assert said[0].startswith("building: there is no engine")
+    assert (store.folder / "builds").read_text() == "xx"
+    found = store.load(NAME, KEY)
+    assert isinstance(found, bytes)
+    assert hashlib.sha256(found).hexdigest() == said[-1]
+
+
+def test_many_threads_build_once(store: EngineStore) -> None:
+    builds: list[int] = []
+    got: list[bytes] = []
+
+    def build() -> tuple[bytes, dict[str, Any]]:
+        builds.append(1)
+        time.sleep(0.05)
+        return b"the engine", {}
+
+    threads = [
+        threading.Thread(target=lambda: got.append(store.load_or_build(NAME, KEY, build))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (len(builds), got) == (1, [b"the engine"] * 8)
+
+
+def test_engines_of_other_keys_are_not_waited_for(store: EngineStore) -> None:
+    with store.lock(NAME, KEY):
+        thread = threading.Thread(
+            target=store.put, args=(NAME, replace(KEY, module="memory_encoder"), b"x", {})
+        )
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("gate"), KeyboardInterrupt()])
+def test_a_build_that_fails_keeps_nothing_and_lets_the_next_one_try(
+    store: EngineStore, error: BaseException
+) -> None:
+    def fail() -> tuple[bytes, dict[str, Any]]:
+        raise error
+
+    with pytest.raises(type(error)):
+        store.load_or_build(NAME, KEY, fail)
+    assert "there is no engine" in refusal(store)
+    assert store.load_or_build(NAME, KEY, lambda: (b"plan", {})) == b"plan"
+    assert store.load_or_build(NAME, KEY, fail) == b"plan"
+
+
+# Folders that can't be written.
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = EngineStore(tmp_path / "file" / "engines")
+
+    def never() -> tuple[bytes, dict[str, Any]]:
+        raise AssertionError("built for nothing")
+
+    with pytest.raises(
+        InputRefused, match=r"engine store .*/file/engines: .* \(Not a directory\); free space"
+    ):
+        store.load_or_build(NAME, KEY, never)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """That any user can reach."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+DROP = """
+    import os
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    from efftam_ros.core.contract import InputRefused
+"""
+
+
+def test_a_folder_that_may_not_be_written_is_refused_but_engines_in_it_load(open_folder: Path) -> None:
+    store = EngineStore(open_folder / "engines")
+    store.put(NAME, KEY, b"plan", {})
+    store.folder.chmod(0o555)
+    code = (
+        DROP
+        + """
+    print(store.load_or_build(NAME, key, None))
+    for path in ("other", NAME):
+        try:
+            store.put(path, key, b"new", {})
+        except InputRefused as error:
+            print(error)
+    """
+    )
+    said = child(code, store.folder).communicate()[0].splitlines()
+    assert said[0] == "b'plan'"
+    assert len(said) == 3
+    assert all("can't be read or written (Permission denied); free space" in line for line in said[1:])
+    assert store.load(NAME, KEY) == b"plan"
+
+
+def test_a_full_disk_is_refused_in_one_line_and_leaves_no_half_engine(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"old", {})
+    process = child(
+        """
+        import resource, signal
+        from efftam_ros.core.contract import InputRefused
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+        try:
+            store.put(NAME, key, b"x" * 100_000, {})
+        except InputRefused as error:
+            print(error)
+        """,
+        store.folder,
+    )
+    said = process.communicate()[0]
+    assert said.count("\n") == 1
+    assert "can't be read or written (File too large); free space there" in said
+    assert store.load(NAME, KEY) == b"old"
+    assert not list(store.folder.glob("*.tmp"))
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "times.cache"
+    write_atomically(path, b"old")
+
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
