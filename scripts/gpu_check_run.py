@@ -30,10 +30,13 @@ CPU = "onnxruntime-cpu"
 GPU_BACKENDS = (
     OURS,
     "onnxruntime-tensorrt",
+    "tensorrt",
+    "tensorrt-fp32",
     "torch-cuda",
     "torch-cuda-bf16",
     "torch-cuda-compiled",
 )
+PRECISIONS = {"tensorrt": "fp16", "tensorrt-fp32": "fp32"}
 GROWTH_MB, WAITS = 5.0, 1.0
 OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
@@ -150,6 +153,46 @@ def _skip_reason(skip: ElementTree.Element) -> str:
     return whole[1] if whole else skip.get("message", "")
 
 
+def check_engines(check: Check, bundle: Path | None) -> None:
+    """Build and judge our own engines; what was built can be benched from then on."""
+    for backend, precision in PRECISIONS.items():
+        for given in (None, bundle) if bundle is not None else (None,):
+            name = f"engines {precision} {given.name if given else 'shipped'}"
+            command = efftam("build", "--precision", precision, "--json")
+            try:
+                said = check.run(name, [*command, *([] if given is None else [str(given.resolve())])])
+            except RuntimeError as error:
+                missing = "not installed" in str(error)
+                check.note(name, NOT_RUN if missing else FAILED, str(error))
+                continue
+            report = json.loads(said)
+            check.write(f"{name.replace(' ', '_')}.json", report)
+            forms = ", ".join(f"{module} {one['form']}" for module, one in report["engines"].items())
+            check.note(name, OK, forms)
+            check.backends[backend] = {"state": "ok", "found": ""}
+
+
+def check_verify(check: Check, bundle: Path | None) -> None:
+    """Every back end with graphs of its own against the CPU, over a chained clip."""
+    for backend in (one for one in GPU_BACKENDS if not one.startswith("torch")):
+        for given in (None, bundle) if bundle is not None else (None,):
+            name = f"verify {backend} {given.name if given else 'shipped'}"
+            if reason := check.unavailable(backend):
+                check.note(name, NOT_RUN, reason)
+                continue
+            command = efftam("verify", "--backend", backend, "--json")
+            try:
+                report = json.loads(
+                    check.run(name, [*command, *([] if given is None else [str(given.resolve())])])
+                )
+            except RuntimeError as error:
+                check.note(name, FAILED, str(error))
+                continue
+            check.write(f"{name.replace(' ', '_')}.json", report)
+            worst = max(one["relative"] for one in report["deviations"])
+            check.note(name, OK, f"worst error {worst:.1e}, overlap {report['clip']['mean']:.4f}")
+
+
 def check_bench(check: Check, bundle: Path | None) -> None:
     """The back ends on the GPU in one run; when that breaks, each on its own: one fault must not cost the
     rest. The CPU has a run of its own: the GPU's clocks would fall while it waits for the CPU."""
@@ -253,6 +296,8 @@ def check_benches(check: Check, bundle: Path | None) -> None:
 STEPS: dict[str, Callable[[Check, Path | None], None]] = {
     "kernels": lambda check, _: check_tests(check, "kernels", "test/runtime/cuda"),
     "agreement": lambda check, _: check_tests(check, "back ends agree", "test", "--ignore=test/runtime/cuda"),
+    "engines": check_engines,
+    "verify": check_verify,
     "bench": check_benches,
     "soak": lambda check, _: check_soak(check),
     "waits": lambda check, _: check_waits(check),

@@ -9,8 +9,8 @@ import onnx
 from efftam_ros.export.half import HalfOptions, plain_graph, to_half
 from efftam_ros.export.half_interpreter import LiteralGraph
 from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device_memory import GRAPHS
 from efftam_ros.runtime.gate import Deviation, compare_graphs, seeded_chain
-from efftam_ros.runtime.graph_chain import GRAPHS
 from efftam_ros.runtime.graph_runners import Runner
 
 

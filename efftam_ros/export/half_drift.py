@@ -43,19 +43,22 @@ def first_drift(
     inputs: Mapping[str, NDArray[Any]],
     limit: float = DRIFT,
     run: Callable[[onnx.ModelProto], Runner] = LiteralGraph,
+    run_reference: Callable[[onnx.ModelProto], Runner] | None = None,
 ) -> str | None:
     """The first block output (`block_outputs`) that deviates by more than ``limit``; None when no output of
     the graph does.
 
     Found by bisection: what is returned deviates, and the block output before it does not. ``reference``: the
     graph that ``half`` was made of, as `half.plain_graph` gives it. ``run`` opens a graph, so that engines
-    can be searched too; each probe opens both with one more output.
+    can be searched too; ``run_reference`` opens the reference's (left out: ``run`` does). Each probe opens
+    both graphs cut off at one block.
     """
     names = block_outputs(reference)
     ends = {info.name for info in reference.graph.output}
 
     def drifts(name: str) -> bool:
-        wanted, got = (run(_ending_at(model, name))(inputs)[name] for model in (reference, half))
+        wanted = (run_reference or run)(_ending_at(reference, name))(inputs)[name]
+        got = run(_ending_at(half, name))(inputs)[name]
         return not deviation(wanted, got.astype(np.float32)) <= limit
 
     wrong = [name for name in names if name in ends and drifts(name)]
@@ -84,7 +87,11 @@ def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     inferred = Wires(onnx.shape_inference.infer_shapes(copy)).types[name]
     del graph.node[:], graph.output[:], graph.value_info[:]
     graph.node.extend(reversed(nodes))
-    graph.output.append(onnx.helper.make_tensor_value_info(name, inferred.elem_type, None))
+    shape = [axis.dim_param or axis.dim_value for axis in inferred.shape.dim]
+    graph.output.append(onnx.helper.make_tensor_value_info(name, inferred.elem_type, shape))
+    unread = [info for info in graph.input if info.name not in needed]
+    for info in unread:
+        graph.input.remove(info)
     weights = [tensor for tensor in graph.initializer if tensor.name in needed]
     del graph.initializer[:]
     graph.initializer.extend(weights)

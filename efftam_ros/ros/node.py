@@ -27,7 +27,7 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 # Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
-PipelineFactory = Callable[[Path | None, str, int], Pipeline]
+PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
@@ -119,7 +119,7 @@ class TrackerNode(LifecycleNode):
         self._read_parameters()
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
-        self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads)
+        self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
         self._tracker = Tracker(self._pipeline, self._tracker_config)
         self._outputs = Outputs(self, config.publish_detections)
         self._offered = [

@@ -14,7 +14,7 @@ from rclpy.node import Node
 from efftam_ros.core.config import TrackerConfig, check_setting, setting
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.tracker import FIXED_SETTINGS
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
 
@@ -28,6 +28,11 @@ class NodeConfig:
     backend: str = setting(DEFAULT_BACKEND, "what computes the network", choices=BACKENDS)
     threads: int = setting(
         0, "CPU threads of the network; 0: one per physical core, four at most", low=0, high=256
+    )
+    verify: str = setting(
+        "quick",
+        "what is compared with the CPU before a GPU is trusted: every graph (quick), a clip too (full)",
+        choices=VERIFY,
     )
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS

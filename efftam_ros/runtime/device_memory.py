@@ -12,6 +12,8 @@ from efftam_ros.runtime.bundle import Bundle
 
 UNUSED = -1
 ATTENTION = "memory_attention_fixed"
+GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
+"""Of a bundle, those that a GPU runs."""
 
 
 @dataclass(frozen=True)

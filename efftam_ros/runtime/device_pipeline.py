@@ -24,12 +24,12 @@ from efftam_ros.runtime.cuda.picture import PictureMaker, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device_graph import Binding, DeviceGraph, GraphOpener
 from efftam_ros.runtime.device_image import DeviceImage
-from efftam_ros.runtime.device_memory import ATTENTION, MemoryLayout
+from efftam_ros.runtime.device_memory import ATTENTION, GRAPHS, MemoryLayout
+from efftam_ros.runtime.graph_runners import DeviceRunner, Runner
 from efftam_ros.runtime.masks import boxes_and_areas, make_candidates
 from efftam_ros.runtime.prompting import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
 from efftam_ros.runtime.stage_clock import StageClock
 
-GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
 STAGES = (
     "preprocess",
     "image_encoder",
@@ -100,6 +100,11 @@ class DevicePipeline:
         """Device memory held, as far as it is known."""
         masks = 0 if self._mask_output is None else self._mask_output.device.nbytes
         return self._arena.total_bytes + self._image.device_bytes + masks + self._opener.device_bytes
+
+    def runners(self) -> dict[str, Runner]:
+        """Every graph, to be run on host arrays: for comparing them, not for frames."""
+        self._refuse_closed()
+        return {name: DeviceRunner(self._cuda, self._stream, graph) for name, graph in self._graphs.items()}
 
     def encode(self, image: Image, view: View) -> None:
         self._refuse_closed()

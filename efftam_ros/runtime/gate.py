@@ -12,7 +12,8 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.core.window import make_viewer
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.graph_chain import GRAPHS, Chain
+from efftam_ros.runtime.device_memory import GRAPHS
+from efftam_ros.runtime.graph_chain import Chain
 from efftam_ros.runtime.graph_runners import Runner
 from efftam_ros.runtime.preprocess import Preprocessor
 from efftam_ros.runtime.prompting import encode_prompt

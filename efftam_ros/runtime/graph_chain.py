@@ -14,7 +14,6 @@ from efftam_ros.runtime.graph_runners import Arrays, Runner
 from efftam_ros.runtime.prompting import EncodedPrompt, no_prompt
 from efftam_ros.runtime.rounding import round_bfloat16
 
-GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
 UNUSED_KEY = -1e4
 
 

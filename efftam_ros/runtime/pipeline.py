@@ -9,7 +9,8 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
-GPU_BACKENDS = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt")
+GPU_BACKENDS = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "tensorrt-fp32")
+VERIFY = ("quick", "full", "off")
 TORCH_BACKENDS = {
     "torch": ("cpu", "fp32"),
     "torch-cuda": ("cuda", "fp32"),
@@ -21,22 +22,29 @@ BACKENDS = (DEFAULT_BACKEND, *GPU_BACKENDS, *TORCH_BACKENDS)
 
 
 def open_pipeline(
-    bundle: str | Path | Bundle | None = None, backend: str = DEFAULT_BACKEND, threads: int = 0
+    bundle: str | Path | Bundle | None = None,
+    backend: str = DEFAULT_BACKEND,
+    threads: int = 0,
+    verify: str = "quick",
 ) -> Pipeline:
     """Load a bundle (default: the one that ships) into a back end, ready for the first frame.
 
-    ``threads``: CPU threads of the network, 0 for one per physical core up to four. Raises InputRefused
-    (unknown back end, faulty bundle) and BackendUnavailable (never a slower back end in place of the one
-    asked for).
+    ``threads``: CPU threads of the network, 0 for one per physical core up to four. ``verify``: what is
+    compared with the CPU before a GPU is trusted, "quick" (every graph), "full" (a clip too) or "off".
+
+    Raises InputRefused (unknown back end, faulty bundle) and BackendUnavailable (never a slower back end in
+    place of the one asked for).
     """
     if backend not in BACKENDS:
         raise InputRefused(f"back end {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
     if threads < 0:
         raise InputRefused(f"threads is {threads}; give 0 (automatic) or a positive number")
+    if verify not in VERIFY:
+        raise InputRefused(f"verify is {verify!r}; choose one of {', '.join(VERIFY)}")
     if not isinstance(bundle, Bundle):
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
-        return _open(bundle, backend, threads)
+        return _open(bundle, backend, threads, verify)
     except ModuleNotFoundError as error:
         package = "efftam_ros[export]" if backend in TORCH_BACKENDS else "onnxruntime"
         reason = f"the Python module {error.name} is not installed"
@@ -45,11 +53,11 @@ def open_pipeline(
         raise _unavailable(backend, error.reason, error.remedy) from error
 
 
-def _open(bundle: Bundle, backend: str, threads: int) -> Pipeline:
+def _open(bundle: Bundle, backend: str, threads: int, verify: str) -> Pipeline:
     if backend in GPU_BACKENDS:
         from efftam_ros.runtime.open_device import open_device_pipeline
 
-        return open_device_pipeline(bundle, backend)
+        return open_device_pipeline(bundle, backend, verify)
     if backend in TORCH_BACKENDS:
         from efftam_ros.runtime.torch_eager import TorchPipeline
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from efftam_ros import __version__
 
-COMMANDS = ("track", "replay", "eval", "bench", "profile", "export", "fetch", "doctor")
+COMMANDS = ("track", "replay", "eval", "bench", "profile", "export", "build", "verify", "fetch", "doctor")
 
 # Packages that only some commands need, by import name, and what to ask pip for.
 OPTIONAL = {

@@ -17,9 +17,9 @@ from efftam_ros.export.half_drift import DRIFT, block_outputs, first_drift
 from efftam_ros.export.half_interpreter import LiteralGraph
 from efftam_ros.export.half_stress import enlarge_until_wrong, enlarged, worst_deviation
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.device_memory import MemoryLayout
+from efftam_ros.runtime.device_memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.gate import compare_clip, deviation, seeded_chain
-from efftam_ros.runtime.graph_chain import GRAPHS, Chain, key_bias
+from efftam_ros.runtime.graph_chain import Chain, key_bias
 from efftam_ros.runtime.prompting import no_prompt
 from efftam_ros.tools.scene import render_scene
 

@@ -25,8 +25,8 @@ from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device_memory import MemoryLayout
-from efftam_ros.runtime.device_pipeline import GRAPHS, DevicePipeline
+from efftam_ros.runtime.device_memory import GRAPHS, MemoryLayout
+from efftam_ros.runtime.device_pipeline import DevicePipeline
 from efftam_ros.runtime.ort import OrtPipeline
 from efftam_ros.runtime.ort_device import OrtGraphs
 

@@ -1,0 +1,84 @@
+"""Build a bundle's TensorRT engines for this GPU, and keep them if they compute what the CPU computes.
+
+Every engine is compared with the FP32 graph on the CPU, output by output, and all together over a chained
+clip. One that is off is not kept: the report names the module and the first block that is wrong, and the next
+safer form is built in its place. Engines belong to this GPU, this TensorRT and these graphs; after a change
+of any of them build again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.tools.table import print_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the bundle that ships)"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("fp16", "fp32"),
+        default="fp16",
+        help="fp16 keeps in FP32 what needs it (default: fp16)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the engines (default: where the node looks)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the reports as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        from efftam_ros.export.engines import EngineBuilder
+    except ModuleNotFoundError as error:
+        raise InputRefused(
+            f"build needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
+        ) from None
+    from efftam_ros.runtime.open_device import device_session, engine_folder
+    from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+    from efftam_ros.runtime.tensorrt.library import load_library
+    from efftam_ros.tools.build_progress import BuildProgress
+
+    bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
+    folder = engine_folder() if args.out is None else args.out
+    library = load_library()
+    with device_session() as (cuda, facts, stream), BuildProgress(args.quiet or args.json) as progress:
+        engines = EngineSet(bundle, args.precision, library, facts, folder)
+        reports = EngineBuilder(engines, cuda, stream, progress.say, progress.step).build()
+    if args.json:
+        print(json.dumps({"bundle": bundle.spec.name, "folder": str(folder), "engines": reports}, indent=1))
+    else:
+        print_reports(reports)
+    return 0
+
+
+def print_reports(reports: dict[str, dict[str, Any]]) -> None:
+    rows = [
+        [
+            name,
+            report["form"],
+            report["layers"],
+            len(report["fused"]),
+            " ".join(report["precisions"]),
+            f"{max(report['deviations'].values()):.1e}",
+            f"{report['seconds']:.1f}",
+        ]
+        for name, report in reports.items()
+    ]
+    print_table(["module", "form", "layers", "fused attention", "tensors", "worst error", "build, s"], rows)
+    clip = next(iter(reports.values())).get("clip")
+    if clip:
+        overlap = f"{clip['mean']:.4f}, worst {clip['worst']:.4f}"
+        print(f"masks over the chained clip overlap with the CPU's by {overlap}")
+    for name, report in reports.items():
+        for reason in report["rejected"]:
+            print(f"{name}: rejected {reason}", file=sys.stderr)

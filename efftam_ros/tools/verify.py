@@ -1,0 +1,81 @@
+"""Compare a back end on this machine with the CPU: every output of every graph, and a chained clip.
+
+Exit code 1 when it is off by more than the limits. The node runs a short form of this when it is configured
+(parameter verify).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.pipeline import GPU_BACKENDS, open_pipeline
+from efftam_ros.runtime.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
+from efftam_ros.tools.table import print_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the bundle that ships)"
+    )
+    parser.add_argument(
+        "--backend",
+        default="tensorrt",
+        choices=GPU_BACKENDS,
+        metavar="NAME",
+        help=f"one of {', '.join(GPU_BACKENDS)} (default: tensorrt)",
+    )
+    parser.add_argument("--quick", action="store_true", help="graph by graph, without the clip")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from efftam_ros.runtime.device_pipeline import DevicePipeline
+    from efftam_ros.runtime.verify import Reference
+
+    bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
+    pipeline = open_pipeline(bundle, args.backend, verify="off")
+    if not isinstance(pipeline, DevicePipeline):
+        raise InputRefused(f"--backend {args.backend} has no graphs to compare")
+    try:
+        verdict = Reference(bundle).judge(pipeline.runners(), clip=not args.quick)
+        launch = dict(pipeline.launch)
+    finally:
+        pipeline.close()
+    if args.json:
+        print(json.dumps(record(bundle, args.backend, verdict, launch), indent=1))
+    else:
+        _print(args.backend, verdict)
+    return 1 if verdict.fault else 0
+
+
+def record(bundle: Bundle, backend: str, verdict: Verdict, launch: dict[str, str]) -> dict[str, Any]:
+    clip = None
+    if verdict.clip is not None:
+        clip = {"mean": verdict.clip.mean, "worst": verdict.clip.worst, "frames": len(verdict.clip.overlaps)}
+    return {
+        "bundle": bundle.spec.name,
+        "backend": backend,
+        "deviations": [asdict(found) for found in verdict.deviations],
+        "clip": clip,
+        "launch": launch,
+        "limits": {"deviation": MOST_DEVIATION, "mean": LEAST_OVERLAP, "worst": LEAST_WORST},
+        "fault": verdict.fault,
+    }
+
+
+def _print(backend: str, verdict: Verdict) -> None:
+    rows = []
+    for found in verdict.deviations:
+        good = found.relative <= MOST_DEVIATION
+        rows.append([found.graph, found.output, f"{found.relative:.1e}", "ok" if good else "WRONG"])
+    print_table(["graph", "output", "relative error", ""], rows, title=f"{backend} against the CPU in FP32")
+    if verdict.clip is not None:
+        clip = verdict.clip
+        print(f"masks of {len(clip.overlaps)} frames overlap by {clip.mean:.4f}, worst {clip.worst:.4f}")
+    print(verdict.fault or "agrees with the CPU")

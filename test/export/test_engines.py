@@ -1,0 +1,239 @@
+"""Building engines: what computes something else than the CPU is named and never kept.
+
+TensorRT is a fake that computes the given graph with onnxruntime; a GPU that goes wrong is a builder that
+gets a spoilt graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
+from runtime.cuda.shim import shared_shim
+from runtime.tensorrt.fake_tensorrt import make_fake
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export import engines as engines_module
+from efftam_ros.export.engines import EngineBuilder
+from efftam_ros.runtime import open_device
+from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.device import open_device as open_gpu
+from efftam_ros.runtime.cuda.kernel_table import KERNELS
+from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device_memory import GRAPHS
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.tools import cli
+
+
+class Workshop:
+    """A fake GPU with a fake TensorRT, and a folder for engines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gpu = FakeGpu(device=FakeDevice(compute_capability=(8, 6)))
+        self.gpu.kernels = shared_shim().launch
+        self.gpu.signatures = {
+            name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
+        }
+        self.cuda = Cuda(self.gpu.runtime, self.gpu.driver)
+        self.facts = open_gpu(self.cuda)
+        self.library = Library.of(make_fake("10.3.0", self.gpu), TENSORRT)
+        self.said: list[str] = []
+
+    def engines(self, precision: str) -> EngineSet:
+        return EngineSet(default_bundle(), precision, self.library, self.facts, self.folder)
+
+    def build(self, precision: str = "fp16") -> dict[str, dict]:
+        stream = Stream(self.cuda)
+        try:
+            return EngineBuilder(self.engines(precision), self.cuda, stream, self.said.append).build()
+        finally:
+            stream.close()
+
+    def kept(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("*.engine"))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the builder get spoilt graphs: ``spoil(module, node, precisions)`` doubles what a node makes."""
+    whole = engines_module.build_engine
+
+    def start(node: str, half_only: bool) -> None:
+        def build(library, model, *rest, **named):
+            graph = onnx.load_from_string(model)
+            is_half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in graph.graph.initializer)
+            if is_half or not half_only:
+                doubled(graph, node)
+            return whole(library, graph.SerializeToString(), *rest, **named)
+
+        monkeypatch.setattr(engines_module, "build_engine", build)
+
+    return start
+
+
+def doubled(model: onnx.ModelProto, name: str) -> None:
+    """Double the output of a node, where the graph has it."""
+    for at, node in enumerate(model.graph.node):
+        if node.name == name:
+            made = node.output[0]
+            node.output[0] = f"{made}/right"
+            model.graph.node.insert(
+                at + 1, helper.make_node("Add", [f"{made}/right"] * 2, [made], f"{name}/doubled")
+            )
+            return
+
+
+def a_product(module: str) -> str:
+    """Name of a matrix product in the middle of a graph."""
+    graph = onnx.load(default_bundle().graphs[module].path).graph
+    products = [node.name for node in graph.node if node.op_type in ("MatMul", "Gemm")]
+    return products[len(products) // 2]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_engines_that_agree_with_the_cpu_are_kept_with_their_report(
+    workshop: Workshop, precision: str
+) -> None:
+    reports = workshop.build(precision)
+    assert len(workshop.kept()) == len(GRAPHS)
+    engines = workshop.engines(precision)
+    for name in GRAPHS:
+        assert engines.plan(name)
+        report = engines.report(name)
+        assert report == reports[name]
+        assert report["rejected"] == []
+        assert report["clip"]["mean"] > 0.99
+        assert max(report["deviations"].values()) < (0.01 if precision == "fp16" else 1e-4)
+    forms = {report["form"] for report in reports.values()}
+    assert forms == ({"fp32"} if precision == "fp32" else {"fused_fp32"})
+
+
+def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
+    workshop: Workshop, spoil: Callable[..., None]
+) -> None:
+    node = a_product("mask_decoder")
+    spoil(node, half_only=True)
+    report = workshop.build()["mask_decoder"]
+    assert report["form"] == "fp32"
+    assert [reason.partition(":")[0] for reason in report["rejected"]] == ["fused_fp32", "islands"]
+    for reason in report["rejected"]:
+        assert "the first block that is wrong is /" in reason
+    assert any(line.startswith("rejected fused_fp32: mask_decoder computes ") for line in workshop.said)
+
+
+def test_a_module_that_is_wrong_in_every_form_leaves_nothing_behind(
+    workshop: Workshop, spoil: Callable[..., None]
+) -> None:
+    spoil(a_product("memory_attention_fixed"), half_only=False)
+    with pytest.raises(BackendUnavailable, match="no engine of memory_attention_fixed computes") as refusal:
+        workshop.build()
+    assert "first block that is wrong is /memory_attention/" in refusal.value.reason
+    assert "nothing was kept" in refusal.value.remedy
+    assert workshop.kept() == []
+
+
+def test_an_interrupted_build_leaves_nothing_behind(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, count = engines_module.build_engine, 0
+
+    def build(*given, **named):
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        return whole(*given, **named)
+
+    monkeypatch.setattr(engines_module, "build_engine", build)
+    with pytest.raises(KeyboardInterrupt):
+        workshop.build()
+    assert workshop.kept() == []
+
+
+def test_a_folder_that_can_not_be_written_is_one_line(workshop: Workshop, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    workshop.folder = blocked
+    with pytest.raises(InputRefused, match=str(blocked)):
+        workshop.build("fp32")
+
+
+class TestTheBackEnd:
+    """`tensorrt` runs what was built, and nothing else."""
+
+    @pytest.fixture
+    def machine(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+        """What opens a pipeline finds the fakes."""
+        monkeypatch.setattr(Cuda, "load", lambda: workshop.cuda)
+        monkeypatch.setattr(open_device, "load_library", lambda: workshop.library)
+        monkeypatch.setattr(open_device, "engine_folder", lambda: workshop.folder)
+        return workshop
+
+    def test_refuses_before_anything_was_built_and_names_the_command(self, machine: Workshop) -> None:
+        with pytest.raises(BackendUnavailable, match="there is no engine for image_encoder") as refusal:
+            open_pipeline(backend="tensorrt")
+        assert f"efftam build {default_bundle().folder} --precision fp16" in refusal.value.remedy
+
+    def test_opens_what_was_built_and_agrees_with_the_cpu(self, machine: Workshop) -> None:
+        machine.build("fp32")
+        pipeline = open_pipeline(backend="tensorrt-fp32", verify="full")
+        assert set(pipeline.launch.values()) == {"cuda graph"}
+        pipeline.close()
+        assert machine.gpu.memory.alive == []
+        with pytest.raises(BackendUnavailable, match="--precision fp16"):
+            open_pipeline(backend="tensorrt")
+
+    def test_refuses_engines_that_compute_something_else(
+        self, machine: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        machine.build("fp32")
+        engines = machine.engines("fp32")
+        model = onnx.load(default_bundle().graphs["memory_encoder"].path)
+        weight = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
+        weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 0, weight.name))
+        spoilt = engines_module.build_engine(
+            machine.library,
+            model.SerializeToString(),
+            engines.options("memory_encoder"),
+            device=machine.facts,
+        )
+        engines.keep("memory_encoder", spoilt, engines.report("memory_encoder"))
+        with pytest.raises(BackendUnavailable, match="memory_encoder computes map with a relative error"):
+            open_pipeline(backend="tensorrt-fp32")
+        assert machine.gpu.memory.alive == []
+        open_pipeline(backend="tensorrt-fp32", verify="off").close()
+
+    def test_verify_prints_the_table_and_the_verdict(
+        self, machine: Workshop, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        machine.build("fp32")
+        assert cli.main(["verify", "--backend", "tensorrt-fp32"]) == 0
+        page = capsys.readouterr().out
+        assert "agrees with the CPU" in page
+        assert all(name in page for name in GRAPHS)
+        assert "masks of 30 frames overlap by 1.0000" in page
+
+    def test_build_prints_what_was_built(
+        self, machine: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("efftam_ros.runtime.tensorrt.library.load_library", lambda: machine.library)
+        assert cli.main(["build", "--precision", "fp32", "--quiet"]) == 0
+        page = capsys.readouterr().out
+        assert "fp32" in page
+        assert all(name in page for name in GRAPHS)
+        assert len(machine.kept()) == len(GRAPHS)

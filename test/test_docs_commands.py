@@ -1,0 +1,218 @@
+"""Every command that the pages in docs/ show parses, and names what exists."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from efftam_ros.tools.cli import COMMANDS, Parser
+from efftam_ros.tools.doctor_install import BUILD_FOR, JETSON_6_INDEX
+
+ROOT = Path(__file__).parent.parent
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+JETSON = PAGES["jetson.md"]
+MARKS = ("[M", "[D", "[?")
+
+
+def blocks(text: str) -> list[str]:
+    return re.findall(r"^```bash\n(.*?)^```", text, flags=re.S | re.M)
+
+
+def spans(text: str) -> list[str]:
+    """Code within lines, without line breaks."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+
+
+def commands(block: str) -> list[list[str]]:
+    """The words of each command, those in pipes and groups too, without redirections."""
+    found: list[list[str]] = []
+    for line in block.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        target = False
+        for token in lexer:
+            if target:
+                target = False
+            elif set(token) <= set("<>"):
+                target = True
+            elif set(token) <= set(";|&(){}"):
+                found.append(words)
+                words = []
+            else:
+                words.append(token)
+        found.append(words)
+    return [words for words in found if words]
+
+
+def parser_of(command: str) -> Parser:
+    parser = Parser(prog=f"efftam {command}")
+    importlib.import_module(f"efftam_ros.tools.{command}").add_arguments(parser)
+    return parser
+
+
+def fault_of_efftam(words: list[str]) -> str:
+    """What is wrong with ``efftam COMMAND ...``, "" for nothing. Skips what is still to come."""
+    command = words[1] if len(words) > 1 else ""
+    if command not in COMMANDS:
+        return f"efftam has no command {command!r}"
+    parser = parser_of(command)
+    try:
+        parser.parse_args(words[2:])
+    except SystemExit:
+        return f"{shlex.join(words)} is refused; usage: {' '.join(parser.format_usage().split())}"
+    return ""
+
+
+def fault_of_span(span: str) -> str:
+    """What is wrong with an ``efftam`` command in prose, which may leave out what must be given."""
+    command, *rest = shlex.split(span)[1:] or [""]
+    if command in ("COMMAND", "...", ""):
+        return ""
+    if command not in COMMANDS:
+        return f"efftam has no command {command!r}"
+    text = parser_of(command).format_help()
+    missing = [word for word in rest if word.startswith("--") and not re.search(rf"{word}(?![\w-])", text)]
+    return f"efftam {command} has no {', '.join(missing)}" if missing else ""
+
+
+def fault_of_launch(words: list[str]) -> str:
+    """What is wrong with ``ros2 launch efftam_ros FILE name:=value ...``, "" for nothing."""
+    package, name, *arguments = words[2:]
+    path = ROOT / "launch" / name
+    if package != "efftam_ros" or not path.is_file():
+        return f"there is no {package}/launch/{name}"
+    text = path.read_text(encoding="utf-8")
+    for argument, _, value in (word.partition(":=") for word in arguments):
+        if f'("{argument}"' not in text and f'\n        "{argument}",' not in text:
+            return f"{name} has no argument {argument}"
+        if argument == "params" and not (ROOT / "config" / f"{value}.yaml").is_file():
+            return f"no parameter file {value} ships"
+    return ""
+
+
+def fault_of_script(words: list[str]) -> str:
+    path = ROOT / words[0]
+    return "" if path.is_file() and path.stat().st_mode & 0o111 else f"{words[0]} is no program of ours"
+
+
+def bash_says(block: str) -> str:
+    done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True, check=False)
+    return done.stderr or ("" if done.returncode == 0 else "refused")
+
+
+def in_blocks(*starts: str) -> list:
+    """The commands in all pages' blocks whose words begin so, one test case each."""
+    return [
+        pytest.param(words, id=f"{page}: {' '.join(words)[:60]}")
+        for page, text in PAGES.items()
+        for block in blocks(text)
+        if not bash_says(block)  # a test of its own says so
+        for words in commands(block)
+        if " ".join(words).startswith(starts)
+    ]
+
+
+def statements(text: str) -> list[str]:
+    """What a page states: its rows, list items and paragraphs, each on one line, without headings, the
+    heads of tables and code."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    text = re.sub(r"^\|.*\n\|[-|: ]+\|$", "", text, flags=re.M)
+    parts = re.split(r"\n(?=- |\|)|\n\s*\n", text)
+    return [" ".join(part.split()) for part in parts if part.strip() and not part.lstrip().startswith("#")]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(b, id=f"{page} {n}")
+        for page, text in PAGES.items()
+        for n, b in enumerate(blocks(text), 1)
+    ],
+)
+def test_every_block_is_valid_bash(block):
+    assert bash_says(block) == ""
+
+
+@pytest.mark.parametrize("words", in_blocks("efftam "))
+def test_efftam_takes_every_command_as_it_is_shown(words):
+    assert fault_of_efftam(words) == ""
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        pytest.param(s, id=f"{page}: {s[:60]}")
+        for page, text in PAGES.items()
+        for s in spans(text)
+        if s.startswith("efftam ")
+    ],
+)
+def test_efftam_has_the_commands_and_options_that_prose_names(span):
+    assert fault_of_span(span) == ""
+
+
+@pytest.mark.parametrize("words", in_blocks("ros2 launch "))
+def test_launch_files_and_their_arguments_exist(words):
+    assert fault_of_launch(words) == ""
+
+
+@pytest.mark.parametrize("words", in_blocks("scripts/", "./scripts/"))
+def test_scripts_exist(words):
+    assert fault_of_script(words) == ""
+
+
+def test_faults_in_a_page_are_found():
+    page = "```bash\n{}\n```\n"
+    shown = ("echo 'open", "efftam track V --boxes 1 > log; efftam fly | tee x  # --no")
+    broken, block = blocks("\n".join(page.format(line) for line in shown))
+    assert "unexpected EOF" in bash_says(broken)
+    wrong_option, wrong_command, tee = commands(block)
+    assert tee == ["tee", "x"]
+    assert wrong_option == ["efftam", "track", "V", "--boxes", "1"]
+    assert fault_of_efftam(wrong_option).startswith("efftam track V --boxes 1 is refused")
+    assert fault_of_efftam(wrong_command) == "efftam has no command 'fly'"
+    assert fault_of_efftam(["efftam", "track"]) != ""  # what it must be given is missing
+    assert fault_of_efftam(["efftam", "doctor", "--json"]) == ""
+    assert fault_of_span("efftam bench --frame 3 --node") == "efftam bench has no --frame"
+    assert fault_of_launch(["ros2", "launch", "efftam_ros", "fly.launch.py"]) != ""
+    assert fault_of_launch(["ros2", "launch", "efftam_ros", "tracker.launch.py", "box:=1"]) != ""
+    assert fault_of_launch(["ros2", "launch", "efftam_ros", "tracker.launch.py", "params:=mars"]) != ""
+    assert (
+        fault_of_launch(["ros2", "launch", "efftam_ros", "tracker.launch.py", "image_transport:=raw"]) == ""
+    )
+    assert fault_of_script(["./scripts/setup_everything"]) != ""
+
+
+def test_links_between_pages_lead_somewhere():
+    for page, text in PAGES.items():
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
+            path, _, anchor = target.partition("#")
+            there = ROOT / "docs" / (path or page)
+            assert there.exists(), f"{page}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.M)
+                slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+                assert anchor in slugs, f"{page}: {target}"
+
+
+def test_every_statement_on_jetsons_says_whether_it_was_measured():
+    unmarked = [statement for statement in statements(JETSON) if not any(m in statement for m in MARKS)]
+    assert unmarked == []
+
+
+def test_a_statement_without_a_mark_is_noticed():
+    page = "# Head\n\nText [M].\n\n| a | b |\n|---|---|\n| c | [D] |\n| d | e |\n- f\n\n```bash\ng\n```\n"
+    assert [s for s in statements(page) if not any(m in s for m in MARKS)] == ["| d | e |", "- f"]
+
+
+def test_the_jetson_guide_and_doctor_name_the_same_packages():
+    assert f"pip install onnxruntime-gpu {JETSON_6_INDEX}" in JETSON
+    assert "pip install 'cuda-bindings>=12.6,<13'" in JETSON
+    assert f"CMAKE_CUDA_ARCHITECTURES={BUILD_FOR['Orin']}   # Thor: {BUILD_FOR['Thor']}" in JETSON
