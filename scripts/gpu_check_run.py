@@ -29,6 +29,7 @@ OURS = "onnxruntime-cuda"
 CPU = "onnxruntime-cpu"
 GPU_BACKENDS = (
     OURS,
+    "onnxruntime-cuda-fp32",
     "onnxruntime-tensorrt",
     "tensorrt",
     "tensorrt-fp32",

@@ -74,8 +74,9 @@ def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) ->
         return engines.opener(stream)
     from efftam_ros.runtime.ort_device import OrtGraphs
 
-    if backend == "onnxruntime-cuda":
-        return OrtGraphs(bundle, "cuda", stream.handle, facts.index)
+    if backend.startswith("onnxruntime-cuda"):
+        exact = backend == "onnxruntime-cuda-fp32"
+        return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact)
     return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=engine_folder())
 
 

@@ -9,7 +9,14 @@ from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
-GPU_BACKENDS = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "tensorrt-fp32")
+GPU_BACKENDS = (
+    "onnxruntime-cuda",
+    "onnxruntime-cuda-fp32",
+    "onnxruntime-tensorrt",
+    "tensorrt",
+    "tensorrt-fp32",
+)
+"""The -fp32 ones multiply without TF32; `tensorrt` computes in FP16, the others in FP32 with TF32."""
 VERIFY = ("quick", "full", "off")
 TORCH_BACKENDS = {
     "torch": ("cpu", "fp32"),

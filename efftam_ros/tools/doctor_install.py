@@ -17,7 +17,7 @@ def install_line(facts: Facts, backend: str) -> str:
 def _lines(facts: Facts, backend: str) -> list[str]:
     if backend.startswith("torch-cuda"):
         return [driver_line(facts), torch_line(facts)]
-    if backend == "onnxruntime-cuda":
+    if backend in ("onnxruntime-cuda", "onnxruntime-cuda-fp32"):
         return [driver_line(facts), bindings_line(facts), onnxruntime_line(facts)]
     if backend == "onnxruntime-tensorrt":
         return [

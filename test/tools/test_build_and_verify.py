@@ -1,0 +1,33 @@
+"""`efftam build` and `efftam verify` where they can't run: one line with the reason and the remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tools_helpers import assert_refused
+
+no_tensorrt = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")),
+    reason="TensorRT is installed",
+)
+no_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is an NVIDIA driver")
+
+
+@no_tensorrt
+def test_build_without_tensorrt_names_what_to_install(efftam):
+    assert_refused(efftam("build"), "tensorrt is not installed", "pip install")
+
+
+@no_driver
+@pytest.mark.parametrize("backend", ["onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "tensorrt-fp32"])
+def test_verify_without_a_driver_names_the_driver(efftam, backend):
+    assert_refused(efftam("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver")
+
+
+def test_bad_requests_are_one_line(efftam, tmp_path):
+    assert_refused(efftam("build", "--precision", "int4"), "'int4'", "fp32")
+    assert_refused(efftam("verify", "--backend", "torch"), "'torch'", "tensorrt")
+    for command in ("build", "verify"):
+        assert_refused(efftam(command, "/nowhere"), "/nowhere is not a bundle")
