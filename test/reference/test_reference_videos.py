@@ -84,7 +84,11 @@ def run(folder: Path, name: str, pillow: bool = True):
     return pipeline.frames, np.stack(masks) > 0, truth
 
 
-@pytest.mark.parametrize("name", ["box", "click", "mask", "absent", "reprompt"])
+@pytest.mark.parametrize(
+    "name",
+    # The re-prompted run begins with a box and goes on with a click.
+    [*(pytest.param(n, marks=pytest.mark.slow) for n in ("box", "click", "mask")), "absent", "reprompt"],
+)
 def test_the_whole_video_is_the_references(golden_bundle, name):
     want = np.load(GOLDEN / f"video_ti_512x512_{name}.npz")
     got, masks, _ = run(golden_bundle, name)

@@ -117,6 +117,7 @@ def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, integrated: bool
     rig.pipeline.close()
 
 
+@pytest.mark.slow
 def test_an_official_network_gives_what_the_cpu_gives(golden_bundle: Path) -> None:
     """Another layout: a free number of prompt tokens, memory rounded to bfloat16, no features at finer
     strides."""

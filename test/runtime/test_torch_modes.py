@@ -110,6 +110,7 @@ def test_a_compiled_clip_tracks_as_fp32_does_and_compiles_nothing_after_opening(
     assert_close(list(track(compiled)), exact)
 
 
+@pytest.mark.slow
 def test_a_compiled_clip_may_be_prompted_in_any_way(
     compiled: TorchPipeline, frame: Image, recompiling_is_an_error: None
 ):

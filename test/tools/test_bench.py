@@ -164,7 +164,7 @@ def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
     assert launch_summary({"a": "cuda graph", "b": "cuda graph"}) == "cuda graph"
 
 
-def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(efftam):
+def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(efftam, tmp_path: Path):
     def bench(*arguments: str):
         asked = ("--frames", "2", "--threads", "1", "--image", "320x180")
         return efftam("bench", *asked, *arguments, env=NO_GPU, timeout=200)
@@ -173,14 +173,14 @@ def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(efftam):
     assert_refused(bench(*all_three), *ABSENT, "--skip-unavailable")
     alone = bench("--backend", ABSENT[0], "--skip-unavailable")
     assert_refused(alone, ABSENT[0], "no back end is left")
-    shown = bench(*all_three, "--skip-unavailable")
+    shown = bench(*all_three, "--skip-unavailable", "--json", "bench.json")
     assert shown.returncode == 0, shown.stderr
     left_out = [line for line in shown.stdout.splitlines() if line.startswith("left out: ")]
     assert len(left_out) == 2
     for backend, line in zip(ABSENT, left_out, strict=True):
         assert backend in line
         assert "; " in line
-    report = json.loads(bench(*all_three, "--skip-unavailable", "--json", "-").stdout)
+    report = json.loads((tmp_path / "bench.json").read_text())
     assert [one["backend"] for one in report["left_out"]] == list(ABSENT)
     assert all(one["reason"] and one["remedy"] for one in report["left_out"])
     assert [timing["backend"] for timing in report["frames"]] == ["onnxruntime-cpu"]

@@ -106,6 +106,7 @@ def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path):
         env=package_environment(),
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
     while not (tmp_path / "o.mp4").exists():  # made with the first frame
         assert process.poll() is None, process.stderr.read()

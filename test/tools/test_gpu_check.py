@@ -198,7 +198,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     failed = [item for item in items.values() if item["state"] == "FAILED"]
     assert result.returncode == (1 if failed else 0), result.stderr
     assert items["bench shipped cpu"]["state"] == "OK"
-    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame", "profile"):
+    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame", "profile torch-cuda"):
         assert items[name]["state"] == "NOT RUN"
         assert items[name]["why"]
     (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]

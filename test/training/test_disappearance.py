@@ -190,10 +190,8 @@ def test_an_oracle_over_a_rendered_scene_is_perfect():
 
 
 def test_judge_runs_the_scenes_of_the_seeds():
-    result = judge(
-        lambda bgr, stamp_ns, first: Claim(None, False), sprites(), backdrops(), [3, 4], quiet=True
-    )
-    assert [v.seed for v in result.verdicts] == [3, 4]
+    result = judge(lambda bgr, stamp_ns, first: Claim(None, False), sprites(), backdrops(), [3], quiet=True)
+    assert [v.seed for v in result.verdicts] == [3]
     assert (result.specificity, result.sensitivity, result.ao) == (1.0, 0.0, 0.0)
     assert result.lost_before == 1.0
 

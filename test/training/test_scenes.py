@@ -13,7 +13,7 @@ from training.scenes import render_scene
 
 SPRITES, BACKDROPS = sprites(), backdrops()
 FPS = 30.0
-SEEDS = range(20)
+SEEDS = range(12)
 
 
 @pytest.fixture(scope="module")

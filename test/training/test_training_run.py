@@ -170,6 +170,7 @@ def test_a_resumed_run_ends_with_exactly_the_weights_of_an_uninterrupted_one(who
     assert (resumed["step"], resumed["clips"]) == (whole["step"], whole["clips"]) == (4, 2 + 2 + 1 + 1)
 
 
+@pytest.mark.slow
 def test_the_command_line_resumes_with_workers_to_the_same_weights(whole_run, stopped_run, archive):
     done = run_training(*arguments(stopped_run, archive, "--resume", "--workers", 1))
     assert done.returncode == 0, done.stderr
