@@ -26,7 +26,7 @@ NODE = (
     "import sys\n"
     "from efftam_ros.ros.main import main\n"
     "from efftam_ros.runtime.null import NullPipeline\n"
-    "sys.exit(main(sys.argv, lambda bundle, backend, threads: NullPipeline()))\n"
+    "sys.exit(main(sys.argv, lambda *given: NullPipeline()))\n"
 )
 PATIENCE_S = 30.0
 
