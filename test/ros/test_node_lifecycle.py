@@ -40,8 +40,8 @@ class Opener:
         self.opened = []
         self.error = None
 
-    def __call__(self, bundle, backend, threads):
-        self.asked.append((bundle, backend, threads))
+    def __call__(self, bundle, backend, threads, verify):
+        self.asked.append((bundle, backend, threads, verify))
         if self.error is not None:
             raise self.error
         self.opened.append(LevelPipeline())
@@ -114,7 +114,7 @@ def test_each_transition_owns_its_part(node, peer, opener):
     assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
     assert opener.asked == []
     assert change(peer, CONFIGURE)
-    assert opener.asked == [(None, "onnxruntime-cpu", 0)]
+    assert opener.asked == [(None, "onnxruntime-cpu", 0, "quick")]
     assert state(peer) == State.PRIMARY_STATE_INACTIVE
     assert peer.images.get_subscription_count() == 0
     peer.wait(peer.select_client.service_is_ready, "select_target")
@@ -310,7 +310,7 @@ def test_choices_are_checked_and_fixed_settings_count_at_the_next_configure(node
     assert result.reason == "policy is 'best'; choose one of default, samurai, efficienttam"
     assert set_parameter(node, threads=3).successful
     assert change(peer, CONFIGURE)
-    assert opener.asked == [(None, "onnxruntime-cpu", 3)]
+    assert opener.asked == [(None, "onnxruntime-cpu", 3, "quick")]
 
 
 def test_every_setting_is_declared_with_text_and_range(node):
