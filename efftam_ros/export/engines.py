@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.half import HalfOptions, convert
 from efftam_ros.export.half_attention import attentions
 from efftam_ros.export.half_checks import check_half
@@ -31,6 +32,8 @@ from efftam_ros.runtime.verify import MOST_DEVIATION, Reference, Verdict
 FP32 = "fp32"
 FORMS = {"fp32": (FP32,), "fp16": ("", "islands", FP32)}
 """What is tried for each module in turn: FP32, or a form of `half_attention`, "" for the module's default."""
+ALLOWED = ("fused_fp32", "islands")
+"""Forms to ask for; all_fp16 sums scores in FP16."""
 
 
 @dataclass(frozen=True)
@@ -69,30 +72,45 @@ class EngineBuilder:
         stream: Stream,
         say: Callable[[str], None],
         progress: Progress = lambda phase, step, steps: True,
+        attention: Mapping[str, str] | None = None,
     ) -> None:
-        """``say`` is told in one line what is done and what was rejected."""
+        """``say`` is told in one line what is done and what was rejected. ``attention``: the form that a
+        module is tried in first (`half_attention.FORMS`) in place of its default. Raises InputRefused for a
+        module or form that there is not."""
+        for module, form in (attention or {}).items():
+            if module not in GRAPHS or form not in ALLOWED:
+                raise InputRefused(
+                    f"attention {module}={form} can't be built; modules are {', '.join(GRAPHS)},"
+                    f" forms {', '.join(ALLOWED)}"
+                )
+        self._wanted = dict(attention or {})
         self._engines, self._cuda, self._stream = engines, cuda, stream
         self._say, self._progress = say, progress
         self._models: dict[str, onnx.ModelProto] = {}
 
-    def build(self) -> dict[str, dict[str, Any]]:
-        """Build, judge and keep all modules; their reports by name.
+    def build(self, force: bool = False) -> dict[str, dict[str, Any]]:
+        """Build, judge and keep all modules, unless all of them are there and not ``force``; their reports by
+        name.
 
         Raises BackendUnavailable naming the module and the first block that is wrong when no form of it
         agrees with the CPU, and then keeps nothing; InputRefused when the folder can't be written.
         """
+        self._engines.load_or_build(self._build_all, self._say, force)
+        reports = {name: self._engines.report(name) for name in GRAPHS}
+        return {name: report for name, report in reports.items() if report is not None}
+
+    def _build_all(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
         bundle = self._engines.bundle
         self._say(f"{bundle.spec.name}: the CPU computes what the engines are compared with")
         self._models = load_graphs(bundle)
         reference = Reference(bundle)
-        built = {name: self._module(name, reference, FORMS[self._engines.precision], ()) for name in GRAPHS}
+        built = {name: self._module(name, reference, self._forms_of(name), ()) for name in GRAPHS}
         verdict = self._judge_together(built, reference)
-        reports = {}
-        for name, engine in built.items():
-            reports[name] = engine.report(verdict)
-            path = self._engines.keep(name, engine.plan, reports[name])
-            self._say(f"kept {path.name}: {engine.form}, {engine.layers} layers")
-        return reports
+        return {name: (engine.plan, engine.report(verdict)) for name, engine in built.items()}
+
+    def _forms_of(self, name: str) -> tuple[str, ...]:
+        forms = FORMS[self._engines.precision]
+        return (self._wanted[name], *forms[1:]) if name in self._wanted else forms
 
     def _module(
         self, name: str, reference: Reference, forms: tuple[str, ...], rejected: tuple[str, ...]

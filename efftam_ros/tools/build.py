@@ -32,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the engines (default: where the node looks)"
     )
+    parser.add_argument("--force", action="store_true", help="build even what is there and fits")
+    parser.add_argument(
+        "--attention",
+        action="append",
+        default=[],
+        metavar="MODULE=FORM",
+        help="how FP16 attention of a module is tried first: fused_fp32 or islands (implies --force)",
+    )
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -48,17 +56,26 @@ def run(args: argparse.Namespace) -> int:
     from efftam_ros.runtime.tensorrt.library import load_library
     from efftam_ros.tools.build_progress import BuildProgress
 
+    attention = dict(_module_and_form(text) for text in args.attention)
     bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
     folder = engine_folder() if args.out is None else args.out
     library = load_library()
     with device_session() as (cuda, facts, stream), BuildProgress(args.quiet or args.json) as progress:
         engines = EngineSet(bundle, args.precision, library, facts, folder)
-        reports = EngineBuilder(engines, cuda, stream, progress.say, progress.step).build()
+        builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, attention)
+        reports = builder.build(force=args.force or bool(attention))
     if args.json:
         print(json.dumps({"bundle": bundle.spec.name, "folder": str(folder), "engines": reports}, indent=1))
     else:
         print_reports(reports)
     return 0
+
+
+def _module_and_form(text: str) -> tuple[str, str]:
+    module, equals, form = text.partition("=")
+    if not equals:
+        raise InputRefused(f"--attention {text!r} is not MODULE=FORM")
+    return module, form
 
 
 def print_reports(reports: dict[str, dict[str, Any]]) -> None:

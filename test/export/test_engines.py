@@ -52,10 +52,11 @@ class Workshop:
     def engines(self, precision: str) -> EngineSet:
         return EngineSet(default_bundle(), precision, self.library, self.facts, self.folder)
 
-    def build(self, precision: str = "fp16") -> dict[str, dict]:
-        stream = Stream(self.cuda)
+    def build(self, precision: str = "fp16", **options) -> dict[str, dict]:
+        stream, force = Stream(self.cuda), options.pop("force", False)
         try:
-            return EngineBuilder(self.engines(precision), self.cuda, stream, self.said.append).build()
+            engines = self.engines(precision)
+            return EngineBuilder(engines, self.cuda, stream, self.said.append, **options).build(force)
         finally:
             stream.close()
 
@@ -122,6 +123,25 @@ def test_engines_that_agree_with_the_cpu_are_kept_with_their_report(
         assert max(report["deviations"].values()) < (0.01 if precision == "fp16" else 1e-4)
     forms = {report["form"] for report in reports.values()}
     assert forms == ({"fp32"} if precision == "fp32" else {"fused_fp32"})
+
+
+def test_what_is_there_and_fits_is_built_again_only_by_force(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = workshop.build("fp32")
+    monkeypatch.setattr(engines_module, "build_engine", lambda *given, **named: pytest.fail("built again"))
+    assert workshop.build("fp32") == first
+    with pytest.raises(pytest.fail.Exception, match="built again"):
+        workshop.build("fp32", force=True)
+
+
+def test_the_form_of_a_modules_attention_can_be_asked_for(workshop: Workshop) -> None:
+    reports = workshop.build(attention={"mask_decoder": "islands"})
+    assert reports["mask_decoder"]["form"] == "islands"
+    assert reports["memory_attention_fixed"]["form"] == "fused_fp32"
+    for wrong in ({"mask_decoder": "all_fp16"}, {"decoder": "islands"}):
+        with pytest.raises(InputRefused, match="can't be built; modules are image_encoder"):
+            workshop.build(attention=wrong)
 
 
 def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
@@ -213,7 +233,8 @@ class TestTheBackEnd:
             engines.options("memory_encoder"),
             device=machine.facts,
         )
-        engines.keep("memory_encoder", spoilt, engines.report("memory_encoder"))
+        name, key = default_bundle().spec.name, engines.key("memory_encoder")
+        engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
         with pytest.raises(BackendUnavailable, match="memory_encoder computes map with a relative error"):
             open_pipeline(backend="tensorrt-fp32")
         assert machine.gpu.memory.alive == []

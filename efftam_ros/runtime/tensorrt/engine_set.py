@@ -11,6 +11,7 @@ from efftam_ros import __version__
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device_memory import GRAPHS
 from efftam_ros.runtime.tensorrt.builder import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
@@ -56,10 +57,15 @@ class EngineSet:
             )
         return found
 
-    def keep(self, module: str, plan: bytes, report: Mapping[str, Any]) -> Path:
-        """Raises InputRefused: full disk, read-only folder."""
-        self.store.put(self.bundle.spec.name, self.key(module), plan, report)
-        return self.store.path(self.bundle.spec.name, self.key(module))
+    def load_or_build(
+        self,
+        build: Callable[[], Mapping[str, tuple[bytes, Mapping[str, Any]]]],
+        message: Callable[[str], None],
+        force: bool,
+    ) -> None:
+        """As `EngineStore.load_or_build` for all `GRAPHS`."""
+        keys = [self.key(module) for module in GRAPHS]
+        self.store.load_or_build(self.bundle.spec.name, keys, build, message, force)
 
     def report(self, module: str) -> dict[str, Any] | None:
         """What was kept beside the engine; None without one."""

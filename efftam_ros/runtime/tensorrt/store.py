@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,28 +115,39 @@ class EngineStore:
     def load_or_build(
         self,
         name: str,
-        key: EngineKey,
-        build: Callable[[], tuple[bytes, Mapping[str, Any]]],
+        keys: Sequence[EngineKey],
+        build: Callable[[], Mapping[str, tuple[bytes, Mapping[str, Any]]]],
         message: Callable[[str], None] = lambda text: None,
-    ) -> bytes:
-        """The engine, built and kept where `load` refuses. Of several processes one builds, the others wait
-        and load what it built.
+        force: bool = False,
+    ) -> dict[str, bytes]:
+        """The engines of a set by module, all built and kept where `load` refuses one of them, or with
+        ``force``. Of several processes one builds, the others wait and load what it built.
 
-        ``build`` gives the engine and its report; what it raises is passed on and nothing is kept.
-        ``message`` is told in one line why the engine is built and whom it waits for. Raises InputRefused as
+        ``build`` gives each module's engine and report; what it raises is passed on and nothing is kept.
+        ``message`` is told in one line why engines are built and whom it waits for. Raises InputRefused as
         `put`, before building.
         """
-        found = self.load(name, key)
-        if isinstance(found, bytes):
+        found = None if force else self._load_all(name, keys)
+        if isinstance(found, dict):
             return found
-        with self.lock(name, key, message):
-            found = self.load(name, key)
-            if isinstance(found, bytes):
+        with self.lock(name, keys[0], message):
+            found = Refusal("asked for") if force else self._load_all(name, keys)
+            if isinstance(found, dict):
                 return found
             message(f"building: {found.reason}")
-            plan, report = build()
-            self.put(name, key, plan, report)
-        return plan
+            built = build()
+            for key in keys:
+                self.put(name, key, *built[key.module])
+        return {key.module: built[key.module][0] for key in keys}
+
+    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | Refusal:
+        plans = {}
+        for key in keys:
+            found = self.load(name, key)
+            if isinstance(found, Refusal):
+                return found
+            plans[key.module] = found
+        return plans
 
     @contextlib.contextmanager
     def lock(

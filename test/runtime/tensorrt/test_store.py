@@ -316,8 +316,8 @@ BUILDER = """
             file.write("x")
         print("building", flush=True)
         sys.stdin.readline()
-        return os.urandom(10_000), {"by": os.getpid()}
-    plan = store.load_or_build(NAME, key, build, lambda text: print(text, flush=True))
+        return {key.module: (os.urandom(10_000), {"by": os.getpid()})}
+    plan = store.load_or_build(NAME, [key], build, lambda text: print(text, flush=True))[key.module]
     import hashlib
     print(hashlib.sha256(plan).hexdigest(), flush=True)
 """
@@ -360,14 +360,15 @@ def test_many_threads_build_once(store: EngineStore) -> None:
     builds: list[int] = []
     got: list[bytes] = []
 
-    def build() -> tuple[bytes, dict[str, Any]]:
+    def build() -> dict[str, tuple[bytes, dict[str, Any]]]:
         builds.append(1)
         time.sleep(0.05)
-        return b"the engine", {}
+        return {KEY.module: (b"the engine", {})}
 
-    threads = [
-        threading.Thread(target=lambda: got.append(store.load_or_build(NAME, KEY, build))) for _ in range(8)
-    ]
+    def load_or_build() -> None:
+        got.append(store.load_or_build(NAME, [KEY], build)[KEY.module])
+
+    threads = [threading.Thread(target=load_or_build) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -389,14 +390,27 @@ def test_engines_of_other_keys_are_not_waited_for(store: EngineStore) -> None:
 def test_a_build_that_fails_keeps_nothing_and_lets_the_next_one_try(
     store: EngineStore, error: BaseException
 ) -> None:
-    def fail() -> tuple[bytes, dict[str, Any]]:
+    def fail() -> dict[str, tuple[bytes, dict[str, Any]]]:
         raise error
 
     with pytest.raises(type(error)):
-        store.load_or_build(NAME, KEY, fail)
+        store.load_or_build(NAME, [KEY], fail)
     assert "there is no engine" in refusal(store)
-    assert store.load_or_build(NAME, KEY, lambda: (b"plan", {})) == b"plan"
-    assert store.load_or_build(NAME, KEY, fail) == b"plan"
+    kept = {KEY.module: b"plan"}
+    assert store.load_or_build(NAME, [KEY], lambda: {KEY.module: (b"plan", {})}) == kept
+    assert store.load_or_build(NAME, [KEY], fail) == kept
+    with pytest.raises(type(error)):
+        store.load_or_build(NAME, [KEY], fail, force=True)
+    assert store.load_or_build(NAME, [KEY], fail) == kept
+
+
+def test_a_set_that_lacks_one_engine_is_built_as_a_whole(store: EngineStore) -> None:
+    keys = [KEY, replace(KEY, module="memory_encoder")]
+    store.put(NAME, KEY, b"old", {})
+    new = {key.module: (f"new {key.module}".encode(), {}) for key in keys}
+    plans = store.load_or_build(NAME, keys, lambda: new)
+    assert plans == {module: plan for module, (plan, _) in new.items()}
+    assert store.load(NAME, KEY) == b"new mask_decoder"
 
 
 # Folders that can't be written.
@@ -406,13 +420,13 @@ def test_a_file_in_place_of_the_folder_is_refused_before_anything_is_built(tmp_p
     (tmp_path / "file").write_text("")
     store = EngineStore(tmp_path / "file" / "engines")
 
-    def never() -> tuple[bytes, dict[str, Any]]:
+    def never() -> dict[str, tuple[bytes, dict[str, Any]]]:
         raise AssertionError("built for nothing")
 
     with pytest.raises(
         InputRefused, match=r"engine store .*/file/engines: .* \(Not a directory\); free space"
     ):
-        store.load_or_build(NAME, KEY, never)
+        store.load_or_build(NAME, [KEY], never)
 
 
 @pytest.fixture
@@ -440,7 +454,7 @@ def test_a_folder_that_may_not_be_written_is_refused_but_engines_in_it_load(open
     code = (
         DROP
         + """
-    print(store.load_or_build(NAME, key, None))
+    print(store.load_or_build(NAME, [key], None)[key.module])
     for path in ("other", NAME):
         try:
             store.put(path, key, b"new", {})
