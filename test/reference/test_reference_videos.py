@@ -87,7 +87,7 @@ def run(folder: Path, name: str, pillow: bool = True):
 @pytest.mark.parametrize(
     "name",
     # The re-prompted run begins with a box and goes on with a click.
-    [*(pytest.param(n, marks=pytest.mark.slow) for n in ("box", "click", "mask")), "absent", "reprompt"],
+    ["reprompt", *(pytest.param(n, marks=pytest.mark.slow) for n in ("box", "click", "mask", "absent"))],
 )
 def test_the_whole_video_is_the_references(golden_bundle, name):
     want = np.load(GOLDEN / f"video_ti_512x512_{name}.npz")

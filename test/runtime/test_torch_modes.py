@@ -98,6 +98,7 @@ def assert_close(found: list, exact: list) -> None:
         assert np.count_nonzero(mask != wanted_mask) < MASK_SHARE * np.count_nonzero(wanted_mask)
 
 
+@pytest.mark.slow
 def test_bfloat16_tracks_as_fp32_does_but_for_rounding(shipped: Bundle, exact: list):
     found = list(track(opened(shipped, "bf16")))
     assert_close(found, exact)

@@ -116,6 +116,7 @@ def test_the_share_is_of_the_frame_that_was_profiled():
     assert [o["share"] for o in profile.record()["operators"]] == pytest.approx([0.6, 0.15, 0.05])
 
 
+@pytest.mark.slow
 def test_every_module_of_every_back_end_is_profiled(efftam, tmp_path: Path):
     pytest.importorskip("torch", reason="the torch back end needs torch: pip install efftam_ros[export]")
     onnx = pytest.importorskip("onnx", reason="the torch back end needs onnx")

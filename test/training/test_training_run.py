@@ -126,6 +126,7 @@ def complaint(capsys, *given: object) -> str:
 # Learning
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss(archive, tmp_path):
     source = ClipSource(module.load_material(archive), Mixture(), 192)
     clips = stack([source.clip(SEED, index, 2) for index in range(4)])
