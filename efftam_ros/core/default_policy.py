@@ -42,7 +42,7 @@ class DefaultPolicy(RememberingPolicy):
     KEPT_SHARE = 0.7  # to be remembered
     ELSEWHERE_SHARE = 0.85  # to be found where it was not expected
     # How far from the prediction a target returns, in its sizes: at once, per second of absence, at most.
-    STRAY, STRAY_PER_S, STRAY_MOST = 1.0, 1.0, 3.0
+    STRAY, STRAY_PER_S, STRAY_MOST = 1.25, 1.0, 3.0
     WHOLE_SHARE = 0.5  # of its usual area, to be remembered
     MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
     ELSEWHERE_FACTOR = 5  # of ``reacquire_frames``, once gone for longer than a jump of the camera takes
