@@ -32,6 +32,7 @@ setup(
     install_requires=["numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,
+        "build": [*CUDA, "onnx>=1.17"],
         "export": EXPORT,
         "hub": HUB,
         "rtx": RTX,

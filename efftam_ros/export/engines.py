@@ -13,10 +13,9 @@ import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.half import HalfOptions, convert
+from efftam_ros.export.half import HalfOptions, convert, load_graphs
 from efftam_ros.export.half_attention import attentions
 from efftam_ros.export.half_checks import check_half
-from efftam_ros.export.half_compare import load_graphs
 from efftam_ros.export.half_drift import first_drift
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.stream import Stream
@@ -230,7 +229,7 @@ class EngineBuilder:
             return CpuRunner(part.SerializeToString())
 
         plain, inputs = self._models[name], reference.chain.inputs[name]
-        found = first_drift(plain, model, inputs, MOST_DEVIATION, on_the_gpu, on_the_cpu)
+        found = first_drift(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
         return found or "not found: built in parts the module is right"
 
     def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:

@@ -19,6 +19,8 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.half_attention import Attention, Wires, apply_form, attentions
 from efftam_ros.export.half_regions import float32_nodes
 from efftam_ros.export.trt_ready import trt_ready
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device_memory import GRAPHS
 
 FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
 """Inputs that the operator wants in FP32 whatever its data is."""
@@ -81,6 +83,11 @@ def convert(
         apply_form(half, attention, form)
     _drop_unread(half)
     return half, _report(name, half, found, form, plain)
+
+
+def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
+    """The graphs of a bundle that a GPU runs, in FP32, as a conversion starts from them (`plain_graph`)."""
+    return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -6,17 +6,11 @@ from collections.abc import Mapping
 
 import onnx
 
-from efftam_ros.export.half import HalfOptions, plain_graph, to_half
+from efftam_ros.export.half import HalfOptions, load_graphs, to_half
 from efftam_ros.export.half_interpreter import LiteralGraph
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.device_memory import GRAPHS
 from efftam_ros.runtime.gate import Deviation, compare_graphs, seeded_chain
 from efftam_ros.runtime.graph_runners import Runner
-
-
-def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
-    """The bundle's `graph_chain.GRAPHS` in FP32, as a conversion starts from them (`half.plain_graph`)."""
-    return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
 
 
 def half_graphs(

@@ -10,7 +10,6 @@ import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.export.half_attention import Wires
-from efftam_ros.export.half_interpreter import LiteralGraph
 from efftam_ros.runtime.gate import deviation
 from efftam_ros.runtime.graph_runners import Runner
 
@@ -41,8 +40,8 @@ def first_drift(
     reference: onnx.ModelProto,
     half: onnx.ModelProto,
     inputs: Mapping[str, NDArray[Any]],
+    run: Callable[[onnx.ModelProto], Runner],
     limit: float = DRIFT,
-    run: Callable[[onnx.ModelProto], Runner] = LiteralGraph,
     run_reference: Callable[[onnx.ModelProto], Runner] | None = None,
 ) -> str | None:
     """The first block output (`block_outputs`) that deviates by more than ``limit``; None when no output of

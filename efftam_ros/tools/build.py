@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         from efftam_ros.export.engines import EngineBuilder
     except ModuleNotFoundError as error:
         raise InputRefused(
-            f"build needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
+            f"build needs {error.name}, which is not installed; pip install {error.name}"
         ) from None
     from efftam_ros.runtime.open_device import device_session, engine_folder
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet

@@ -6,6 +6,8 @@ gets a spoilt graph.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -259,3 +261,8 @@ class TestTheBackEnd:
         assert "fp32" in page
         assert all(name in page for name in GRAPHS)
         assert len(machine.kept()) == len(GRAPHS)
+
+
+def test_building_needs_no_pytorch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import efftam_ros.export.engines, efftam_ros.tools.build"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

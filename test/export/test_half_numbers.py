@@ -10,9 +10,9 @@ from half_models import model, tokens, transformer
 from onnx import TensorProto, helper
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.half import HalfOptions, to_half
+from efftam_ros.export.half import HalfOptions, load_graphs, to_half
 from efftam_ros.export.half_attention import attentions
-from efftam_ros.export.half_compare import compare_half, half_graphs, literal, load_graphs
+from efftam_ros.export.half_compare import compare_half, half_graphs, literal
 from efftam_ros.export.half_drift import DRIFT, block_outputs, first_drift
 from efftam_ros.export.half_interpreter import LiteralGraph
 from efftam_ros.export.half_stress import enlarge_until_wrong, enlarged, worst_deviation
