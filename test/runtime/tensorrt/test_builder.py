@@ -387,7 +387,11 @@ def test_ctrl_c_ends_the_real_tensorrt_rtx(rtx: Library, shipped: Bundle) -> Non
             print("interrupted", flush=True)
     """
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "building\n"
