@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from efftam_ros.model.network import NetworkSpec
-
-UNUSED_KEY = -1e4
-"""Added to an unused key's logit: its probability becomes exactly zero, and the value still fits float16."""
+from efftam_ros.runtime.device_memory import UNUSED_KEY
 
 
 def key_count(spec: NetworkSpec) -> int:

@@ -11,6 +11,8 @@ from efftam_ros.core.types import MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 
 UNUSED = -1
+UNUSED_KEY = -1e4
+"""Added to an unused key's logit: its probability becomes exactly zero, and the value still fits float16."""
 ATTENTION = "memory_attention_fixed"
 GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_encoder")
 """Of a bundle, those that a GPU runs."""

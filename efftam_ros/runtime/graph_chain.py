@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.device_memory import ATTENTION, MemoryLayout
+from efftam_ros.runtime.device_memory import ATTENTION, UNUSED_KEY, MemoryLayout
 from efftam_ros.runtime.graph_runners import Arrays, Runner
 from efftam_ros.runtime.prompting import EncodedPrompt, no_prompt
 from efftam_ros.runtime.rounding import round_bfloat16
-
-UNUSED_KEY = -1e4
 
 
 class Chain:

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from efftam_ros.core.types import MemoryPlan
 from efftam_ros.model.boxes import boxes_and_areas
 from efftam_ros.model.network import Network, NetworkSpec
+from efftam_ros.runtime.device_memory import UNUSED_KEY
 from efftam_ros.runtime.prompting import EncodedPrompt, no_prompt
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 MODES = ("fp32", "bf16", "compiled")
 
-UNUSED_KEY = -1e4
-"""Added to an unused key's logit, as docs/bundle.md has it."""
 _RECORDING_RUNS = 3
 """Runs until a compiled module replays: one that compiles, one that records its CUDA graph, one more."""
 
