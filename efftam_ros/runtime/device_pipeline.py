@@ -238,7 +238,6 @@ class DevicePipeline:
             self._staged[name] = staging
             staging += aligned(self._arena.nbytes(name))
         self._prompts = self._pinned(staging)
-        self._mask_is_blank = True
         self._kernels = KernelSet(self._cuda)
         self._closing.append(self._kernels.close)
         self._answered = Event(self._cuda)
@@ -339,11 +338,7 @@ class DevicePipeline:
         }
         with self._clock.time("prompt_encoder", self._stream):
             if encoded.has_mask.any():
-                self._stage("prompt_mask", encoded.mask)
-                self._mask_is_blank = False
-            elif not self._mask_is_blank:
-                self._stream.zero(self._arena.pointer("prompt_mask"), self._arena.nbytes("prompt_mask"))
-                self._mask_is_blank = True
+                self._stage("prompt_mask", encoded.mask)  # the graph ignores what is left of it later
             for name, (values, shape) in inputs.items():
                 self._stage(name, values)
                 self._free_prompt.bind(name, self._arena.pointer(name), shape)

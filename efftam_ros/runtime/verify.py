@@ -33,8 +33,10 @@ class Verdict:
     @property
     def fault(self) -> str:
         """What is wrong in one line, naming the worst output; "" when all is well."""
-        worst = max(self.deviations, key=lambda found: found.relative)
-        if not worst.relative <= MOST_DEVIATION:
+        # Not above the limit: a deviation that is no number is beyond it too.
+        beyond = [found for found in self.deviations if not found.relative <= MOST_DEVIATION]
+        if beyond:
+            worst = max(beyond, key=lambda found: found.relative)
             return (
                 f"{worst.graph} computes {worst.output} with a relative error of {worst.relative:.2g},"
                 f" {MOST_DEVIATION} is the limit"

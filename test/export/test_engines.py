@@ -170,6 +170,17 @@ def test_a_module_that_is_wrong_in_every_form_leaves_nothing_behind(
     assert workshop.kept() == []
 
 
+def test_modules_that_are_right_alone_and_wrong_in_turn_fall_back_one_by_one_and_then_are_refused(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "LEAST_OVERLAP", 1.1)  # no clip is good enough
+    with pytest.raises(BackendUnavailable, match="the engines together do not compute what the CPU computes"):
+        workshop.build()
+    fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
+    assert set(fallen) == set(GRAPHS)
+    assert workshop.kept() == []
+
+
 def test_an_interrupted_build_leaves_nothing_behind(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
