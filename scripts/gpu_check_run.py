@@ -19,10 +19,10 @@ from typing import Any
 import gpu_check_waits
 from gpu_check_summary import summary
 
-from efftam_ros.tools.bench_environment import environment
+from efftam_ros.tools.bench.environment import environment
 from efftam_ros.tools.cli import Parser
-from efftam_ros.tools.doctor_facts import Facts, gather
-from efftam_ros.tools.doctor_system import System
+from efftam_ros.tools.doctor.gpu_facts import Facts, gather
+from efftam_ros.tools.doctor.system import System
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = "onnxruntime-cuda"

@@ -26,12 +26,12 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.overlay import draw_overlay
-from efftam_ros.tools.progress import progress_bar
-from efftam_ros.tools.prompts import read_box
-from efftam_ros.tools.scene import render_scene, write_scene
+from efftam_ros.runtime.image.overlay import draw_overlay
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.prompts import read_box
+from efftam_ros.tools.common.video import VideoWriter, open_video
+from efftam_ros.tools.scene.render import render_scene, write_scene
 from efftam_ros.tools.track import track_record
-from efftam_ros.tools.video import VideoWriter, open_video
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENE_FPS = 30.0
@@ -108,7 +108,7 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
 
-    from efftam_ros.ros.player import Player
+    from efftam_ros.ros.playback.frame_player import Player
 
     source = open_video(video)
     pictures = (picture.bgr for picture in source.frames())

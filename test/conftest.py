@@ -17,8 +17,8 @@ def golden_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("onnx", reason="export needs onnx: pip install efftam_ros[export]")
     from golden.weights import weights
 
-    from efftam_ros.export.bundle import export_bundle
-    from efftam_ros.export.networks import build_network
+    from efftam_ros.export.onnx.bundle import export_bundle
+    from efftam_ros.export.onnx.networks import build_network
 
     network = build_network("efficienttam_ti_512x512").eval()
     network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})

@@ -1,78 +1,121 @@
-"""The house's rules: imports go one way, rclpy stays in ros/, every module says its job."""
+"""The package's structure: imports go one way, folders stay small, every module states its job."""
 
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "efftam_ros"
+MOST_MODULES = 15
+GENERATED = {"msg", "srv"}
+
 ALLOWED = {
-    "core": {"core"},
-    "runtime": {"runtime", "core", "model"},  # model: only by the PyTorch baseline, see below
-    "ros": {"ros", "runtime", "core", "msg", "srv"},
-    "tools": {"tools", "runtime", "core", "export", "model", "ros"},
-    "model": {"model", "core"},
-    "export": {"export", "model", "core", "runtime"},
+    "core": set(),
+    "runtime": {"core"},
+    "interop": {"core", "runtime.image"},
+    "flight": {"core", "interop"},
+    "operator": {"core", "interop"},
+    "model": {"core"},
+    "baselines": {"core", "runtime", "model"},
+    "export": {"core", "runtime", "model"},
+    "ros": {"core", "runtime", "interop", "flight", "operator", *GENERATED},
+    "tools": {"core", "runtime", "interop", "flight", "operator", "model", "baselines", "export"},
+    "training": {"core", "runtime", "interop", "flight", "operator", "model", "baselines", "export", "tools"},
 }
-MODULES = sorted(p for part in ALLOWED for p in (PACKAGE / part).rglob("*.py"))
-TORCH_BASELINE = ("torch_eager", "torch_modes", "torch_device", "torch_timing")
-TRAINING = sorted((ROOT / "training").rglob("*.py"))  # beside the package: it imports, nothing imports it
+"""Which parts of the package the modules below a folder may import, besides their own."""
+TORCH = ("model", "baselines", "export/onnx", "training")
+NEVER_IN_CORE = {"cv2", "onnxruntime", "torch", "rclpy", "av"}
+
+TRAINING = sorted((ROOT / "training").rglob("*.py"))
+MODULES = sorted(PACKAGE.rglob("*.py")) + TRAINING
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def part_of(path: Path) -> str:
+    """The folder that decides what a file may import."""
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if parts[0] == "training" else parts[1]
 
 
 def imports(path: Path) -> list[str]:
-    """Every module that a file imports, also inside functions."""
+    """Every module that a file imports, also inside functions; names imported from a package count as its
+    modules."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.append(node.module or "")
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
     return found
 
 
-def part_of(module: str) -> str | None:
-    match = re.match(r"efftam_ros\.(\w+)", module)
-    return match.group(1) if match else None
+def is_within(module: str, part: str) -> bool:
+    return f"{module}.".startswith(f"efftam_ros.{part}.")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+IN_FOLDERS = [path for path in MODULES if part_of(path) in ALLOWED]
+
+
+@pytest.mark.parametrize("path", IN_FOLDERS, ids=name_of)
 def test_imports_go_one_way(path):
-    part = path.relative_to(PACKAGE).parts[0]
+    part = part_of(path)
     for module in imports(path):
-        assert module.split(".")[0] != "training", f"{part} must not import {module}"
-        target = part_of(module)
-        assert target is None or target in ALLOWED[part], f"{part} must not import {module}"
+        head = module.split(".")[0]
+        assert head != "training" or part == "training", f"{part} must not import {module}"
+        if head == "efftam_ros" and module.count(".") > 1:
+            assert any(is_within(module, other) for other in {part, *ALLOWED[part]}), (
+                f"{part} must not import {module}"
+            )
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_ros_is_imported_in_ros_alone_and_torch_where_it_belongs(path):
-    part, name = path.relative_to(PACKAGE).parts[0], path.stem
-    heads = {module.split(".")[0] for module in imports(path)}
-    if part == "core":
-        assert not heads & {"cv2", "onnxruntime", "torch", "rclpy", "av"}
-    if part != "ros":
-        assert "rclpy" not in heads or name in ("bench_node", "doctor")
-    if part in ("ros", "runtime", "core"):
-        assert "torch" not in heads or name in TORCH_BASELINE
-        assert "model" not in {part_of(m) for m in imports(path)} or name in TORCH_BASELINE
+def test_every_folder_of_the_package_has_its_import_rule():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= set(ALLOWED)
 
 
-@pytest.mark.parametrize("path", TRAINING, ids=lambda p: p.stem)
-def test_training_knows_no_ros(path):
-    assert not {part_of(module) for module in imports(path)} & {"ros", "msg", "srv"}
-    assert "rclpy" not in {module.split(".")[0] for module in imports(path)}
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_rclpy_is_imported_in_ros_alone(path):
+    if part_of(path) != "ros":
+        assert "rclpy" not in {module.split(".")[0] for module in imports(path)}
 
 
-def test_the_command_starts_without_heavy_imports():
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_torch_is_imported_where_networks_are_written_or_exported(path):
+    name = name_of(path).removeprefix("efftam_ros/")
+    if not name.startswith(TORCH):
+        assert "torch" not in {module.split(".")[0] for module in imports(path)}
+
+
+def test_core_computes_with_numpy_alone():
+    for path in (PACKAGE / "core").rglob("*.py"):
+        assert not {module.split(".")[0] for module in imports(path)} & NEVER_IN_CORE, path
+
+
+def test_no_folder_of_the_package_is_crowded():
+    counts = Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_no_prefix_of_file_names_does_a_folders_work():
+    for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
+        prefixes = Counter(path.stem.split("_")[0] for path in folder.glob("*_*.py"))
+        assert {prefix: n for prefix, n in prefixes.items() if n > 3} == {}, folder
+
+
+@pytest.mark.parametrize("module", ["tools.cli", "runtime.pipeline", "core.tracker"])
+def test_starting_a_command_imports_nothing_heavy(module):
     heavy = ("torch", "cv2", "av", "onnxruntime", "rclpy")
-    code = f"import sys, efftam_ros.tools.cli; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, efftam_ros.{module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -84,11 +127,11 @@ def tracked_files() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split() if (ROOT / name).is_file()]
 
 
-def test_every_module_says_its_job_in_its_first_line():
-    for path in MODULES + TRAINING:
-        doc = ast.get_docstring(ast.parse(path.read_text()))
-        assert doc, f"{path} has no docstring"
-        assert doc.splitlines()[0].strip(), path
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_states_its_job_in_its_first_line(path):
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    assert doc
+    assert doc.splitlines()[0].strip()
 
 
 def test_no_large_file_but_the_bundle():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from efftam_ros.tools.cli import COMMANDS, Parser
-from efftam_ros.tools.doctor_install import BUILD_FOR, JETSON_6_INDEX
+from efftam_ros.tools.doctor.install import BUILD_FOR, JETSON_6_INDEX
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}

@@ -128,8 +128,8 @@ def _train(args: argparse.Namespace) -> int:
 
 def _start(network: object, args: argparse.Namespace) -> None:
     """Initial weights, as asked for; says what they are."""
-    from efftam_ros.model.compact import CompactTAM
-    from efftam_ros.model.from_bundle import load_network
+    from efftam_ros.model.common.from_bundle import load_network
+    from efftam_ros.model.compact.network import CompactTAM
     from efftam_ros.runtime.bundle import Bundle
     from training.backbone import load_backbone, packaged_weights
 

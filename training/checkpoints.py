@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.model.compact import CompactTAM
+from efftam_ros.model.compact.network import CompactTAM
 
 RESUME, WEIGHTS = "resume.pt", "weights.pt"
 

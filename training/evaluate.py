@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.model.compact import CompactTAM
-from efftam_ros.model.from_bundle import load_network
+from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools import cli
-from efftam_ros.tools.options import add_backend_arguments, add_settings_argument, tracker_config
-from efftam_ros.tools.table import print_table
+from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
+from efftam_ros.tools.common.table import print_table
 from training.clips import ClipSource, Mixture
 from training.disappearance import SEEDS, TrackerFollower, judge
 from training.material import Material, load_material

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.bundle import export_bundle
-from efftam_ros.export.manifest import Source
-from efftam_ros.export.networks import load_network
+from efftam_ros.export.onnx.bundle import export_bundle
+from efftam_ros.export.onnx.manifest import Source
+from efftam_ros.export.onnx.networks import load_network
 from efftam_ros.runtime.bundle import file_sha256
 from training.checkpoints import WEIGHTS
 

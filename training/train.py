@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
+from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource, Mixture
 from training.journal import Journal

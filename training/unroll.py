@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from efftam_ros.model.compact import CompactTAM
+from efftam_ros.model.compact.network import CompactTAM
 from training.clips import Clip
 from training.losses import FrameLoss, frame_loss
 

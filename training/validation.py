@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from efftam_ros.model.compact import CompactTAM
+from efftam_ros.model.compact.network import CompactTAM
 from training.clips import Clip, ClipSource
 from training.unroll import unroll
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.parity import GraphSession
-from efftam_ros.model.compact import CompactTAM
-from efftam_ros.model.from_bundle import initialisers
+from efftam_ros.export.onnx.parity import GraphSession
+from efftam_ros.model.common.from_bundle import initialisers
+from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import Bundle
 from training.unroll import normalised
 

@@ -1,6 +1,6 @@
 """Where the window looks in each frame of a training clip, with the errors of a real prediction.
 
-The tracker's window is a square of some target sizes around a predicted centre (`efftam_ros.core.window`).
+The tracker's window is a square of some target sizes around a predicted centre (`efftam_ros.core.crop`).
 Its centre is off, more so while the target manoeuvres; its size follows slowly; it opens while coasting; and
 when the target is lost it searches elsewhere.
 """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from efftam_ros.core.samurai import SamuraiConfig
+from efftam_ros.core.policies.samurai_filter import SamuraiConfig
 from efftam_ros.core.types import MemoryPlan
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.memory import MemoryBank, RecentFrames, SamuraiFrames
-from efftam_ros.core.samurai import ReferenceSelector, SamuraiConfig
-from efftam_ros.core.selection import Choice, RememberingPolicy, Situation, best_quality, plainly
+from efftam_ros.core.policies.base import Choice, RememberingPolicy, Situation, best_quality, plainly
+from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiConfig
 from efftam_ros.core.types import Candidates, PipelineSpec
 
 

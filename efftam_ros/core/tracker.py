@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.crop import Viewer, make_viewer
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies import make_policy
-from efftam_ros.core.selection import Choice, Situation
+from efftam_ros.core.policies.base import Choice, Situation
+from efftam_ros.core.policies.registry import make_policy
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, TrackState
-from efftam_ros.core.window import Viewer, make_viewer
 
 FIXED_SETTINGS = ("policy", "view", "window_factor")
 

@@ -18,14 +18,7 @@ GPU_BACKENDS = (
 )
 """The -fp32 ones multiply without TF32; `tensorrt` computes in FP16, the others in FP32 with TF32."""
 VERIFY = ("quick", "full", "off")
-TORCH_BACKENDS = {
-    "torch": ("cpu", "fp32"),
-    "torch-cuda": ("cuda", "fp32"),
-    "torch-cuda-bf16": ("cuda", "bf16"),
-    "torch-cuda-compiled": ("cuda", "compiled"),
-}
-"""The baselines that compute with PyTorch: device and mode (`torch_modes.MODES`)."""
-BACKENDS = (DEFAULT_BACKEND, *GPU_BACKENDS, *TORCH_BACKENDS)
+BACKENDS = (DEFAULT_BACKEND, *GPU_BACKENDS)
 
 
 def open_pipeline(
@@ -53,24 +46,18 @@ def open_pipeline(
     try:
         return _open(bundle, backend, threads, verify)
     except ModuleNotFoundError as error:
-        package = "efftam_ros[export]" if backend in TORCH_BACKENDS else "onnxruntime"
         reason = f"the Python module {error.name} is not installed"
-        raise _unavailable(backend, reason, f"pip install '{package}'") from error
+        raise _unavailable(backend, reason, "pip install onnxruntime") from error
     except BackendUnavailable as error:
         raise _unavailable(backend, error.reason, error.remedy) from error
 
 
 def _open(bundle: Bundle, backend: str, threads: int, verify: str) -> Pipeline:
     if backend in GPU_BACKENDS:
-        from efftam_ros.runtime.open_device import open_device_pipeline
+        from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, backend, verify)
-    if backend in TORCH_BACKENDS:
-        from efftam_ros.runtime.torch_eager import TorchPipeline
-
-        device, mode = TORCH_BACKENDS[backend]
-        return TorchPipeline.from_bundle(bundle, threads=threads, device=device, mode=mode)
-    from efftam_ros.runtime.ort import OrtPipeline
+    from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
     return OrtPipeline(bundle, threads=threads)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.tools.table import print_table
+from efftam_ros.tools.common.table import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,15 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from efftam_ros.export.engines import EngineBuilder
+        from efftam_ros.export.tensorrt.engines import EngineBuilder
     except ModuleNotFoundError as error:
         raise InputRefused(
             f"build needs {error.name}, which is not installed; pip install {error.name}"
         ) from None
-    from efftam_ros.runtime.open_device import device_session, engine_folder
+    from efftam_ros.runtime.device.opening import device_session, engine_folder
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet
     from efftam_ros.runtime.tensorrt.library import load_library
-    from efftam_ros.tools.build_progress import BuildProgress
+    from efftam_ros.tools.common.build_progress import BuildProgress
 
     attention = dict(_module_and_form(text) for text in args.attention)
     bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()

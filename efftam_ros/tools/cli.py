@@ -24,7 +24,19 @@ from typing import NoReturn
 
 from efftam_ros import __version__
 
-COMMANDS = ("track", "replay", "eval", "bench", "profile", "export", "build", "verify", "fetch", "doctor")
+COMMANDS = {
+    "track": "track",
+    "replay": "replay",
+    "eval": "eval.command",
+    "bench": "bench.command",
+    "profile": "profile.command",
+    "export": "export",
+    "build": "build",
+    "verify": "verify",
+    "fetch": "fetch",
+    "doctor": "doctor.command",
+}
+"""Commands and the modules of this package that hold them."""
 
 # Packages that only some commands need, by import name, and what to ask pip for.
 OPTIONAL = {
@@ -89,7 +101,7 @@ def _run(name: str, arguments: list[str]) -> int:
         top = _top_parser()
         top.parse_args(arguments or ["--help"])
         top.error(f"{arguments[0]!r} is not a command; choose one of {', '.join(COMMANDS)}")
-    module = importlib.import_module(f"efftam_ros.tools.{name}")
+    module = importlib.import_module(f"efftam_ros.tools.{COMMANDS[name]}")
     text = (module.__doc__ or "").strip().partition("\n")
     parser = Parser(
         prog=f"efftam {name}",
@@ -142,6 +154,6 @@ def _top_parser() -> Parser:
 
 def help_line(name: str) -> str:
     """The first docstring line of a command's module, read without importing it."""
-    spec = importlib.util.find_spec(f"efftam_ros.tools.{name}")
+    spec = importlib.util.find_spec(f"efftam_ros.tools.{COMMANDS[name]}")
     source = spec.loader.get_source(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
     return (ast.get_docstring(ast.parse(source or "")) or "").partition("\n")[0]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.tools.progress import progress_bar
-from efftam_ros.tools.table import print_table
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.table import print_table
 
 if TYPE_CHECKING:
-    from efftam_ros.export.parity import Difference
+    from efftam_ros.export.onnx.parity import Difference
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0; raises InputRefused for what the user can mend."""
     try:
-        from efftam_ros.export.bundle import STEPS, export_bundle
-        from efftam_ros.export.manifest import Source
-        from efftam_ros.export.networks import load_network
+        from efftam_ros.export.onnx.bundle import STEPS, export_bundle
+        from efftam_ros.export.onnx.manifest import Source
+        from efftam_ros.export.onnx.networks import load_network
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
         raise InputRefused(

@@ -23,7 +23,18 @@ from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.ros.messages import (
+from efftam_ros.interop.bags import (
+    IMAGE_TYPES,
+    SELECTION_TYPE,
+    STORAGES,
+    camera_info_topic,
+    check_same_definition,
+    choose_topic,
+    open_typestore,
+    reading,
+    writing,
+)
+from efftam_ros.interop.messages import (
     CameraModel,
     Kind,
     bbox_fields,
@@ -36,22 +47,11 @@ from efftam_ros.ros.messages import (
     stamp_ns,
     velocity_fields,
 )
+from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.tools.bags import (
-    IMAGE_TYPES,
-    SELECTION_TYPE,
-    STORAGES,
-    camera_info_topic,
-    check_same_definition,
-    choose_topic,
-    open_typestore,
-    reading,
-    writing,
-)
-from efftam_ros.tools.options import add_network_arguments, add_tracker_arguments, tracker_config
-from efftam_ros.tools.package_files import PACKAGE
-from efftam_ros.tools.progress import progress_bar
-from efftam_ros.tools.prompts import add_prompt_arguments, read_prompt
+from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection

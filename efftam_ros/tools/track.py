@@ -19,10 +19,10 @@ from efftam_ros.core.contract import InputRefused, Pipeline
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.tools.options import add_network_arguments, add_tracker_arguments, tracker_config
-from efftam_ros.tools.progress import progress_bar
-from efftam_ros.tools.prompts import add_prompt_arguments, read_prompt
-from efftam_ros.tools.video import NS, VideoSource, VideoWriter, open_video
+from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
+from efftam_ros.tools.common.video import NS, VideoSource, VideoWriter, open_video
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +94,7 @@ class _Run:
                     self._count(stage, seconds)
                 self.tracks.append((picture.index, track))
                 if out is not None:
-                    from efftam_ros.runtime.overlay import draw_overlay
+                    from efftam_ros.runtime.image.overlay import draw_overlay
 
                     if writer is None:
                         writer = stack.enter_context(

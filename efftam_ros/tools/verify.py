@@ -15,8 +15,8 @@ from typing import Any
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import GPU_BACKENDS, open_pipeline
-from efftam_ros.runtime.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
-from efftam_ros.tools.table import print_table
+from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
+from efftam_ros.tools.common.table import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from efftam_ros.runtime.device_pipeline import DevicePipeline
-    from efftam_ros.runtime.verify import Reference
+    from efftam_ros.runtime.device.pipeline import DevicePipeline
+    from efftam_ros.runtime.verify.verify import Reference
 
     bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
     pipeline = open_pipeline(bundle, args.backend, verify="off")

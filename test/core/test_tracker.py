@@ -18,7 +18,7 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
-from efftam_ros.runtime.scripted import ScriptedPipeline
+from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 SIDE = 1024
 FPS = 30

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from efftam_ros.core.crop import make_viewer
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.window import make_viewer
 
 IMAGE = (1280, 720)
 TARGET = Box.from_centre(400, 300, 40, 30)

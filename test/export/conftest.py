@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from efftam_ros.export.parity import GraphSession
-    from efftam_ros.model.network import Network
+    from efftam_ros.export.onnx.parity import GraphSession
+    from efftam_ros.model.common.network import Network
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "onnx")):
     collect_ignore_glob = ["test_*.py"]  # export is an optional extra: pip install efftam_ros[export]
@@ -23,8 +23,8 @@ def network() -> Callable[[str], Network]:
     """The prepared network of a family: ``compact``, ``official``, ``pooled_1`` or ``pooled_2``."""
     from export_helpers import compact_network, official_network
 
-    from efftam_ros.export.prepare import prepare
-    from efftam_ros.model.configurations import Pooling
+    from efftam_ros.export.onnx.prepare import prepare
+    from efftam_ros.model.efficienttam.configurations import Pooling
 
     poolings = {"official": Pooling.PLAIN, "pooled_1": Pooling.POOLED_1, "pooled_2": Pooling.POOLED_2}
 
@@ -40,7 +40,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The bundle of a family (``compact`` or ``official``) with float32 or float16 weights."""
     from export_helpers import compact_network, official_network
 
-    from efftam_ros.export.bundle import export_bundle
+    from efftam_ros.export.onnx.bundle import export_bundle
 
     @cache
     def export(family: str, weights: str = "float32") -> Path:
@@ -57,9 +57,9 @@ def attention(
     network: Callable[[str], Network], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], tuple[GraphSession, GraphSession]]:
     """The two forms of a family's memory attention in onnxruntime: dynamic, fixed."""
-    from efftam_ros.export.graphs import build_graphs
-    from efftam_ros.export.parity import GraphSession
-    from efftam_ros.export.trace import Tracer
+    from efftam_ros.export.onnx.graphs import build_graphs
+    from efftam_ros.export.onnx.parity import GraphSession
+    from efftam_ros.export.onnx.trace import Tracer
 
     @cache
     def sessions(family: str) -> tuple[GraphSession, GraphSession]:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from efftam_ros.export.graphs import build_graphs
-from efftam_ros.export.parity import GraphSession
-from efftam_ros.model.from_bundle import load_network
+from efftam_ros.export.onnx.graphs import build_graphs
+from efftam_ros.export.onnx.parity import GraphSession
+from efftam_ros.model.common.from_bundle import load_network
 from efftam_ros.runtime.bundle import Bundle
 
 GRAPHS = {

@@ -20,19 +20,20 @@ from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export import engines as engines_module
-from efftam_ros.export.engines import EngineBuilder
-from efftam_ros.runtime import open_device, verify
+from efftam_ros.export.tensorrt import engines as engines_module
+from efftam_ros.export.tensorrt.engines import EngineBuilder
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.device import open_device as open_gpu
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device_memory import GRAPHS
+from efftam_ros.runtime.device import opening
+from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.runtime.verify.verify import verify
 from efftam_ros.tools import cli
 
 
@@ -214,8 +215,8 @@ class TestTheBackEnd:
     def machine(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
         """What opens a pipeline finds the fakes."""
         monkeypatch.setattr(Cuda, "load", lambda: workshop.cuda)
-        monkeypatch.setattr(open_device, "load_library", lambda: workshop.library)
-        monkeypatch.setattr(open_device, "engine_folder", lambda: workshop.folder)
+        monkeypatch.setattr(opening, "load_library", lambda: workshop.library)
+        monkeypatch.setattr(opening, "engine_folder", lambda: workshop.folder)
         return workshop
 
     def test_refuses_before_anything_was_built_and_names_the_command(self, machine: Workshop) -> None:
@@ -275,5 +276,6 @@ class TestTheBackEnd:
 
 
 def test_building_needs_no_pytorch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import efftam_ros.export.engines, efftam_ros.tools.build"
+    modules = "efftam_ros.export.tensorrt.engines, efftam_ros.tools.build"
+    code = f"import sys; sys.modules['torch'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

@@ -13,8 +13,8 @@ import torch
 from export_helpers import compact_network
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.bundle import STEPS, export_bundle
-from efftam_ros.export.prepare import prepare
+from efftam_ros.export.onnx.bundle import STEPS, export_bundle
+from efftam_ros.export.onnx.prepare import prepare
 from efftam_ros.runtime.bundle import Bundle
 
 
@@ -72,7 +72,7 @@ def test_a_killed_export_leaves_nothing_that_loads(tmp_path):
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from export_helpers import compact_network\n"
-        "from efftam_ros.export.bundle import export_bundle\n"
+        "from efftam_ros.export.onnx.bundle import export_bundle\n"
         "die = lambda step: step == 'comparison' and os.kill(os.getpid(), signal.SIGKILL)\n"
         "export_bundle(compact_network(), Path(sys.argv[1]), progress=die)\n"
     )

@@ -12,8 +12,8 @@ from export_helpers import compact_network
 from onnx import numpy_helper
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.parity import CHAINED_CLIP, Difference, compare_graphs, require_parity
-from efftam_ros.export.prepare import prepare
+from efftam_ros.export.onnx.parity import CHAINED_CLIP, Difference, compare_graphs, require_parity
+from efftam_ros.export.onnx.prepare import prepare
 
 
 def graph_files(folder):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from efftam_ros.export.checks import graph_faults
-from efftam_ros.export.graphs import build_graphs
+from efftam_ros.export.onnx.checks import graph_faults
+from efftam_ros.export.onnx.graphs import build_graphs
 
 
 @pytest.mark.parametrize("family", ["compact", "official"])

@@ -9,13 +9,13 @@ import onnx
 import pytest
 from half_models import model, transformer
 from onnx import TensorProto, helper, numpy_helper
+from support.fp16_interpreter import LiteralGraph
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.half import HalfOptions, convert, default_form, plain_graph, to_half
-from efftam_ros.export.half_attention import FORMS, Attention, attentions
-from efftam_ros.export.half_checks import check_half
-from efftam_ros.export.half_interpreter import LiteralGraph
-from efftam_ros.export.trt_ready import trt_ready
+from efftam_ros.export.fp16.attention import FORMS, Attention, attentions
+from efftam_ros.export.fp16.checks import check_half
+from efftam_ros.export.fp16.convert import HalfOptions, convert, default_form, plain_graph, to_half
+from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
 from efftam_ros.runtime.bundle import default_bundle
 
 GRAPHS = sorted(default_bundle().graphs)

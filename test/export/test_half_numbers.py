@@ -8,20 +8,20 @@ import onnxruntime
 import pytest
 from half_models import model, tokens, transformer
 from onnx import TensorProto, helper
+from support.fp16_compare import compare_half, half_graphs, literal
+from support.fp16_interpreter import LiteralGraph
+from support.fp16_stress import enlarge_until_wrong, enlarged, worst_deviation
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.half import HalfOptions, load_graphs, to_half
-from efftam_ros.export.half_attention import attentions
-from efftam_ros.export.half_compare import compare_half, half_graphs, literal
-from efftam_ros.export.half_drift import DRIFT, block_outputs, first_drift
-from efftam_ros.export.half_interpreter import LiteralGraph
-from efftam_ros.export.half_stress import enlarge_until_wrong, enlarged, worst_deviation
+from efftam_ros.export.fp16.attention import attentions
+from efftam_ros.export.fp16.convert import HalfOptions, load_graphs, to_half
+from efftam_ros.export.fp16.divergence import DRIFT, block_outputs, first_drift
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.device_memory import GRAPHS, MemoryLayout
-from efftam_ros.runtime.gate import compare_clip, deviation, seeded_chain
-from efftam_ros.runtime.graph_chain import Chain, key_bias
-from efftam_ros.runtime.prompting import no_prompt
-from efftam_ros.tools.scene import render_scene
+from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
+from efftam_ros.runtime.image.prompts import no_prompt
+from efftam_ros.runtime.verify.chain import Chain, key_bias
+from efftam_ros.runtime.verify.compare import compare_clip, deviation, seeded_chain
+from efftam_ros.tools.scene.render import render_scene
 
 LIMIT = 5e-3
 """What FP16's three digits leave of a sound network's outputs, relative."""
@@ -155,7 +155,7 @@ def test_scores_that_never_overflow_are_said_to():
 def test_the_key_bias_is_the_exporters(layout):
     from types import SimpleNamespace
 
-    from efftam_ros.export import fixed_form
+    from efftam_ros.export.onnx import fixed_form
 
     sizes = MemoryLayout(24, 7, 16, 8, 16, 64, 4, 0, layout == "pooled", False)
     spec = SimpleNamespace(grid=4, temporal_rows=7, max_pointers=16, pointer_tokens=4, key_layout=layout)

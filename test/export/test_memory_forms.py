@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from efftam_ros.export.fixed_form import fixed_maps, fixed_pointers, key_bias, key_count
-from efftam_ros.runtime.device_memory import UNUSED_KEY
+from efftam_ros.export.onnx.fixed_form import fixed_maps, fixed_pointers, key_bias, key_count
+from efftam_ros.runtime.device.memory import UNUSED_KEY
 
 LAST = 6
 FILL_LEVELS = [

@@ -8,11 +8,11 @@ from pathlib import Path
 import onnx
 import pytest
 from half_models import transformer
+from support import rtx_layers
+from support.rtx_layers import build_report, fused_with_half_sums, load_rtx
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export import rtx_layers
-from efftam_ros.export.half import HalfOptions, plain_graph, to_half
-from efftam_ros.export.rtx_layers import build_report, fused_with_half_sums, load_rtx
+from efftam_ros.export.fp16.convert import HalfOptions, plain_graph, to_half
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.unavailable import BackendUnavailable
 

@@ -10,9 +10,9 @@ import torch
 
 import efftam_ros
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.export.parity import GraphSession
-from efftam_ros.model.compact import CompactTAM
-from efftam_ros.model.from_bundle import load_network
+from efftam_ros.export.onnx.parity import GraphSession
+from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 
 FOLDER = Path(efftam_ros.__file__).parent / "models" / "compact_192"

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from efftam_ros.model.configurations import Configuration, Pooling
-from efftam_ros.model.efficienttam import EfficientTAM
-from efftam_ros.model.pooled_keys import PooledKeys
+from efftam_ros.model.efficienttam.configurations import Configuration, Pooling
+from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_ros.model.efficienttam.pooled_keys import PooledKeys
 
 SIDE = 96
 GRID, TOKENS = 6, 36

@@ -12,9 +12,9 @@ import pickle
 import torch
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.model.checkpoint import load_checkpoint
-from efftam_ros.model.configurations import CONFIGURATIONS, Pooling, configuration
-from efftam_ros.model.efficienttam import EfficientTAM
+from efftam_ros.model.efficienttam.checkpoint import load_checkpoint
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Pooling, configuration
+from efftam_ros.model.efficienttam.network import EfficientTAM
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import torch
 
+from efftam_ros.baselines.torch_pipeline import TorchPipeline
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.bundle import export_bundle
-from efftam_ros.export.prepare import prepare
-from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
-from efftam_ros.model.configurations import CONFIGURATIONS, Configuration
-from efftam_ros.model.efficienttam import EfficientTAM
-from efftam_ros.model.from_bundle import UNUSED, load_network
-from efftam_ros.model.network import Network
+from efftam_ros.export.onnx.bundle import export_bundle
+from efftam_ros.export.onnx.prepare import prepare
+from efftam_ros.model.common.from_bundle import UNUSED, load_network
+from efftam_ros.model.common.network import Network
+from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration
+from efftam_ros.model.efficienttam.network import EfficientTAM
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.torch_eager import TorchPipeline
 
 SMALL = Configuration("efficienttam_small", 64, 192, 3)
 

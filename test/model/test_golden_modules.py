@@ -17,9 +17,9 @@ from golden.stored import StoredModules
 from golden.weights import seeded_normal
 from torch import Tensor, nn
 
-from efftam_ros.model.efficienttam import EfficientTAM
-from efftam_ros.model.mask_decoder import single_answer
-from efftam_ros.model.position import sine_table
+from efftam_ros.model.common.position import sine_table
+from efftam_ros.model.efficienttam.mask_decoder import single_answer
+from efftam_ros.model.efficienttam.network import EfficientTAM
 
 LIMIT = 1e-4
 CONFIGURATIONS = ("ti_512x512", "s_512x512", "ti", "ti_1", "ti_2", "s")

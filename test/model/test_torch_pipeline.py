@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from golden.clip import BOX_EDGES, CENTRES, CLICK
 
+from efftam_ros.baselines.torch_pipeline import TorchPipeline
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
-from efftam_ros.model.configurations import Configuration
-from efftam_ros.model.efficienttam import EfficientTAM
-from efftam_ros.runtime.torch_eager import TorchPipeline
+from efftam_ros.model.efficienttam.configurations import Configuration
+from efftam_ros.model.efficienttam.network import EfficientTAM
 
 GOLDEN = Path(golden.__path__[0])
 ABSENT = -1024.0

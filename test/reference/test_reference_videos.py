@@ -18,7 +18,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.ort import OrtPipeline
+from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 PillowImage = pytest.importorskip("PIL.Image")
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -20,7 +20,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.ros.messages import fill_image, stamp_ns
+from efftam_ros.interop.messages import fill_image, stamp_ns
 
 ROOT = Path(__file__).parents[2]
 START_NS = 1_000 * 10**9

@@ -16,9 +16,9 @@ from ros_helpers import ROOT, new_namespace, stamp_of, tracker_command
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
 
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.ros.bag_player import header_stamp_ns
-from efftam_ros.ros.messages import stamp_ns
-from efftam_ros.tools.bags import open_typestore
+from efftam_ros.interop.bags import open_typestore
+from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.playback.bag_player import header_stamp_ns
 
 pytestmark = pytest.mark.ros
 IMAGES = 20

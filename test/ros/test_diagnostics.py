@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.ros.diagnostics import Level, Setup, Statistics, lost_share
-from efftam_ros.ros.throttle import Throttle
+from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics, lost_share
 
 ACTIVE = Setup("active", {"bundle": "test"})
 PERIOD_NS = 33_333_333

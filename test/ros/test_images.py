@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.ros.images import BRIDGED, image_reader
-from efftam_ros.ros.messages import fill_image, image_from_message
-from efftam_ros.runtime.encodings import ENCODINGS
+from efftam_ros.interop.messages import fill_image, image_from_message
+from efftam_ros.ros.common.images import BRIDGED, image_reader
+from efftam_ros.runtime.image.encodings import ENCODINGS
 
 
 def message(encoding: str, padding: int):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.intake import Arrival, Intake
+from efftam_ros.ros.tracker.frame_buffer import Arrival, Intake
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))

@@ -16,7 +16,7 @@ from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.ros.messages import (
+from efftam_ros.interop.messages import (
     bbox_fields,
     camera_model,
     fill_image,
@@ -27,7 +27,7 @@ from efftam_ros.ros.messages import (
     stamp_ns,
     velocity_fields,
 )
-from efftam_ros.runtime.encodings import ENCODINGS, to_bgr
+from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
 
 MESSAGES = Path(__file__).parents[2] / "msg"
 

@@ -24,8 +24,8 @@ from sensor_msgs.msg import Image
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.ros.messages import stamp_ns
-from efftam_ros.ros.node import TrackerNode
+from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.tracker.node import TrackerNode
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 pytestmark = pytest.mark.ros

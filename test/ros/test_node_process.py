@@ -13,7 +13,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from level_pipeline import bright_box, scene
 from ros_helpers import image_message, new_namespace, stamp_of, tracker_command
 
-from efftam_ros.ros.messages import stamp_ns
+from efftam_ros.interop.messages import stamp_ns
 
 pytestmark = pytest.mark.ros
 

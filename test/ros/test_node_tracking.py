@@ -18,7 +18,7 @@ from ros_helpers import box_of, box_selection, image_message, stamp_of
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.ros.messages import fill_image, stamp_ns
+from efftam_ros.interop.messages import fill_image, stamp_ns
 
 pytestmark = pytest.mark.ros
 

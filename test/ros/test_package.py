@@ -77,10 +77,10 @@ def parameters_of(name: str) -> dict:
 
 def test_the_parameter_file_holds_every_parameter_with_its_default():
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.parameters import NodeConfig, as_yaml
+    from efftam_ros.ros.tracker.parameters import NodeConfig, as_yaml
 
     assert (ROOT / "config" / "tracker.yaml").read_text() == as_yaml(), (
-        "write it anew: python -m efftam_ros.ros.parameters > config/tracker.yaml"
+        "write it anew: python -m efftam_ros.ros.tracker.parameters > config/tracker.yaml"
     )
     declared = {f.name: f.default for t in (NodeConfig, TrackerConfig) for f in fields(t)}
     assert parameters_of("tracker") == declared
@@ -89,7 +89,7 @@ def test_the_parameter_file_holds_every_parameter_with_its_default():
 @pytest.mark.parametrize("name", ["desktop", "jetson"])
 def test_platform_files_hold_allowed_values_of_known_parameters(name):
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.parameters import NodeConfig, changed, refusals
+    from efftam_ros.ros.tracker.parameters import NodeConfig, changed, refusals
 
     known = {f.name: type(f.default) for t in (NodeConfig, TrackerConfig) for f in fields(t)}
     for parameter, value in parameters_of(name).items():

@@ -11,9 +11,9 @@ from efftam_ros.core.contract import PipelineLost
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.intake import Arrival, Intake
-from efftam_ros.ros.worker import Worker
-from efftam_ros.runtime.null import NullPipeline
+from efftam_ros.ros.tracker.frame_buffer import Arrival, Intake
+from efftam_ros.ros.tracker.worker import Worker
+from efftam_ros.runtime.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
 PROMPT = Prompt(box=Box(10.0, 10.0, 12.0, 12.0))

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.ort import OrtPipeline
+from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.tools.common.backends import open_measurable
 
 ABSENT = 2
 
@@ -32,7 +32,9 @@ def track(pipeline: Pipeline) -> Iterator[tuple[Candidates, np.ndarray]]:
 
 def test_pytorch_and_onnxruntime(shipped: Bundle) -> None:
     pytest.importorskip("torch", reason="the torch back end needs torch: pip install efftam_ros[export]")
-    pipelines = [open_pipeline(shipped, backend, threads=2) for backend in ("torch", "onnxruntime-cpu")]
+    pipelines = [
+        open_measurable(shipped.folder, backend, threads=2) for backend in ("torch", "onnxruntime-cpu")
+    ]
     for (first, first_mask), (second, second_mask) in zip(*map(track, pipelines), strict=True):
         assert np.allclose(first.boxes, second.boxes, atol=1e-2, equal_nan=True)
         assert np.allclose(first.ious, second.ious, atol=1e-4)

@@ -12,7 +12,7 @@ import pytest
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.ort import OrtPipeline
+from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 Manifest = dict[str, Any]
 Spoil = Callable[[Callable[[Manifest], None]], Path]

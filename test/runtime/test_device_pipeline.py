@@ -25,10 +25,10 @@ from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device_memory import GRAPHS, MemoryLayout
-from efftam_ros.runtime.device_pipeline import DevicePipeline
-from efftam_ros.runtime.ort import OrtPipeline
-from efftam_ros.runtime.ort_device import OrtGraphs
+from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
+from efftam_ros.runtime.device.pipeline import DevicePipeline
+from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 
 ABSENT = 2
 FRAMES = 5

@@ -8,8 +8,8 @@ import pytest
 from efftam_ros.core.contract import InputRefused, Pipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.null import NullPipeline
-from efftam_ros.runtime.scripted import ScriptedPipeline
+from efftam_ros.runtime.null_pipeline import NullPipeline
+from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 IMAGE = Image.from_array(np.zeros((60, 80, 3), np.uint8))
 VIEW = View.full(80, 60, 512)

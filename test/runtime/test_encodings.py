@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.encodings import ENCODINGS, Region, check_image, to_bgr
+from efftam_ros.runtime.image.encodings import ENCODINGS, Region, check_image, to_bgr
 
 WIDTH, HEIGHT = 36, 28
 PADDING = 5

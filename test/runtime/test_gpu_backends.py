@@ -14,17 +14,18 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, open_pipeline
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.tools.common.backends import MEASURABLE, open_measurable
 
 pytestmark = pytest.mark.gpu
 HALF = ("torch-cuda-bf16", "torch-cuda-compiled")
 
 
-@pytest.fixture(params=[name for name in BACKENDS if name not in (DEFAULT_BACKEND, "torch")])
+@pytest.fixture(params=[name for name in MEASURABLE if name not in (DEFAULT_BACKEND, "torch")])
 def pipeline(request: pytest.FixtureRequest, shipped: Bundle) -> Iterator[tuple[str, Pipeline]]:
     try:
-        opened = open_pipeline(shipped, request.param)
+        opened = open_measurable(shipped.folder, request.param)
     except BackendUnavailable as error:
         pytest.skip(str(error))
     yield request.param, opened

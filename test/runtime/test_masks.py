@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.runtime.masks import boxes_and_areas, image_mask, make_candidates, rectangle_mask
+from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, make_candidates, rectangle_mask
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:

@@ -42,7 +42,7 @@ def test_a_negative_number_of_threads_is_refused() -> None:
         open_pipeline(threads=-1)
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name not in ("onnxruntime-cpu", "torch")])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "onnxruntime-cpu"])
 def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
     with pytest.raises(BackendUnavailable) as unavailable:
         open_pipeline(backend=backend)
@@ -54,8 +54,8 @@ def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
 @pytest.mark.parametrize(
     ("backend", "module", "remedy"),
     [
-        ("torch", "torch", "pip install 'efftam_ros[export]'"),
-        ("onnxruntime-cpu", "onnxruntime", "pip install 'onnxruntime'"),
+        ("torch", "torch", "pip install torch onnx"),
+        ("onnxruntime-cpu", "onnxruntime", "pip install onnxruntime"),
     ],
 )
 def test_a_missing_library_is_named_with_the_line_that_mends_it(
@@ -65,10 +65,10 @@ def test_a_missing_library_is_named_with_the_line_that_mends_it(
     script = f"""
 import sys
 sys.modules["{module}"] = None
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.tools.common.backends import open_measurable
 from efftam_ros.runtime.unavailable import BackendUnavailable
 try:
-    open_pipeline(backend="{backend}")
+    open_measurable(None, "{backend}")
 except BackendUnavailable as error:
     print(error)
 """
@@ -76,10 +76,7 @@ except BackendUnavailable as error:
     result = subprocess.run(
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
     )
-    assert (
-        f"back end {backend} can't run: the Python module {module} is not installed; {remedy}"
-        in result.stdout
-    )
+    assert f"{backend} can't run: the Python module {module} is not installed; {remedy}" in result.stdout
 
 
 def test_opening_the_cpu_back_end_imports_neither_torch_nor_ros() -> None:

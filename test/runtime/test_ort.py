@@ -14,12 +14,12 @@ from golden.clip import BOX_EDGES, CLICK, clip
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
+from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.masks import boxes_and_areas, image_mask
-from efftam_ros.runtime.ort import OrtPipeline
-from efftam_ros.runtime.preprocess import Preprocessor
-from efftam_ros.runtime.prompting import encode_prompt, no_prompt
-from efftam_ros.runtime.rounding import round_bfloat16
+from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask
+from efftam_ros.runtime.image.preprocess import Preprocessor
+from efftam_ros.runtime.image.prompts import encode_prompt, no_prompt
+from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 FRAMES, MASKS = clip()
 WIDTH, HEIGHT = 640, 480

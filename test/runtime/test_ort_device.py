@@ -14,11 +14,11 @@ import pytest
 from runtime.fake_ort import CPU, CUDA, OUT_OF_MEMORY, TENSORRT, FakeOrt, Faults
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime import ort_device, ort_options
 from efftam_ros.runtime.bundle import Bundle, file_sha256
-from efftam_ros.runtime.ort_device import _PROBE, OrtGraphs
-from efftam_ros.runtime.ort_graph import OrtBinding, OrtGraph
-from efftam_ros.runtime.ort_refusals import first_line
+from efftam_ros.runtime.onnxruntime import gpu, options
+from efftam_ros.runtime.onnxruntime.errors import first_line
+from efftam_ros.runtime.onnxruntime.gpu import _PROBE, OrtGraphs
+from efftam_ros.runtime.onnxruntime.graph import OrtBinding, OrtGraph
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 STREAM = 0x7F00_1234_5678
@@ -463,9 +463,9 @@ class TestTheEngineCache:
             self.folder(FakeOrt(version="1.32.0"), shipped, cache),
             self.folder(fake, Bundle.load(spoiled(other)), cache),
         }
-        monkeypatch.setattr(ort_device, "tensorrt_version", lambda: "101303")
+        monkeypatch.setattr(gpu, "tensorrt_version", lambda: "101303")
         found.add(self.folder(fake, shipped, cache))
-        monkeypatch.setattr(ort_options, "MOST_DYNAMIC", 100)  # another option of the provider
+        monkeypatch.setattr(options, "MOST_DYNAMIC", 100)  # another option of the provider
         found.add(self.folder(fake, shipped, cache))
         assert len(found) == 5
 

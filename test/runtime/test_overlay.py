@@ -7,7 +7,7 @@ import pytest
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
-from efftam_ros.runtime.overlay import STATE_COLOURS, draw_overlay
+from efftam_ros.runtime.image.overlay import STATE_COLOURS, draw_overlay
 
 BOX = Box(300, 200, 60, 40)
 

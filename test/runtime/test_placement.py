@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.placement import (
+from efftam_ros.runtime.onnxruntime.placement import (
     BOOKKEEPING,
     Node,
     check_placement,

@@ -12,7 +12,7 @@ from golden.stored import StoredModules
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
-from efftam_ros.runtime.prompting import EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.image.prompts import EncodedPrompt, encode_prompt, no_prompt
 
 FULL = View.full(640, 480, 512)
 BOX = Box.from_edges(*BOX_EDGES)

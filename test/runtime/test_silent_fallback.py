@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 from runtime.fake_ort import FakeOrt
 
-from efftam_ros.runtime import ort_libraries
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.ort_device import OrtGraphs
-from efftam_ros.runtime.ort_libraries import PROVIDERS, architectures, needed, provider_library
-from efftam_ros.runtime.ort_refusals import left_to_the_cpu
+from efftam_ros.runtime.onnxruntime import libraries
+from efftam_ros.runtime.onnxruntime.errors import left_to_the_cpu
+from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
+from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, architectures, needed, provider_library
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 STREAM = 0x7F00_1234_5678  # never reached
@@ -30,7 +30,7 @@ def installed(package: str) -> bool:
 
 
 def driver() -> bool:
-    return ort_libraries._loads("libcuda.so.1")
+    return libraries._loads("libcuda.so.1")
 
 
 without_gpu_wheel = pytest.mark.skipif(COMPILED_IN, reason="onnxruntime-gpu is installed")
@@ -107,7 +107,7 @@ class TestOnnxruntimeForTheGpu:
         self, shipped: Bundle, provider: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Every library taken for present: then onnxruntime itself can't start the provider."""
-        monkeypatch.setattr(ort_libraries, "_loads", lambda name: True)
+        monkeypatch.setattr(libraries, "_loads", lambda name: True)
         with pytest.raises(BackendUnavailable) as refused:
             OrtGraphs(shipped, provider, STREAM).open("image_encoder")  # type: ignore[arg-type]
         assert "could not start" in str(refused.value) or "Please install TensorRT" in str(refused.value)
@@ -118,8 +118,8 @@ class TestOnnxruntimeForTheGpu:
     def test_names_every_library_that_is_missing(
         self, shipped: Bundle, provider: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = ort_libraries._loads
-        monkeypatch.setattr(ort_libraries, "_loads", lambda name: name == "libcuda.so.1" or real(name))
+        real = libraries._loads
+        monkeypatch.setattr(libraries, "_loads", lambda name: name == "libcuda.so.1" or real(name))
         library = provider_library(onnxruntime, provider)
         assert library is not None
         missing = [name for name in needed(library) if not name.startswith("libcuda.") and not real(name)]
@@ -152,7 +152,7 @@ class TestLibraries:
         self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
     ) -> None:
         tried: list[str] = []
-        monkeypatch.setattr(ort_libraries, "_loads", lambda name: tried.append(name))
+        monkeypatch.setattr(libraries, "_loads", lambda name: tried.append(name))
         with pytest.raises(BackendUnavailable, match=r"needs an NVIDIA driver: libcuda\.so\.1"):
             OrtGraphs(shipped, provider, STREAM, ort=self.with_libraries(tmp_path))  # type: ignore[arg-type]
         assert tried == ["libcuda.so.1"]
@@ -162,10 +162,8 @@ class TestLibraries:
     ) -> None:
         module = self.with_libraries(tmp_path)
         absent = ("libnvinfer.so.10", "libnvonnxparser.so.10")
-        monkeypatch.setattr(ort_libraries, "needed", lambda library: [*absent, "libc.so.6"])
-        monkeypatch.setattr(
-            ort_libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11")
-        )
+        monkeypatch.setattr(libraries, "needed", lambda library: [*absent, "libc.so.6"])
+        monkeypatch.setattr(libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11"))
         with pytest.raises(
             BackendUnavailable, match=r"TensorRT 11 is installed; install TensorRT 10, or ask for"
         ):
@@ -175,12 +173,12 @@ class TestLibraries:
         self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         module = self.with_libraries(tmp_path)
-        monkeypatch.setattr(ort_libraries, "_loads", lambda name: name == "libcuda.so.1")
+        monkeypatch.setattr(libraries, "_loads", lambda name: name == "libcuda.so.1")
         for soname, package in (
             ("libcublas.so.12", "nvidia-cublas-cu12"),
             ("libcublas.so.13", "nvidia-cublas"),
         ):
-            monkeypatch.setattr(ort_libraries, "needed", lambda library, soname=soname: [soname])
+            monkeypatch.setattr(libraries, "needed", lambda library, soname=soname: [soname])
             with pytest.raises(BackendUnavailable) as refused:
                 OrtGraphs(shipped, "cuda", STREAM, ort=module)
             assert f"needs {soname}, which can't be loaded" in refused.value.reason

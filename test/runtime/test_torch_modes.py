@@ -17,26 +17,26 @@ pytest.importorskip("torch", reason="the torch back ends need torch: pip install
 pytest.importorskip("onnx", reason="the torch back ends read weights from graphs: pip install onnx")
 
 import torch
+from efftam_ros.baselines.opening import BASELINES
 
-from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Image, MemoryPlan, Prompt
-from efftam_ros.export import fixed_form
-from efftam_ros.model.compact import COMPACT_CONFIGS
-from efftam_ros.model.configurations import CONFIGURATIONS, Configuration, Pooling
-from efftam_ros.model.efficienttam import EfficientTAM
-from efftam_ros.model.from_bundle import load_network
-from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import TORCH_BACKENDS
-from efftam_ros.runtime.torch_device import open_device
-from efftam_ros.runtime.torch_eager import TorchPipeline
-from efftam_ros.runtime.torch_modes import (
+from efftam_ros.baselines.device import torch_device
+from efftam_ros.baselines.modes import (
     Ring,
     fixed_layout,
     key_bias,
     open_modules,
     with_bfloat16_weights,
 )
-from efftam_ros.runtime.torch_timing import AFTER_THE_WAIT, EventTimer, StageTimer
+from efftam_ros.baselines.timing import AFTER_THE_WAIT, EventTimer, StageTimer
+from efftam_ros.baselines.torch_pipeline import TorchPipeline
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Image, MemoryPlan, Prompt
+from efftam_ros.export.onnx import fixed_form
+from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.compact.network import COMPACT_CONFIGS
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
+from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.unavailable import BackendUnavailable
 
 CPU = torch.device("cpu")
@@ -227,7 +227,7 @@ def test_the_layers_that_autocast_casts_hold_bfloat16_in_a_copy_of_the_network(s
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch is built with CUDA")
 def test_a_pytorch_without_cuda_is_refused_before_weights_are_read(tmp_path, shipped: Bundle):
-    for name, (device, mode) in TORCH_BACKENDS.items():
+    for name, (device, mode) in BASELINES.items():
         if device == "cuda":
             with pytest.raises(
                 BackendUnavailable, match="built without CUDA; install a CUDA build"
@@ -244,13 +244,13 @@ def test_a_missing_driver_and_a_missing_device_are_told_apart(monkeypatch: pytes
 
     monkeypatch.setattr(torch.cuda, "current_device", no_driver)
     with pytest.raises(BackendUnavailable, match="Found no NVIDIA driver on your system; install") as refusal:
-        open_device("cuda")
+        torch_device("cuda")
     assert "CUDA 12.6" in refusal.value.remedy
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Orin")
     with pytest.raises(BackendUnavailable, match="no CUDA device 3; choose one of cuda:0 Orin"):
-        open_device("cuda:3")
+        torch_device("cuda:3")
 
 
 def test_a_gpu_without_code_for_it_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -265,7 +265,7 @@ def test_a_gpu_without_code_for_it_is_refused(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(torch, "ones", no_code)
     with pytest.raises(BackendUnavailable, match="does not run on Orin: CUDA error: no kernel image"):
-        open_device("cuda")
+        torch_device("cuda")
 
 
 def test_a_network_that_does_not_fit_into_the_device_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -294,14 +294,14 @@ def test_other_modes_and_devices_are_errors_that_list_what_there_is(shipped: Bun
     with pytest.raises(ValueError, match="mode is 'fp8'; choose one of fp32, bf16, compiled"):
         opened(shipped, "fp8")
     with pytest.raises(ValueError, match="device is 'meta'; give cpu, cuda or cuda:N"):
-        open_device("meta")
+        torch_device("meta")
 
 
 def test_the_eager_modes_do_not_load_the_compiler(shipped: Bundle):
     code = """
 import sys
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.torch_eager import TorchPipeline
+from efftam_ros.baselines.torch_pipeline import TorchPipeline
 TorchPipeline.from_bundle(default_bundle(), mode="bf16")
 print("torch._dynamo.convert_frame" in sys.modules)
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from efftam_ros.runtime.gate import ClipAgreement, Deviation
-from efftam_ros.runtime.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
+from efftam_ros.runtime.verify.compare import ClipAgreement, Deviation
+from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
 
 GOOD = (Deviation("image_encoder", "features", 1e-3), Deviation("mask_decoder", "boxes", MOST_DEVIATION))
 

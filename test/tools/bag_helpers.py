@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from efftam_ros.tools.bags import open_typestore, reading, writing
+from efftam_ros.interop.bags import open_typestore, reading, writing
 
 NS = 1_000_000_000
 START_NS = 1_700_000_000 * NS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tools_helpers import package_environment, square_picture
 
-from efftam_ros.tools.video import NS, VideoWriter
+from efftam_ros.tools.common.video import NS, VideoWriter
 
 Efftam = Callable[..., subprocess.CompletedProcess[str]]
 

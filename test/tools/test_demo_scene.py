@@ -8,8 +8,8 @@ from efftam_ros.core.geometry import iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.tools.scene import render_scene
-from efftam_ros.tools.video import NS
+from efftam_ros.tools.common.video import NS
+from efftam_ros.tools.scene.render import render_scene
 
 
 def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_the_bridge():

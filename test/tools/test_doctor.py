@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 from tools_helpers import ROOT
 
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
-from efftam_ros.tools import doctor_ros
-from efftam_ros.tools.doctor import page
-from efftam_ros.tools.doctor_backends import backend_findings
-from efftam_ros.tools.doctor_facts import CUDA_LIBRARIES, Facts, OnnxRuntime, gather
-from efftam_ros.tools.doctor_finding import Finding
-from efftam_ros.tools.doctor_gpu import gpu_findings
-from efftam_ros.tools.doctor_install import install_line
-from efftam_ros.tools.doctor_isolated import ask
-from efftam_ros.tools.doctor_system import Platform, System, platform_of
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
+from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.doctor import ros
+from efftam_ros.tools.doctor.backends import backend_findings
+from efftam_ros.tools.doctor.command import page
+from efftam_ros.tools.doctor.finding import Finding
+from efftam_ros.tools.doctor.gpu import gpu_findings
+from efftam_ros.tools.doctor.gpu_facts import CUDA_LIBRARIES, Facts, OnnxRuntime, gather
+from efftam_ros.tools.doctor.install import install_line
+from efftam_ros.tools.doctor.isolated import ask
+from efftam_ros.tools.doctor.system import Platform, System, platform_of
 
 DESKTOP = Platform("desktop", "x86_64")
 GPU_BACKENDS = ("onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "torch-cuda")
@@ -93,7 +94,7 @@ def test_json_has_every_back_end(efftam):
     report = json.loads(efftam("doctor", "--json").stdout)
     assert report["runs"] is True
     backends = {f["name"]: f for f in report["findings"] if f["section"] == "back ends"}
-    assert list(backends) == list(BACKENDS)
+    assert list(backends) == list(MEASURABLE)
     assert backends[DEFAULT_BACKEND]["state"] == "ok"
     for finding in backends.values():
         assert finding["state"] == "ok" or (finding["found"] and finding["remedy"])
@@ -275,7 +276,7 @@ def test_a_fault_of_a_back_end_does_not_hide_the_next(machine, tmp_path: Path):
     files = {"fake/onnxruntime/__init__.py": "raise RuntimeError('wrong\\nlibrary')"}
     system = machine(files, PYTHONPATH=str(tmp_path / "fake"))
     found = by_name(backend_findings(system, BARE))
-    assert list(found) == list(BACKENDS)
+    assert list(found) == list(MEASURABLE)
     assert found[DEFAULT_BACKEND].state == "wrong"
     assert "RuntimeError: wrong library" in found[DEFAULT_BACKEND].found
     assert all(finding.remedy for finding in found.values() if finding.state != "ok")
@@ -402,6 +403,6 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environment, stat
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    finding = doctor_ros.fastdds_profile()
+    finding = ros.fastdds_profile()
     assert finding.state == state
     assert words in finding.found

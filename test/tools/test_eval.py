@@ -14,10 +14,10 @@ from tools_helpers import ROOT, assert_refused
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box
-from efftam_ros.tools.eval import Result, jittered, one_pass, spread
-from efftam_ros.tools.peers import nano_files, open_peer
-from efftam_ros.tools.sequences import Sequence, find_sequences
-from efftam_ros.tools.video import VideoFrame
+from efftam_ros.tools.common.video import VideoFrame
+from efftam_ros.tools.eval.command import Result, jittered, one_pass, spread
+from efftam_ros.tools.eval.peers import nano_files, open_peer
+from efftam_ros.tools.eval.sequences import Sequence, find_sequences
 
 PICTURE = np.zeros((20, 30, 3), np.uint8)
 

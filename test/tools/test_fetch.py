@@ -162,6 +162,6 @@ def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
 
 def test_the_names_are_those_of_the_configurations():
     pytest.importorskip("torch", reason="the configurations need torch: pip install efftam_ros[export]")
-    from efftam_ros.model.configurations import CONFIGURATIONS
+    from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS
 
     assert set(NAMES) == set(CONFIGURATIONS)

@@ -12,9 +12,9 @@ from tools_helpers import assert_refused
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.tools.bench_frames import MODULES
-from efftam_ros.tools.profile_frames import OperatorTime, Profile
-from efftam_ros.tools.profile_trace import (
+from efftam_ros.tools.bench.frames import MODULES
+from efftam_ros.tools.profile.frames import OperatorTime, Profile
+from efftam_ros.tools.profile.trace import (
     BETWEEN,
     Operation,
     onnxruntime_operations,

@@ -21,7 +21,7 @@ from bag_helpers import (
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.tools.bags import message_folder
+from efftam_ros.interop.bags import message_folder
 from efftam_ros.tools.cli import main
 
 PERIOD_NS = 100_000_000

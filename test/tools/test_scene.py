@@ -10,8 +10,8 @@ import pytest
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box
-from efftam_ros.tools.scene import SceneFrame, render_scene, write_scene
-from efftam_ros.tools.sequences import find_sequences
+from efftam_ros.tools.eval.sequences import find_sequences
+from efftam_ros.tools.scene.render import SceneFrame, render_scene, write_scene
 
 SMALL = (320, 180)
 

@@ -11,8 +11,8 @@ from PIL import Image
 from tools_helpers import square_picture
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.tools.sequences import find_sequences, mask_box, read_boxes
-from efftam_ros.tools.video import NS, VideoWriter
+from efftam_ros.tools.common.video import NS, VideoWriter
+from efftam_ros.tools.eval.sequences import find_sequences, mask_box, read_boxes
 
 
 def write_images(folder: Path, count: int, suffix: str = ".jpg", first: int = 1) -> None:

@@ -14,8 +14,8 @@ from tools_helpers import ROOT, assert_refused, square_picture
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
-from efftam_ros.tools.options import tracker_config
-from efftam_ros.tools.prompts import read_prompt
+from efftam_ros.tools.common.options import tracker_config
+from efftam_ros.tools.common.prompts import read_prompt
 from efftam_ros.tools.track import track_record
 
 FIELDS = ["index", "stamp", "state", "box", "measured", "presence", "iou", "velocity"]
@@ -72,7 +72,7 @@ def test_a_mask_selects_too(efftam, square_video: Path, tmp_path: Path):
 
 
 def test_what_was_done_stands_when_the_video_breaks_off(efftam, tmp_path: Path):
-    from efftam_ros.tools.video import NS, VideoWriter
+    from efftam_ros.tools.common.video import NS, VideoWriter
 
     rng = np.random.default_rng(0)
     with VideoWriter(tmp_path / "cut.mp4", 160, 120, 10.0) as writer:

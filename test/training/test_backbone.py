@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lite0_helpers import BLOCKS, NORM_EPS, TAKEN_AFTER, State, published_state
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.model.compact import COMPACT_CONFIGS, ImageEncoder
+from efftam_ros.model.compact.network import COMPACT_CONFIGS, ImageEncoder
 from training.backbone import load_backbone, packaged_weights
 
 SIDE = 96

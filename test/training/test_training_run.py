@@ -14,7 +14,7 @@ import torch
 from training_helpers import bright_material, run_training
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.networks import load_network
+from efftam_ros.export.onnx.networks import load_network
 from training import checkpoints
 from training import train as module
 from training.__main__ import main

@@ -15,10 +15,10 @@ from lite0_helpers import published_state
 from training_helpers import ground
 
 from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.graphs import build_graphs
-from efftam_ros.export.prepare import prepare
-from efftam_ros.export.trace import Tracer
-from efftam_ros.model.from_bundle import initialisers
+from efftam_ros.export.onnx.graphs import build_graphs
+from efftam_ros.export.onnx.prepare import prepare
+from efftam_ros.export.onnx.trace import Tracer
+from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from training.backbone import load_backbone
 from training.warm_start import warm_start

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.tools.video import NS, VideoWriter
+from efftam_ros.tools.common.video import NS, VideoWriter
 from training.clips import Clip
 from training.material import (
     DAVIS_TRAINED_ON,

@@ -11,8 +11,8 @@ from efftam_ros import __version__
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device_memory import GRAPHS
-from efftam_ros.runtime.tensorrt.builder import BuildOptions, profiles_of
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineStore, Refusal

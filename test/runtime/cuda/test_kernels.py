@@ -15,12 +15,12 @@ from runtime.cuda.shim import Shim, shared_shim
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
+from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PICTURE
-from efftam_ros.runtime.cuda.picture import ENCODING_CODES, PictureMaker, mask_view
-from efftam_ros.runtime.encodings import ENCODINGS, to_bgr
-from efftam_ros.runtime.masks import boxes_and_areas, image_mask
-from efftam_ros.runtime.preprocess import Preprocessor
-from efftam_ros.runtime.rounding import round_bfloat16
+from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PictureMaker, mask_view
+from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
+from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask
+from efftam_ros.runtime.image.preprocess import Preprocessor
 
 Kernels = Shim | OnGpu
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -290,8 +290,8 @@ class TestTheGatheringKernel:
         self, kernels: Kernels, layout: str, rows: tuple[int, ...], pointers: int
     ) -> None:
         torch = pytest.importorskip("torch", reason="the reference is the exporter's, which needs torch")
-        from efftam_ros.export.fixed_form import fixed_maps, fixed_pointers, key_bias
-        from efftam_ros.model.network import NetworkSpec
+        from efftam_ros.export.onnx.fixed_form import fixed_maps, fixed_pointers, key_bias
+        from efftam_ros.model.common.network import NetworkSpec
 
         spec = NetworkSpec(
             "n", "efficienttam", 64, channels=16, memory_channels=8, max_pointers=5, key_layout=layout

@@ -12,8 +12,8 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
-from efftam_ros.runtime.cuda.picture import PictureMaker, mask_view
-from efftam_ros.runtime.encodings import ENCODINGS
+from efftam_ros.runtime.cuda.preprocess_params import PictureMaker, mask_view
+from efftam_ros.runtime.image.encodings import ENCODINGS
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 16

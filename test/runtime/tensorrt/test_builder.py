@@ -15,17 +15,15 @@ import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, header_of, make_fake
 
 from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.tensorrt.builder import (
+    BuildCancelled,
+    build_engine,
+    timing_cache_path,
+)
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tensorrt.builder import (
-    BuildCancelled,
-    BuildOptions,
-    ShapeRange,
-    build_engine,
-    profiles_of,
-    timing_cache_path,
-)
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.tensorrt.store import EngineKey
 from efftam_ros.runtime.unavailable import BackendUnavailable
@@ -371,7 +369,8 @@ def test_the_real_tensorrt_rtx_ends_a_build_that_is_cancelled(rtx: Library, ship
 def test_ctrl_c_ends_the_real_tensorrt_rtx(rtx: Library, shipped: Bundle) -> None:
     code = f"""
         from pathlib import Path
-        from efftam_ros.runtime.tensorrt.builder import BuildOptions, build_engine
+        from efftam_ros.export.tensorrt.builder import build_engine
+        from efftam_ros.runtime.tensorrt.build_options import BuildOptions
         from efftam_ros.runtime.tensorrt.library import load_library
         library, steps = load_library("tensorrt_rtx"), []
         def progress(phase, step, count):

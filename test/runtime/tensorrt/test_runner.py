@@ -17,13 +17,14 @@ import pytest
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
+from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tensorrt.builder import BuildOptions, build_engine, profiles_of
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.unavailable import BackendUnavailable

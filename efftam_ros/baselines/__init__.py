@@ -1,0 +1,1 @@
+"""PyTorch pipelines, compared with ours by `efftam bench`."""

@@ -1,0 +1,318 @@
+"""The ways in which PyTorch runs the modules of a network: FP32, bfloat16 autocast, compiled."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from efftam_ros.core.types import MemoryPlan
+from efftam_ros.model.common.boxes import boxes_and_areas
+from efftam_ros.model.common.network import Network, NetworkSpec
+from efftam_ros.runtime.device.memory import UNUSED_KEY
+from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+MODES = ("fp32", "bf16", "compiled")
+
+_RECORDING_RUNS = 3
+"""Runs until a compiled module replays: one that compiles, one that records its CUDA graph, one more."""
+
+Tensors = dict[str, Tensor]
+Compiler = str | Callable[..., Any]
+"""What torch.compile calls a backend."""
+
+
+class Ring:
+    """The remembered maps and pointers on the device, one of each per slot, and behind them one empty slot.
+
+    ``maps`` [slots+1,N,M] in the network's memory dtype, ``pointers`` float32 [slots+1,C].
+    """
+
+    def __init__(self, spec: NetworkSpec, slots: int, device: torch.device) -> None:
+        self.slots = slots
+        tokens, dtype = spec.grid * spec.grid, getattr(torch, spec.memory_dtype)
+        self.maps = torch.zeros(slots + 1, tokens, spec.memory_channels, dtype=dtype, device=device)
+        self.pointers = torch.zeros(slots + 1, spec.channels, device=device)
+
+    def store(self, slot: int, map_: Tensor, pointer: Tensor) -> None:
+        """Write a map [N,M] and a pointer [C] into a slot. Raises IndexError for a slot the ring lacks."""
+        self.check(slot)
+        self.maps[slot], self.pointers[slot] = map_, pointer
+
+    def check(self, *slots: int) -> None:
+        """Raises IndexError for a slot the ring lacks: a device would find out late and stay broken."""
+        for slot in slots:
+            if not 0 <= slot < self.slots:
+                raise IndexError(f"slot {slot} is not in the ring of {self.slots}")
+
+
+class Modules:
+    """The modules of a network on a device, run as they are written, in FP32 or under bfloat16 autocast.
+
+    Prompts are always encoded in FP32: that is rare, and bfloat16 has too few digits for their coordinates.
+    All tensors are on the device; masks, IoUs, presence, boxes, areas and pointers come back as float32.
+    """
+
+    def __init__(self, network: Network, device: torch.device, *, bfloat16: bool) -> None:
+        self.network = network.eval().to(device)
+        self.device = device
+        self._bfloat16 = bfloat16
+
+    def start_frame(self) -> None:
+        """Called before the first module of every frame."""
+
+    def upload(self, values: Tensor) -> Tensor:
+        """A CPU tensor on the device; the copy from pinned memory is not waited for."""
+        if self.device.type == "cpu":
+            return values
+        # The allocator of pinned memory keeps the block until the copy is done.
+        return values.pin_memory().to(self.device, non_blocking=True)
+
+    def encode_image(self, pixels: Tensor) -> Tensors:
+        """[1,3,S,S] -> the features by name."""
+        with self.precision():
+            return self.network.encode_image(pixels)
+
+    def encode_prompt(self, features: Tensor, prompt: EncodedPrompt) -> Tensors:
+        """-> ``conditioned``, ``sparse``, ``dense`` and ``prompt_raster`` where the network has it."""
+        arrays = (prompt.points, prompt.labels, prompt.mask, prompt.has_mask)
+        tensors = [self.upload(torch.from_numpy(array)) for array in arrays]
+        return self.network.encode_prompt(features.float(), *tensors)
+
+    def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
+        """Features conditioned on at least one map of the ring."""
+        ring.check(*plan.slots, *plan.pointer_slots)
+        maps = len(plan.slots)
+        indices = self.upload(torch.tensor([*plan.slots, *plan.rows, *plan.pointer_slots]))
+        slots, rows, pointer_slots = indices[:maps], indices[maps : 2 * maps], indices[2 * maps :]
+        with self.precision():
+            return self.network.attend(features, ring.maps[slots].float(), rows, ring.pointers[pointer_slots])
+
+    def decode(self, prompt: Tensors, features: Tensors, *, tracked: bool) -> Tensors:
+        """What the network's decoder says of ``prompt`` ("conditioned", "sparse", "dense"), with ``boxes``
+        [4,4] and ``areas`` [4] in network px. ``tracked``: this frame was conditioned by `attend`."""
+        with self.precision():
+            return _decode(self.network, prompt, features)
+
+    def encode_memory(
+        self, features: Tensor, logits: Tensor, flags: Tensor, pointer: Tensor, prompt_raster: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """-> map [N,M] and pointer [C] to store, of a candidate's logits [4G,4G] and pointer [C]. ``flags``
+        float32 [2]: present, binarize."""
+        with self.precision():
+            return _encode_memory(self.network, features, logits, flags, pointer, prompt_raster)
+
+    def precision(self) -> torch.autocast:
+        """The context in which the modules run."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16)
+
+
+class CompiledModules(Modules):
+    """The modules as whole graphs from torch.compile, on CUDA autotuned and replayed as CUDA graphs.
+
+    Everything that a tracked frame runs is compiled, for shapes that never change: memory comes in the fixed
+    form, as many maps as there are temporal rows and a bias for the keys of those that are not used. A
+    prompted frame is decoded by the network as it is written. Layers that autocast would cast hold bfloat16
+    weights. Results are clones: the next replay overwrites its own. Compiles at once, which takes minutes on
+    CUDA; raises BackendUnavailable when that fails.
+    """
+
+    def __init__(self, network: Network, device: torch.device, compiler: Compiler = "inductor") -> None:
+        from torch._dynamo.exc import TorchDynamoException  # takes seconds, which the other modes spare
+
+        super().__init__(network, device, bfloat16=True)
+        if compiler == "inductor" and device.type == "cuda" and importlib.util.find_spec("triton") is None:
+            raise BackendUnavailable(
+                "torch.compile needs the Python module triton, which is not installed",
+                "pip install triton or choose the back end torch-cuda-bf16",
+            )
+        half = with_bfloat16_weights(self.network)
+        autotuned = compiler == "inductor" and device.type == "cuda"
+
+        def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+            whole = torch.compile(
+                function,
+                fullgraph=True,
+                dynamic=False,
+                backend=compiler,
+                mode="max-autotune" if autotuned else None,
+            )
+            return lambda *tensors: _cloned(whole(*tensors))
+
+        self._encode_image = compiled(lambda pixels: half.encode_image(pixels))
+        self._attend = compiled(lambda *memory: _attend_fixed(half, *memory))
+        self._decode = compiled(lambda prompt, features: _decode(half, prompt, features))
+        self._encode_memory = compiled(lambda *inputs: _encode_memory(half, *inputs))
+        self._spec = network.spec
+        try:
+            self._compile()
+        except TorchDynamoException as error:
+            lines = " ".join(str(error).strip().splitlines()[:2])
+            raise BackendUnavailable(
+                f"torch.compile can't compile {network.spec.name}: {lines}",
+                "choose the back end torch-cuda-bf16",
+            ) from error
+
+    def start_frame(self) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+
+    def encode_image(self, pixels: Tensor) -> Tensors:
+        with self.precision():
+            features: Tensors = self._encode_image(pixels)
+        return features
+
+    def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
+        """As `Modules.attend`. Raises ValueError when the plan does not fit the fixed form: two maps in one
+        row, or in a network with pooled keys a single map in another row than the last."""
+        ring.check(*plan.slots, *plan.pointer_slots)
+        layout = self.upload(torch.tensor(fixed_layout(self._spec, plan, empty=ring.slots)))
+        maps_layout, pointers_layout = layout[: self._spec.temporal_rows], layout[self._spec.temporal_rows :]
+        maps, pointers = ring.maps[maps_layout], ring.pointers[pointers_layout]
+        with self.precision():
+            conditioned: Tensor = self._attend(
+                features, maps, pointers, maps_layout < ring.slots, pointers_layout < ring.slots
+            )
+        return conditioned
+
+    def decode(self, prompt: Tensors, features: Tensors, *, tracked: bool) -> Tensors:
+        if not tracked:
+            return super().decode(prompt, features, tracked=tracked)
+        with self.precision():
+            decoded: Tensors = self._decode(prompt, features)
+        return decoded
+
+    def encode_memory(
+        self, features: Tensor, logits: Tensor, flags: Tensor, pointer: Tensor, prompt_raster: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        with self.precision():
+            map_, stored = self._encode_memory(features, logits, flags, pointer, prompt_raster)
+        return map_, stored
+
+    def precision(self) -> torch.autocast:
+        # A cache of cast weights would point into the memory of a CUDA graph.
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+
+    @torch.inference_mode()
+    def _compile(self) -> None:
+        """Run every compiled module until it replays, on a black image and an empty memory."""
+        spec = self._spec
+        ring = Ring(spec, 1, self.device)
+        plan = MemoryPlan(slots=(0,), rows=(spec.temporal_rows - 1,), pointer_slots=(0,))
+        pixels = torch.zeros(1, 3, spec.side, spec.side)
+        for _ in range(_RECORDING_RUNS):
+            self.start_frame()
+            features = self.encode_image(self.upload(pixels))
+            prompt = self.encode_prompt(features["features"], no_prompt(spec.side))
+            prompt["conditioned"] = self.attend(features["features"], ring, plan)
+            decoded = self.decode(prompt, features, tracked=True)
+            flags = self.upload(torch.zeros(2))
+            candidate = decoded["masks"][0, 1], flags, decoded["pointers"][1]
+            self.encode_memory(features["features"], *candidate, prompt.get("prompt_raster"))
+
+
+def open_modules(
+    network: Network, device: torch.device, mode: str, compiler: Compiler = "inductor"
+) -> Modules:
+    """A network's modules on an opened device in one of `MODES`.
+
+    Raises ValueError for another mode and BackendUnavailable when the network does not fit into the device's
+    memory or can't be compiled.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; choose one of {', '.join(MODES)}")
+    try:
+        if mode == "compiled":
+            return CompiledModules(network, device, compiler)
+        return Modules(network, device, bfloat16=mode == "bf16")
+    except torch.OutOfMemoryError as error:
+        raise BackendUnavailable(
+            f"{network.spec.name} does not fit into the free memory of {device}",
+            "end other programs on the GPU or choose a smaller network",
+        ) from error
+
+
+def with_bfloat16_weights(network: Network) -> Network:
+    """A copy whose linear and convolutional layers hold bfloat16 weights: what autocast casts in every call.
+    To be run under autocast."""
+    half = copy.deepcopy(network)
+    for module in half.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
+            module.to(torch.bfloat16)
+    return half
+
+
+def fixed_layout(spec: NetworkSpec, plan: MemoryPlan, empty: int) -> list[int]:
+    """The ring slot of each temporal row, then of each of ``max_pointers`` pointers; ``empty`` where the plan
+    has none. Raises ValueError for a plan that the fixed form can't hold."""
+    alone_elsewhere = len(plan.rows) == 1 and plan.rows[0] != spec.temporal_rows - 1
+    if len(set(plan.rows)) < len(plan.rows) or (spec.key_layout == "pooled" and alone_elsewhere):
+        raise ValueError(f"{plan} does not fit the fixed form of memory; use mode fp32 or bf16")
+    maps = [empty] * spec.temporal_rows
+    for slot, row in zip(plan.slots, plan.rows, strict=True):
+        maps[row] = slot
+    unused = spec.max_pointers - len(plan.pointer_slots)
+    if unused < 0:
+        raise ValueError(f"{plan} has more than {spec.max_pointers} pointers; use mode fp32 or bf16")
+    return [*maps, *plan.pointer_slots, *[empty] * unused]
+
+
+def key_bias(spec: NetworkSpec, used_maps: Tensor, used_pointers: Tensor) -> Tensor:
+    """What docs/bundle.md calls so, float32 [1,1,1,K], computed where the bool tensors [R] and [P] are."""
+    tokens = spec.grid * spec.grid
+    pointers = used_pointers.repeat_interleave(spec.pointer_tokens)
+    if spec.key_layout == "plain":
+        used = torch.cat([used_maps.repeat_interleave(tokens), pointers])
+    else:
+        several = used_maps.sum() > 1
+        pooled = (used_maps & several).repeat_interleave(tokens // 4)
+        used = torch.cat([(~several).expand(tokens), pooled, pointers])
+    return torch.where(used, 0.0, UNUSED_KEY).reshape(1, 1, 1, -1)
+
+
+def _attend_fixed(
+    network: Network,
+    features: Tensor,
+    maps: Tensor,
+    pointers: Tensor,
+    used_maps: Tensor,
+    used_pointers: Tensor,
+) -> Tensor:
+    rows = torch.arange(maps.shape[0], device=maps.device)
+    bias = key_bias(network.spec, used_maps, used_pointers)
+    return network.attend(features, maps.float(), rows, pointers, bias)
+
+
+def _decode(network: Network, prompt: Tensors, features: Tensors) -> Tensors:
+    decoded = network.decode(prompt["conditioned"], prompt["sparse"], prompt["dense"], features)
+    decoded = {name: tensor.float() for name, tensor in decoded.items()}
+    decoded["boxes"], decoded["areas"] = boxes_and_areas(decoded["masks"][0])
+    return decoded
+
+
+def _encode_memory(
+    network: Network,
+    features: Tensor,
+    logits: Tensor,
+    flags: Tensor,
+    pointer: Tensor,
+    prompt_raster: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    present, binarize = flags[:1], flags[1:]
+    map_, stored = network.encode_memory(
+        features, logits[None, None], present, binarize, pointer[None], prompt_raster
+    )
+    return map_[0], stored[0]
+
+
+def _cloned(result: Any) -> Any:
+    """Tensors, and dicts and tuples of them, in memory of their own."""
+    if isinstance(result, dict):
+        return {name: _cloned(value) for name, value in result.items()}
+    if isinstance(result, tuple):
+        return tuple(_cloned(value) for value in result)
+    return result.clone()

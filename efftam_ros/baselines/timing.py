@@ -1,0 +1,111 @@
+"""Measures the stages of a frame that PyTorch computes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch.profiler import record_function
+
+AFTER_THE_WAIT = "memory_encoder"
+"""The stage that begins after its frame's one wait."""
+
+
+class StageTimer:
+    """Times what runs inside ``with timer.stage(name)``, where a stage is done when its calls return.
+
+    ``seconds`` of each stage of the current frame by name. In a profile the stages bear their names too.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def start_frame(self) -> None:
+        """Forget the frame before; its ``seconds`` stay as they are for whoever holds them."""
+        self.seconds = {}
+
+    @contextmanager
+    def stage(self, name: str, *, on_host: bool = False) -> Iterator[None]:
+        """Times a stage; ``on_host`` says that it computes nothing on a device."""
+        start = time.perf_counter()
+        with record_function(name):
+            yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def waited(self) -> None:
+        """To be called when the host has waited for all that the device was given."""
+
+
+class DeviceEvent(Protocol):
+    """A `torch.cuda.Event` that keeps time."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end_event: Any) -> float: ...
+
+
+class EventTimer(StageTimer):
+    """For a device that works on while the host goes ahead: a pair of events around each stage.
+
+    The pairs are read when the frame's wait is over, without a wait of their own. The memory encoder runs
+    after that wait: its time is that of the frame before, only the first one is waited for.
+    """
+
+    def __init__(self, new_event: Callable[[], DeviceEvent] | None = None) -> None:
+        super().__init__()
+        self._new_event = new_event or _new_event
+        self._pairs: dict[str, tuple[DeviceEvent, DeviceEvent]] = {}
+        self._unread: dict[str, None] = {}
+        self._after_the_wait: float | None = None
+
+    def start_frame(self) -> None:
+        super().start_frame()
+        self._unread = {name: None for name in self._unread if name == AFTER_THE_WAIT}
+
+    @contextmanager
+    def stage(self, name: str, *, on_host: bool = False) -> Iterator[None]:
+        if on_host:
+            with super().stage(name):
+                yield
+            return
+        if name not in self._pairs:
+            self._pairs[name] = self._new_event(), self._new_event()
+        start, end = self._pairs[name]
+        start.record()
+        with record_function(name):
+            yield
+        end.record()
+        self._unread[name] = None
+        if name == AFTER_THE_WAIT:
+            if self._after_the_wait is None:
+                end.synchronize()
+                self._read(name)
+            assert self._after_the_wait is not None
+            self.seconds[name] = self._after_the_wait
+
+    def waited(self) -> None:
+        for name in list(self._unread):
+            self._read(name)
+
+    def _read(self, name: str) -> None:
+        start, end = self._pairs[name]
+        seconds = 1e-3 * start.elapsed_time(end)
+        del self._unread[name]
+        if name == AFTER_THE_WAIT:
+            self._after_the_wait = seconds
+        else:
+            self.seconds[name] = seconds
+
+
+def stage_timer(device: torch.device) -> StageTimer:
+    """The timer that fits a device."""
+    return EventTimer() if device.type == "cuda" else StageTimer()
+
+
+def _new_event() -> DeviceEvent:
+    return torch.cuda.Event(enable_timing=True)

@@ -1,0 +1,1 @@
+"""Policies: which candidate is the target, what is remembered."""

@@ -1,0 +1,1 @@
+"""FP32 graphs to strongly typed FP16 graphs."""

@@ -1,0 +1,108 @@
+"""What an FP16 graph must be, read from the graph itself after it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from efftam_ros.export.fp16.attention import Attention, Wires, attentions
+from efftam_ros.export.fp16.fp32_regions import EXACT, PERIODIC, PRODUCTS, float32_nodes
+
+_BITS: dict[int, str] = {TensorProto.FLOAT: "32", TensorProto.FLOAT16: "16"}
+_PATHS = {
+    "all_fp16": ["MatMul16", "Add16", "Softmax16", "MatMul16"],
+    "fused_fp32": ["MatMul16", "Cast32", "Add32", "Softmax32", "Cast16", "Cast32", "MatMul32", "Cast16"],
+    "islands": ["MatMul32", "Add32", "Softmax32", "Cast16", "MatMul16"],
+}
+"""From score to value product: operators with the type of their result. The Add is there where there is a
+bias."""
+
+
+def check_half(half: onnx.ModelProto, reference: onnx.ModelProto, form: str) -> list[str]:
+    """Everything that is wrong with the FP16 graph made of ``reference`` (`half.plain_graph`'s result), one
+    line each; empty for a good one. ``form``: the form its attentions must have."""
+    try:
+        onnx.checker.check_model(half, full_check=True)
+        inferred = onnx.shape_inference.infer_shapes(half, strict_mode=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return [f"not a valid graph: {' '.join(str(error).split())}"]
+    wires = Wires(inferred)
+    return [
+        *_border(half, reference),
+        *_shapes(wires, Wires(onnx.shape_inference.infer_shapes(reference))),
+        *_forms(half, reference, wires, form),
+        *_precisions(half, reference, wires),
+        *_cast_chains(half, wires, form),
+        *_weights(half),
+    ]
+
+
+def _border(half: onnx.ModelProto, reference: onnx.ModelProto) -> Iterator[str]:
+    for kind in ("input", "output"):
+        if list(getattr(half.graph, kind)) != list(getattr(reference.graph, kind)):
+            yield f"{kind}s are no longer the reference's"
+
+
+def _shapes(half: Wires, reference: Wires) -> Iterator[str]:
+    for name in reference.types:
+        if name in half.types and half.shape(name) != reference.shape(name):
+            yield f"{name} has shape {half.shape(name)}, the reference {reference.shape(name)}"
+
+
+def _forms(half: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
+    found, expected = attentions(half), attentions(reference)
+    if [a.score for a in found] != [a.score for a in expected]:
+        yield f"{len(found)} attentions, the reference has {len(expected)}"
+    for attention in found:
+        wanted = [step for step in _PATHS[form] if attention.bias or not step.startswith("Add")]
+        path = _path(wires, attention, len(wanted))
+        if path != wanted:
+            yield f"attention {attention.score} runs {' '.join(path)}; {form} is {' '.join(wanted)}"
+
+
+def _path(wires: Wires, attention: Attention, steps: int) -> list[str]:
+    node = next(n for n in wires.producer.values() if n.name == attention.score)
+    path: list[str] = []
+    while len(path) < steps:
+        bits = _BITS.get(wires.types[node.output[0]].elem_type, "?")
+        path.append(f"{node.op_type}{bits}")
+        takers = wires.consumers.get(node.output[0], [])
+        if not takers:
+            break
+        node = takers[0]
+    return path
+
+
+def _precisions(half: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires) -> Iterator[str]:
+    must = float32_nodes(onnx.shape_inference.infer_shapes(reference))
+    may = must | {name for a in attentions(half) for name in (a.score, a.bias, a.softmax, a.value)}
+    for node in half.graph.node:
+        types = {wires.types[name].elem_type for name in (*node.input, *node.output) if name in wires.types}
+        is_half = TensorProto.FLOAT16 in types
+        if is_half and node.op_type != "Cast" and (node.op_type in EXACT | PERIODIC or node.name in must):
+            yield f"{node.op_type} {node.name} computes in FP16 and must not"
+        elif TensorProto.FLOAT in types and node.op_type in PRODUCTS and node.name not in may:
+            yield f"{node.op_type} {node.name} computes in FP32 without need"
+
+
+def _cast_chains(half: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
+    softmax = {a.softmax for a in attentions(half)} if form == "fused_fp32" else set()
+    for node in half.graph.node:
+        if node.op_type != "Cast":
+            continue
+        source = wires.producer.get(node.input[0])
+        if node.input[0] in wires.types and node.attribute[0].i == wires.types[node.input[0]].elem_type:
+            yield f"Cast {node.name} changes nothing"
+        elif source is not None and source.op_type == "Cast":
+            first = wires.producer.get(source.input[0])
+            if first is None or first.name not in softmax:  # there the rounding is the form's own
+                yield f"Cast {node.name} follows a Cast"
+
+
+def _weights(half: onnx.ModelProto) -> Iterator[str]:
+    for tensor in half.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT16 and not np.isfinite(numpy_helper.to_array(tensor)).all():
+            yield f"weight {tensor.name} is not finite in FP16"

@@ -1,0 +1,241 @@
+"""FP32 graphs to strongly typed FP16 graphs with FP32 inputs and outputs.
+
+Written here rather than taken from onnxconverter-common 1.16: its float16 pass clamps weights at 10000 where
+this one must refuse those that do not fit, casts around every node to be kept in FP32 instead of once per
+tensor, and knows no attention. What a typed conversion needs is little: a precision per node
+(`half_regions`), a Cast on every edge between two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.export.fp16.attention import Attention, Wires, apply_form, attentions
+from efftam_ros.export.fp16.fp32_regions import float32_nodes
+from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device.memory import GRAPHS
+
+FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
+"""Inputs that the operator wants in FP32 whatever its data is."""
+
+WIDE_HEAD = 256
+FUSED_QUERIES = 4096
+"""Heads this wide with fewer queries TensorRT fuses in no form (measured with TensorRT-RTX 1.7: 1024 queries
+are not fused, 4096 are; heads of 16 to 64 channels are from 9 queries on). Their scores lie in memory, in
+`islands` in FP32."""
+
+
+@dataclass(frozen=True)
+class HalfOptions:
+    """``attention``: the form (see `half_attention`) of the attentions of a graph, by the graph's name;
+    graphs that are not named get `default_form`."""
+
+    attention: Mapping[str, str] = field(default_factory=dict)
+
+    def form(self, name: str, found: list[Attention]) -> str:
+        return self.attention.get(name) or default_form(found)
+
+
+@dataclass(frozen=True)
+class HalfReport:
+    """What a conversion did. Counts of nodes are those that compute floats, Casts left out."""
+
+    graph: str
+    attentions: tuple[Attention, ...]
+    form: str
+    casts_added: int
+    half_nodes: int
+    float32_nodes: int
+
+
+def default_form(found: list[Attention]) -> str:
+    """The form that gives scores FP32 sums at the least cost: `islands` where TensorRT fuses nothing
+    anyway."""
+    unfused = [a.head >= WIDE_HEAD and 0 < a.queries < FUSED_QUERIES for a in found]
+    return "islands" if found and all(unfused) else "fused_fp32"
+
+
+def to_half(model: onnx.ModelProto, name: str, options: HalfOptions | None = None) -> onnx.ModelProto:
+    """The graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
+
+    ``model`` is FP32, its weights loaded, and stays untouched. Raises InputRefused naming a weight that does
+    not fit FP16, or an attention that is not recognised.
+    """
+    return convert(model, name, options)[0]
+
+
+def convert(
+    model: onnx.ModelProto, name: str, options: HalfOptions | None = None
+) -> tuple[onnx.ModelProto, HalfReport]:
+    """`to_half` with the report of what was done."""
+    plain = plain_graph(model)
+    found = attentions(plain)
+    form = (options or HalfOptions()).form(name, found)
+    half = _Typing(name, plain).typed()
+    for attention in found:
+        apply_form(half, attention, form)
+    _drop_unread(half)
+    return half, _report(name, half, found, form, plain)
+
+
+def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
+    """The graphs of a bundle that a GPU runs, in FP32, as a conversion starts from them (`plain_graph`)."""
+    return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
+
+
+def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The FP32 graph that a conversion starts from, and is compared with.
+
+    A copy as TensorRT's parser wants it (`trt_ready`), in which weights stored in FP16 with a Cast behind are
+    FP32 weights, and Casts from FP32 to FP32 are gone.
+    """
+    copy = trt_ready(model)
+    graph = copy.graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    types = {
+        info.name: info.type.tensor_type.elem_type
+        for info in onnx.shape_inference.infer_shapes(model).graph.value_info
+    }
+    outputs = {info.name for info in graph.output}
+    same: dict[str, str] = {}
+    kept = []
+    for node in graph.node:
+        for i, source in enumerate(node.input):
+            node.input[i] = same.get(source, source)
+        to = node.attribute[0].i if node.op_type == "Cast" else None
+        if to == TensorProto.FLOAT and node.input[0] in stored:
+            value = numpy_helper.to_array(stored[node.input[0]]).astype(np.float32)
+            graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+        elif to == types.get(node.input[0]) == TensorProto.FLOAT and node.output[0] not in outputs:
+            same[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+    _drop_unread(copy)
+    return copy
+
+
+class _Typing:
+    """Gives every node of an FP32 graph its precision, and Casts to the edges between two precisions."""
+
+    def __init__(self, name: str, model: onnx.ModelProto) -> None:
+        self._name = name
+        self._model = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+        graph = self._model.graph
+        self._kept = float32_nodes(self._model)
+        self._weights = {tensor.name: tensor for tensor in graph.initializer}
+        self._floats = {
+            key for key, kind in Wires(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
+        } | {key for key, tensor in self._weights.items() if tensor.data_type == TensorProto.FLOAT}
+        self._types = {info.name: TensorProto.FLOAT for info in graph.input}
+        self._nodes: list[onnx.NodeProto] = []
+        self._new_weights: dict[str, onnx.TensorProto] = {}
+        self._casts: dict[tuple[str, int], str] = {}
+
+    def typed(self) -> onnx.ModelProto:
+        graph = self._model.graph
+        outputs = {info.name for info in graph.output}
+        for node in graph.node:
+            precision = TensorProto.FLOAT if node.name in self._kept else TensorProto.FLOAT16
+            float_only = FLOAT_ONLY_INPUTS.get(node.op_type, ())
+            for i, source in enumerate(node.input):
+                if source in self._floats:
+                    node.input[i] = self._as(source, TensorProto.FLOAT if i in float_only else precision)
+            self._nodes.append(node)
+            for i, made in enumerate(node.output):
+                if made not in self._floats:
+                    continue
+                if made in outputs and precision == TensorProto.FLOAT16:
+                    node.output[i] = f"{made}/half"
+                    self._casts[made, TensorProto.FLOAT16] = node.output[i]
+                    self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT))
+                    self._types[made] = TensorProto.FLOAT
+                else:
+                    self._types[made] = precision
+        others = [t for t in graph.initializer if t.name not in self._floats]
+        del graph.node[:], graph.initializer[:], graph.value_info[:]
+        graph.node.extend(self._nodes)
+        graph.initializer.extend([*others, *self._new_weights.values()])
+        return self._model
+
+    def _as(self, name: str, to: int) -> str:
+        """The name under which this tensor is to be had in a type; adds the Cast or the weight on first
+        use."""
+        if name in self._weights:
+            return self._weight(name, to)
+        if self._types[name] == to:
+            return name
+        if (name, to) not in self._casts:
+            made = f"{name}/{'half' if to == TensorProto.FLOAT16 else 'float32'}"
+            self._nodes.append(_cast(name, made, to))
+            self._casts[name, to] = made
+        return self._casts[name, to]
+
+    def _weight(self, name: str, to: int) -> str:
+        typed = name if to == TensorProto.FLOAT else f"{name}/half"
+        if typed not in self._new_weights:
+            value = numpy_helper.to_array(self._weights[name])
+            if to == TensorProto.FLOAT16:
+                value = self._rounded(name, value)
+            self._new_weights[typed] = numpy_helper.from_array(value, typed)
+        return typed
+
+    def _rounded(self, name: str, value: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            half = value.astype(np.float16)
+        if not np.array_equal(np.isfinite(half), np.isfinite(value)):
+            worst = float(np.abs(value[np.isfinite(value)]).max())
+            raise InputRefused(
+                f"{self._name}: weight {name} reaches {worst:.6g}, FP16 ends at 65504;"
+                " keep this graph in FP32"
+            )
+        if value.any() and not half.any():
+            raise InputRefused(
+                f"{self._name}: weight {name} is at most {np.abs(value).max():.3g} and vanishes in FP16;"
+                " keep this graph in FP32"
+            )
+        return half
+
+
+def _cast(source: str, made: str, to: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [made], f"{made}/Cast", to=to)
+
+
+def _drop_unread(model: onnx.ModelProto) -> None:
+    """Remove Casts and weights that nothing reads any more."""
+    graph = model.graph
+    while True:
+        read = {name for node in graph.node for name in node.input} | {info.name for info in graph.output}
+        unread = [n for n in graph.node if n.op_type == "Cast" and n.output[0] not in read]
+        if not unread:
+            break
+        for node in unread:
+            graph.node.remove(node)
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def _report(
+    name: str, half: onnx.ModelProto, found: list[Attention], form: str, plain: onnx.ModelProto
+) -> HalfReport:
+    types = {
+        key: kind.elem_type for key, kind in Wires(onnx.shape_inference.infer_shapes(half)).types.items()
+    }
+    counts = {TensorProto.FLOAT: 0, TensorProto.FLOAT16: 0}
+    for node in half.graph.node:
+        kind = types.get(node.output[0])
+        if node.op_type != "Cast" and kind in counts:
+            counts[kind] += 1
+    casts = [sum(node.op_type == "Cast" for node in m.graph.node) for m in (plain, half)]
+    return HalfReport(
+        name, tuple(found), form, casts[1] - casts[0], counts[TensorProto.FLOAT16], counts[TensorProto.FLOAT]
+    )

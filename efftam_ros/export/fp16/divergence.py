@@ -1,0 +1,97 @@
+"""Where an FP16 graph starts to be wrong: the first block whose output drifts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from efftam_ros.export.fp16.attention import Wires
+from efftam_ros.runtime.verify.compare import deviation
+from efftam_ros.runtime.verify.runners import Runner
+
+DRIFT = 0.05
+"""Relative deviation (`gate.Deviation`) of a block's output that counts as drifted."""
+
+
+def block_outputs(model: onnx.ModelProto) -> list[str]:
+    """Tensors that end a block, in the graph's order: sums of two computed tensors of which more than one
+    node reads, or a LayerNormalization; then the graph's outputs.
+
+    Scores are never among them: TensorRT does not fuse an attention whose scores are an output, so that
+    looking at them would cure what is looked for.
+    """
+    wires = Wires(onnx.shape_inference.infer_shapes(model))
+    found = []
+    for node in model.graph.node:
+        computed = not wires.constants.intersection(node.input)
+        readers = wires.after(node.output[0])
+        shared = len(readers) > 1 or any(reader.op_type == "LayerNormalization" for reader in readers)
+        inside = any(reader.op_type == "Softmax" for reader in readers)
+        if node.op_type == "Add" and computed and shared and not inside:
+            found.append(node.output[0])
+    return [*found, *(info.name for info in model.graph.output if info.name not in found)]
+
+
+def first_drift(
+    reference: onnx.ModelProto,
+    half: onnx.ModelProto,
+    inputs: Mapping[str, NDArray[Any]],
+    run: Callable[[onnx.ModelProto], Runner],
+    limit: float = DRIFT,
+    run_reference: Callable[[onnx.ModelProto], Runner] | None = None,
+) -> str | None:
+    """The first block output (`block_outputs`) that deviates by more than ``limit``; None when no output of
+    the graph does.
+
+    Found by bisection: what is returned deviates, and the block output before it does not. ``reference``: the
+    graph that ``half`` was made of, as `half.plain_graph` gives it. ``run`` opens a graph, so that engines
+    can be searched too; ``run_reference`` opens the reference's (left out: ``run`` does). Each probe opens
+    both graphs cut off at one block.
+    """
+    names = block_outputs(reference)
+    ends = {info.name for info in reference.graph.output}
+
+    def drifts(name: str) -> bool:
+        wanted = (run_reference or run)(_ending_at(reference, name))(inputs)[name]
+        got = run(_ending_at(half, name))(inputs)[name]
+        return not deviation(wanted, got.astype(np.float32)) <= limit
+
+    wrong = [name for name in names if name in ends and drifts(name)]
+    if not wrong:
+        return None
+    right, drifted = -1, names.index(wrong[0])
+    while drifted - right > 1:
+        middle = (right + drifted) // 2
+        if drifts(names[middle]):
+            drifted = middle
+        else:
+            right = middle
+    return names[drifted]
+
+
+def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The model with this tensor as its one output and without what does not lead to it."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    needed, nodes = {name}, []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed.update(node.input)
+            nodes.append(node)
+    inferred = Wires(onnx.shape_inference.infer_shapes(copy)).types[name]
+    del graph.node[:], graph.output[:], graph.value_info[:]
+    graph.node.extend(reversed(nodes))
+    shape = [axis.dim_param or axis.dim_value for axis in inferred.shape.dim]
+    graph.output.append(onnx.helper.make_tensor_value_info(name, inferred.elem_type, shape))
+    unread = [info for info in graph.input if info.name not in needed]
+    for info in unread:
+        graph.input.remove(info)
+    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
+    del graph.initializer[:]
+    graph.initializer.extend(weights)
+    return copy

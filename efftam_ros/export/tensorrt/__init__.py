@@ -1,0 +1,1 @@
+"""TensorRT engines of a bundle: built, compared, kept."""

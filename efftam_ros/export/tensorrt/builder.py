@@ -1,0 +1,253 @@
+"""Building one TensorRT engine from an ONNX graph."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
+from efftam_ros.runtime.tensorrt.library import RTX, Library, one_line, target_of
+from efftam_ros.runtime.tensorrt.store import write_atomically
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+Progress = Callable[[str, int, int], bool]
+"""Told (phase, step, steps) as a build goes on, from any thread; False cancels the build."""
+
+_ELSEWHERE = "choose the onnxruntime back end, or export the bundle again"
+
+
+class BuildCancelled(RuntimeError):
+    """A build that its progress callback ended; nothing is left of it."""
+
+
+def timing_cache_path(folder: Path, library: Library, gpu: str) -> Path:
+    """Where the measured times of a GPU's kernels are kept between builds of one TensorRT version."""
+    return folder / f"timing-{re.sub(r'[^0-9A-Za-z]+', '-', gpu).strip('-')}-{library.dotted}.cache"
+
+
+def build_engine(
+    library: Library,
+    model: bytes | Path,
+    options: BuildOptions,
+    progress: Progress = lambda phase, step, steps: True,
+    device: DeviceFacts | None = None,
+    timing_cache: Path | None = None,
+) -> bytes:
+    """The engine of an ONNX graph, as bytes.
+
+    ``model``: a file, which may have its weights beside it, or the whole graph as bytes. ``device``: the
+    opened GPU that the engine is for; only TensorRT-RTX with ``options.target`` needs none. ``timing_cache``:
+    read and written where TensorRT keeps one; one that can't be used or written costs time and gives a
+    warning in ``library.log``.
+
+    Raises InputRefused (no such file, shapes that don't fit the graph), BackendUnavailable (a graph that
+    TensorRT can't parse or build; the text has all its errors), BuildCancelled, KeyboardInterrupt (Ctrl-C
+    ends a build at its next step), and what ``progress`` raises.
+    """
+    target = _target(library, options, device)
+    if isinstance(model, Path) and not model.is_file():
+        raise InputRefused(f"graph {model} is not a file; export or fetch the bundle again")
+    said = library.log.position
+    trt = library.module
+    builder = trt.Builder(library.logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = _parse(library, network, model, said)  # holds the weights that the network points to
+    config = builder.create_builder_config()
+    _configure(library, config, options, target)
+    _add_profile(library, builder, network, config, options.profiles, said)
+    cache = None if library.name == RTX else timing_cache  # TensorRT-RTX keeps none
+    if cache is not None:
+        _use_timing_cache(library, config, cache)
+    watch = _Watch(progress)
+    config.progress_monitor = _make_monitor(trt, watch)
+    with _interruptible(watch):
+        built = builder.build_serialized_network(network, config)
+    del parser
+    watch.raise_if_stopped()
+    if built is None:
+        raise BackendUnavailable(
+            f"{library.name} can't build the graph ({library.log.reason(said)})", _ELSEWHERE
+        )
+    if cache is not None:
+        _keep_timing_cache(library, config, cache)
+    return bytes(memoryview(built))
+
+
+def _target(library: Library, options: BuildOptions, device: DeviceFacts | None) -> str:
+    """The GPU to name to TensorRT-RTX, "" for TensorRT."""
+    if options.target and options.target not in library.targets:
+        known = ", ".join(library.targets) or f"none: {library.name} builds for the GPU at hand"
+        raise InputRefused(f"{library.name} {library.dotted} has no target {options.target}; it has {known}")
+    if device is None:
+        if not options.target:
+            raise BackendUnavailable(
+                f"building with {library.name} needs a GPU whose driver works",
+                "open one, or give a target to TensorRT-RTX",
+            )
+        return options.target
+    if options.target:
+        return options.target
+    library.require_device(device)
+    return target_of(device) if library.name == RTX else ""
+
+
+def _parse(library: Library, network: Any, model: bytes | Path, said: int) -> Any:
+    parser = library.module.OnnxParser(network, library.logger)
+    # By its path, because only so TensorRT finds weights beside the graph.
+    parsed = parser.parse_from_file(str(model)) if isinstance(model, Path) else parser.parse(model)
+    if not parsed:
+        errors = [one_line(parser.get_error(i).desc()) for i in range(parser.num_errors)]
+        what = model.name if isinstance(model, Path) else "the graph"
+        reason = "; ".join(errors) or library.log.reason(said)
+        raise BackendUnavailable(f"{library.name} {library.dotted} can't parse {what} ({reason})", _ELSEWHERE)
+    return parser
+
+
+def _configure(library: Library, config: Any, options: BuildOptions, target: str) -> None:
+    trt = library.module
+    if options.tf32:
+        config.set_flag(trt.BuilderFlag.TF32)
+    else:
+        config.clear_flag(trt.BuilderFlag.TF32)  # on by default
+    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
+    config.builder_optimization_level = options.optimization_level
+    config.max_aux_streams = options.max_aux_streams
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if target:
+        config.num_compute_capabilities = 1
+        if not config.set_compute_capability(getattr(trt.ComputeCapability, target), 0):
+            raise BackendUnavailable(
+                f"{library.name} {library.dotted} refused the target {target}", _ELSEWHERE
+            )
+
+
+def _add_profile(
+    library: Library, builder: Any, network: Any, config: Any, ranges: tuple[ShapeRange, ...], said: int
+) -> None:
+    inputs = [network.get_input(i) for i in range(network.num_inputs)]
+    shapes = {tensor.name: tuple(tensor.shape) for tensor in inputs}
+    named = {wanted.name: wanted for wanted in ranges}
+    for name, shape in shapes.items():
+        wanted = named.get(name)
+        if wanted is None:
+            if -1 in shape:
+                raise InputRefused(f"input {name} {shape} is dynamic and has no profile; give its shapes")
+        elif len(wanted.usual) != len(shape) or any(
+            axis not in (-1, *sizes) or (axis != -1 and len(set(sizes)) > 1)
+            for axis, *sizes in zip(shape, wanted.smallest, wanted.usual, wanted.largest, strict=True)
+        ):
+            raise InputRefused(f"the profile {wanted.usual} of input {name} does not fit its shape {shape}")
+    unknown = set(named) - set(shapes)
+    if unknown:
+        raise InputRefused(f"a profile for {min(unknown)}, which is no input; inputs are {', '.join(shapes)}")
+    if not ranges:
+        return
+    profile = builder.create_optimization_profile()
+    for wanted in ranges:
+        profile.set_shape(wanted.name, wanted.smallest, wanted.usual, wanted.largest)  # answers nothing
+    if config.add_optimization_profile(profile) < 0:
+        raise BackendUnavailable(
+            f"{library.name} refused the profile of {', '.join(named)} ({library.log.reason(said)})",
+            _ELSEWHERE,
+        )
+
+
+def _use_timing_cache(library: Library, config: Any, path: Path) -> None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        data = b""  # none yet
+    cache = config.create_timing_cache(data)
+    if cache is None or not config.set_timing_cache(cache, False):
+        library.log.add("WARNING", f"timing cache {path.name} does not fit here and is made anew")
+        config.set_timing_cache(config.create_timing_cache(b""), False)
+
+
+def _keep_timing_cache(library: Library, config: Any, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, bytes(memoryview(config.get_timing_cache().serialize())))
+    except OSError as error:  # a built engine is worth more than the time that the next build would save
+        library.log.add("WARNING", f"timing cache {path} can't be written ({error.strerror})")
+
+
+class _Watch:
+    """Whether a build is to go on, asked at each of its steps."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._steps: dict[str, int] = {}
+        self._lock = threading.Lock()  # TensorRT reports from several threads
+        self._cancelled = False
+        self._error: BaseException | None = None
+        self.interrupted = False
+
+    def start(self, phase: str, steps: int) -> None:
+        self._steps[phase] = steps
+
+    def step(self, phase: str, step: int) -> bool:
+        """Nothing may be raised here: TensorRT would print it and go on without us."""
+        with self._lock:
+            if not self._stopped:
+                try:
+                    self._cancelled = not self._progress(phase, step, self._steps.get(phase, 0))
+                except BaseException as error:
+                    self._error = error
+            return not self._stopped
+
+    @property
+    def _stopped(self) -> bool:
+        return self._cancelled or self.interrupted or self._error is not None
+
+    def raise_if_stopped(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._cancelled or self.interrupted:
+            raise BuildCancelled("the build was cancelled; nothing of it is kept")
+
+
+def _make_monitor(trt: Any, watch: _Watch) -> Any:
+    class Monitor(trt.IProgressMonitor):
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            watch.start(phase_name, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            return watch.step(phase_name, step)
+
+        def phase_finish(self, phase_name: str) -> None:
+            pass
+
+    return Monitor()
+
+
+@contextlib.contextmanager
+def _interruptible(watch: _Watch) -> Iterator[None]:
+    """Let Ctrl-C stop the watched build at its next step, and do its usual work once the build has ended.
+
+    TensorRT swallows a KeyboardInterrupt that is raised inside a build.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        watch.interrupted = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if watch.interrupted:
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,1 @@
+"""ROS message fields and bags, without rclpy."""

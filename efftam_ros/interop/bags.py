@@ -1,0 +1,131 @@
+"""Bags without ROS: reading images and selections, writing answers, with our own message types."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.interop.package_files import PACKAGE, package_file, places
+
+if TYPE_CHECKING:
+    from rosbags.interfaces import Connection
+    from rosbags.rosbag2 import Reader, Writer
+    from rosbags.typesys.store import Typestore
+
+IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
+CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
+STORAGES = ("mcap", "sqlite3")
+
+
+def message_folder() -> Path:
+    """Where our msg/*.msg lie. Raises InputRefused when they are nowhere."""
+    found = package_file("msg/BoundingBox.msg")
+    if found is None:
+        raise InputRefused(
+            f"the message definitions of {PACKAGE} are nowhere in {', '.join(map(str, places()))}; "
+            "install the package again or source the workspace it was built in"
+        )
+    return found.parent
+
+
+def open_typestore() -> Typestore:
+    """ROS 2's common message types and ours."""
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+    store = get_typestore(Stores.ROS2_JAZZY)
+    types = {}
+    for file in sorted(message_folder().glob("*.msg")):
+        types.update(get_types_from_msg(file.read_text(encoding="utf-8"), f"{PACKAGE}/msg/{file.stem}"))
+    store.register(types)
+    return store
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Reader]:
+    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputRefused when it is
+    none."""
+    from rosbags.rosbag2 import Reader, ReaderError
+
+    if not path.exists():
+        raise InputRefused(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
+    if path.is_dir() and not (path / "metadata.yaml").is_file():
+        raise InputRefused(
+            f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder or ros2 bag reindex it"
+        )
+    try:
+        reader = Reader(path)
+        reader.open()
+    except (ReaderError, FileNotFoundError) as error:
+        raise InputRefused(f"{path} is not a readable bag: {error}") from None
+    try:
+        yield reader
+    except ReaderError as error:
+        raise InputRefused(f"{path} is broken: {error}; try ros2 bag reindex") from None
+    finally:
+        reader.close()
+
+
+@contextmanager
+def writing(path: Path, storage: str) -> Iterator[Writer]:
+    """Create a bag folder with this storage. Raises InputRefused when it exists already."""
+    from rosbags.rosbag2 import StoragePlugin, Writer
+
+    if path.exists():
+        raise InputRefused(f"{path} exists already; give the new bag another name or remove the old one")
+    plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
+    try:
+        with Writer(path, version=9, storage_plugin=plugin) as writer:
+            yield writer
+    except BaseException:
+        # Without its index a bag can't be read, and its remains would be in the way of the next attempt.
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -> Connection:
+    """The connection of the image topic: the named one, else ``preferred`` if it is there, else the only one.
+
+    Raises InputRefused naming the topics there are, with their types.
+    """
+    images = [c for c in reader.connections if c.msgtype in IMAGE_TYPES]
+    wanted = [c for c in images if c.topic == (topic or preferred)]
+    if wanted:
+        return wanted[0]
+    if topic is None and len(images) == 1:
+        return images[0]
+    there = ", ".join(f"{c.topic} ({c.msgtype})" for c in sorted(reader.connections, key=lambda c: c.topic))
+    if topic is not None and any(c.topic == topic for c in reader.connections):
+        problem = f"topic {topic} does not hold images"
+    elif topic is not None:
+        problem = f"the bag has no topic {topic}"
+    else:
+        problem = "the bag has several image topics" if images else "the bag has no image topic"
+    remedy = "name one with --topic" if images else "record sensor_msgs/Image or CompressedImage"
+    raise InputRefused(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
+
+
+def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
+    """The camera_info that belongs to an image topic by ROS's custom (a sibling: /camera/image_raw,
+    /camera/camera_info; also beside a compressed topic), or None."""
+    parts = image_topic.split("/")
+    siblings = {"/".join([*parts[:-1], "camera_info"]), "/".join([*parts[:-2], "camera_info"])}
+    for connection in reader.connections:
+        if connection.msgtype == CAMERA_INFO_TYPE and connection.topic in siblings:
+            return connection
+    return None
+
+
+def check_same_definition(connection: Connection, store: Typestore) -> None:
+    """Raises InputRefused when one of our messages was recorded with another definition than the installed
+    one."""
+    known = store.hash_rihs01(connection.msgtype)
+    if connection.digest and connection.digest != known:
+        raise InputRefused(
+            f"topic {connection.topic} was recorded with another version of {connection.msgtype} "
+            f"({connection.digest[-12:]}, installed is {known[-12:]}); use the version that recorded it"
+        )

@@ -1,0 +1,308 @@
+"""Between message fields and the tracker's types.
+
+Nothing here imports ROS: messages are read by attribute, and what is to be published is returned as a
+dictionary of all fields, so that the same functions serve rclpy's classes and those of the rosbags library
+(``BoundingBox(**bbox_fields(track, header))``).
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.bearing import Bearing, Intrinsics
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
+from efftam_ros.runtime.image.encodings import ENCODINGS, check_image
+from efftam_ros.runtime.image.prompts import encode_prompt
+
+NANOSECONDS = 1_000_000_000
+# States in which the motion may be steered by: confirmed, and not given up.
+STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
+
+
+class Kind(IntEnum):
+    """TargetSelection.kind."""
+
+    BOX = 0
+    POINTS = 1
+    MASK = 2
+    CLEAR = 3
+
+
+class Units(IntEnum):
+    """TargetSelection.units."""
+
+    PIXELS = 0
+    NORMALIZED = 1
+
+
+@dataclass(frozen=True)
+class CameraModel:
+    """What camera_info says: the calibration (None: uncalibrated) and the size of the images it is for,
+    px."""
+
+    intrinsics: Intrinsics | None
+    width: int
+    height: int
+
+
+def stamp_ns(stamp: Any) -> int:
+    """A builtin_interfaces/Time as integer nanoseconds."""
+    return int(stamp.sec) * NANOSECONDS + int(stamp.nanosec)
+
+
+def stamp_like(stamp: Any, ns: int) -> Any:
+    """Nanoseconds as a message of the same class as ``stamp``."""
+    return type(stamp)(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
+
+
+def image_from_message(msg: Any) -> Image:
+    """A sensor_msgs/Image as a checked `Image`: a view into ``msg.data``, no copy.
+
+    Raises InputRefused: unknown encoding, zero size, a step shorter than a row, too little data, big-endian
+    16-bit pixels.
+    """
+    width, height, step = int(msg.width), int(msg.height), int(msg.step)
+    encoding = ENCODINGS.get(msg.encoding)
+    data = np.frombuffer(msg.data, np.uint8)
+    if encoding is None or width < 1 or height < 1:
+        check_image(Image(data[:0].reshape(0, 0), width, height, msg.encoding))
+    assert encoding is not None
+    row = width * encoding.bytes_per_pixel
+    if step < row:
+        raise InputRefused(
+            f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
+        )
+    if msg.is_bigendian and encoding.full_scale > 255:
+        raise InputRefused(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
+    rows = height * encoding.half_rows // 2
+    # The last row may come without its padding.
+    need = (rows - 1) * step + row
+    if data.size < need:
+        raise InputRefused(
+            f"image data has {data.size} bytes; {width} x {height} px in {msg.encoding} with step {step} need"
+            f" {need}: the image is truncated"
+        )
+    view = np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1), writeable=False)
+    image = Image(view, width, height, msg.encoding)
+    check_image(image)
+    return image
+
+
+def image_from_compressed(msg: Any) -> Image:
+    """A sensor_msgs/CompressedImage (JPEG, PNG, whatever OpenCV decodes) as a bgr8 `Image`.
+
+    Raises InputRefused when it can't be decoded.
+    """
+    data = np.frombuffer(msg.data, np.uint8)
+    # OpenCV may fill what a cut JPEG lacks with grey and say nothing. The end marker can't occur in coded
+    # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
+    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
+        raise InputRefused(f"compressed image of {data.size} bytes ends in the middle: the JPEG is truncated")
+    # A rotation noted in the file is not applied: pixels stay where the camera saw them.
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        pixels = cv2.imdecode(data, flags) if data.size else None
+    except cv2.error:
+        pixels = None
+    if pixels is None:
+        raise InputRefused(
+            f"compressed image ({msg.format!r}, {data.size} bytes) can't be decoded: send jpeg or png"
+        )
+    return Image.from_array(np.asarray(pixels, np.uint8))
+
+
+def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[str, Any]:
+    """All fields of a sensor_msgs/Image but ``data``: uint8 [H, W] or [H, W, C], C-contiguous.
+
+    ``data`` is left to the caller, because the fast way to set it differs: an ``array.array`` filled by
+    ``frombytes`` for rclpy, ``pixels.reshape(-1)`` for rosbags.
+    """
+    height, width = pixels.shape[:2]
+    return {
+        "header": header,
+        "height": height,
+        "width": width,
+        "encoding": encoding,
+        "is_bigendian": 0,
+        "step": pixels.strides[0],
+    }
+
+
+def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: Any = None) -> Any:
+    """Put uint8 [H, W] or [H, W, C] pixels, C-contiguous, into an rclpy Image message and return it."""
+    for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
+        setattr(message, name, value)
+    # The one way in that is fast with and without rclpy's field checks: others visit every pixel.
+    data = array("B")
+    data.frombytes(pixels.data.cast("B"))
+    message.data = data
+    return message
+
+
+def bbox_fields(track: Track, header: Any, target_id: int = 0) -> dict[str, Any]:
+    """All fields of efftam_ros/BoundingBox; ``header`` is the image's."""
+    width, height = track.image_size
+    return {
+        "header": header,
+        "target_id": target_id,
+        "state": int(track.state),
+        "reason": track.reason,
+        "valid": track.box is not None,
+        "measured": track.measured,
+        **_box_fields(track.box),
+        "presence": float(track.presence),
+        "quality": float(track.quality),
+        "age": float(track.age_s),
+        "image_width": int(width),
+        "image_height": int(height),
+    }
+
+
+def velocity_fields(
+    track: Track,
+    header: Any,
+    predicted: Motion | None = None,
+    bearing: Bearing | None = None,
+    stale: str = "",
+    target_id: int = 0,
+) -> dict[str, Any]:
+    """All fields of efftam_ros/TargetVelocity; ``header`` is the image's.
+
+    ``predicted``: the motion at the time of publishing, default at the image's own; ``bearing``: of the
+    track's motion; ``stale``: why images can't be relied on any more: then no number is given. Numbers that
+    are not known are NaN.
+    """
+    motion = None if stale else track.motion
+    valid = motion is not None and track.state in STEERABLE
+    if stale:
+        reason = stale
+    elif valid:
+        reason = ""
+    else:
+        reason = track.reason or f"no confirmed motion in state {track.state.name}"
+    later = predicted if motion is not None and predicted is not None else motion
+    if motion is None:
+        bearing = None
+    nan = math.nan
+    cx, cy, vx, vy = (motion.box.cx, motion.box.cy, *motion.velocity) if motion is not None else (nan,) * 4
+    covariance = np.full(16, nan) if motion is None else np.array(motion.covariance, np.float64).reshape(16)
+    return {
+        "header": header,
+        "target_id": target_id,
+        "state": int(track.state),
+        "valid": valid,
+        "reason": reason,
+        "center_x": float(cx),
+        "center_y": float(cy),
+        "velocity_x": float(vx),
+        "velocity_y": float(vy),
+        "covariance": covariance,
+        "predicted_stamp": header.stamp if later is None else stamp_like(header.stamp, later.stamp_ns),
+        **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
+        "has_bearing": bearing is not None,
+        "azimuth": nan if bearing is None else bearing.azimuth,
+        "elevation": nan if bearing is None else bearing.elevation,
+        "azimuth_rate": nan if bearing is None else bearing.azimuth_rate,
+        "elevation_rate": nan if bearing is None else bearing.elevation_rate,
+        "rate_covariance": np.full(4, nan) if bearing is None else bearing.rate_covariance.reshape(4).copy(),
+    }
+
+
+def detections_message(vision: Any, track: Track, header: Any, target_id: int = 0) -> Any:
+    """A vision_msgs/Detection2DArray with the track's box, empty without one.
+
+    ``vision`` is the module ``vision_msgs.msg`` (4.x: Jazzy, Humble).
+    """
+    message = vision.Detection2DArray(header=header)
+    if track.box is not None:
+        result = vision.ObjectHypothesisWithPose()
+        result.hypothesis.class_id = "target"
+        result.hypothesis.score = float(track.presence)
+        detection = vision.Detection2D(header=header, id=str(target_id), results=[result])
+        detection.bbox.center.position.x = float(track.box.cx)
+        detection.bbox.center.position.y = float(track.box.cy)
+        detection.bbox.size_x = float(track.box.width)
+        detection.bbox.size_y = float(track.box.height)
+        message.detections = [detection]
+    return message
+
+
+def _box_fields(box: Box | None) -> dict[str, float]:
+    x, y, width, height = (math.nan,) * 4 if box is None else box.xywh()
+    return {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
+
+
+def check_selection(msg: Any) -> Kind:
+    """The kind of a TargetSelection. Raises InputRefused for a kind, units or target that do not exist."""
+    if msg.target_id != 0:
+        raise InputRefused(f"target_id is {msg.target_id}; one target is supported, its id is 0")
+    for name, value, known in (("kind", msg.kind, Kind), ("units", msg.units, Units)):
+        if value not in set(known):
+            choices = ", ".join(f"{k.value} {k.name}" for k in known)
+            raise InputRefused(f"selection {name} is {value}; use {choices}")
+    return Kind(msg.kind)
+
+
+def selection_prompt(msg: Any, width: int, height: int) -> Prompt:
+    """What a TargetSelection of kind BOX, POINTS or MASK marks on an image of this size, px.
+
+    Raises InputRefused: not finite, no area, outside the image, labels and points that do not agree, a mask
+    that is empty or of another size.
+    """
+    kind = check_selection(msg)
+    sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
+    if kind is Kind.BOX:
+        prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
+    elif kind is Kind.POINTS:
+        points, labels = len(msg.points), tuple(int(label) for label in msg.labels)
+        if len(labels) != points:
+            raise InputRefused(f"selection has {points} points and {len(labels)} labels; give one label each")
+        prompt = Prompt(points=tuple((p.x * sx, p.y * sy) for p in msg.points), labels=labels)
+    elif kind is Kind.MASK:
+        mask = image_from_message(msg.mask)
+        if mask.encoding not in ("mono8", "8UC1"):
+            raise InputRefused(f"selection mask has encoding {mask.encoding!r}; give mono8")
+        marked = mask.rows > 127
+        if not marked.any():
+            raise InputRefused("selection mask has no pixel above 127; mark the target with 255")
+        prompt = Prompt(mask=marked)
+    else:
+        raise InputRefused("selection kind is CLEAR; it marks nothing")
+    # With the whole image as view: what the pipeline would refuse later is refused while the sender listens.
+    encode_prompt(prompt, View.full(width, height, 64), width, height)
+    if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
+        raise InputRefused(
+            f"selection box is {prompt.box.width:g} x {prompt.box.height:g} px, less than a pixel;"
+            " for numbers between 0 and 1 set units to NORMALIZED"
+        )
+    return prompt
+
+
+def camera_model(msg: Any, rectified: bool = False) -> CameraModel:
+    """What a sensor_msgs/CameraInfo says of the images it comes with.
+
+    ``rectified``: the images are, so the projection matrix counts and the distortion does not. Raises
+    InputRefused as `Intrinsics.from_camera_info` does.
+    """
+    roi, binning = msg.roi, (int(msg.binning_x), int(msg.binning_y))
+    intrinsics = Intrinsics.from_camera_info(
+        [float(v) for v in msg.k],
+        [float(v) for v in msg.d],
+        msg.distortion_model,
+        p=[float(v) for v in msg.p] if rectified else None,
+        offset=(int(roi.x_offset), int(roi.y_offset)),
+        binning=binning,
+    )
+    # A region of zero size stands for the whole image.
+    width, height = (roi.width, roi.height) if roi.width and roi.height else (msg.width, msg.height)
+    return CameraModel(intrinsics, int(width) // max(1, binning[0]), int(height) // max(1, binning[1]))

@@ -1,0 +1,1 @@
+"""What the networks in PyTorch share."""

@@ -1,0 +1,86 @@
+"""Rebuilds the PyTorch network of a bundle from the weights inside its graphs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.model.common.network import Network
+from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configuration
+from efftam_ros.model.efficienttam.network import EfficientTAM
+
+UNUSED = frozenset({"no_mem_pos_enc"})
+"""Parameters that checkpoints hold and no network uses."""
+
+TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
+"""Parameters of which the graphs hold only the table made of them."""
+
+
+def load_network(folder: str | Path) -> Network:
+    """The network that the bundle in ``folder`` was exported from, in evaluation mode with FP32 weights.
+
+    Weights and tables are the graphs' initialisers, which bear their PyTorch names; batch norms are folded as
+    they were for export. Raises InputRefused when the network is not known here or when its weights are not
+    those in the graphs.
+    """
+    folder = Path(folder)
+    manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    network = _untrained(manifest["family"], manifest["name"]).eval()
+    stored = initialisers(folder / graph["file"] for graph in manifest["graphs"].values())
+    state = network.state_dict()
+    for name, like in state.items():
+        if name in UNUSED:
+            continue
+        table = TABLE_INSTEAD.get(name)
+        if table is None:
+            state[name] = _fitting(stored, name, like, folder)
+        elif table not in stored:
+            raise InputRefused(f"bundle {folder} has no table {table}; export it again")
+    network.load_state_dict(state)
+    for name, like in network.named_buffers():
+        if name in stored:
+            like.copy_(_fitting(stored, name, like, folder))
+    return network
+
+
+def _untrained(family: str, name: str) -> Network:
+    if family == "efficienttam":
+        return EfficientTAM(configuration(name))
+    if family == "compact" and name in COMPACT_CONFIGS:
+        return CompactTAM(COMPACT_CONFIGS[name])
+    known = ", ".join([*CONFIGURATIONS, *COMPACT_CONFIGS])
+    raise InputRefused(
+        f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}"
+    )
+
+
+def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """All initialisers of these graphs by name; half precision is widened."""
+    stored: dict[str, Tensor] = {}
+    for path in paths:
+        for tensor in onnx.load(path).graph.initializer:
+            value = numpy_helper.to_array(tensor)
+            wide = value.astype(np.float32) if value.dtype == np.float16 else value.copy()
+            stored[tensor.name] = torch.from_numpy(wide)
+    return stored
+
+
+def _fitting(stored: dict[str, Tensor], name: str, like: Tensor, folder: Path) -> Tensor:
+    value = stored.get(name)
+    if value is None:
+        raise InputRefused(f"bundle {folder} has no weight {name}; export it again")
+    if value.numel() != like.numel():
+        raise InputRefused(
+            f"bundle {folder}: weight {name} has the shape {list(value.shape)}, not {list(like.shape)};"
+            " export it again"
+        )
+    return value.reshape(like.shape)

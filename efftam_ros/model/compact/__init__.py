@@ -1,0 +1,1 @@
+"""CompactTAM in PyTorch."""

@@ -1,0 +1,1 @@
+"""EfficientTAM in PyTorch."""

@@ -1,0 +1,103 @@
+"""Official checkpoints: ``{"model": state_dict}``, loaded strictly into the configuration the caller
+names."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configuration
+from efftam_ros.model.efficienttam.network import EfficientTAM
+
+WIDTH_TENSOR = "image_encoder.trunk.patch_embed.proj.bias"
+"""Its length is the width of the trunk, which tells ti from s."""
+
+
+def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
+    """The network of configuration ``name`` with the weights of an official checkpoint, on the CPU in
+    evaluation mode.
+
+    A checkpoint can't tell its image side nor its pooling, so the name is the caller's to know (official
+    files are called after their configuration). Raises InputRefused when the file is no checkpoint or does
+    not fit the configuration.
+    """
+    network = EfficientTAM(configuration(name)).eval()
+    state = read_state_dict(path)
+    _refuse_other_width(path, name, state)
+    _refuse_other_tensors(path, name, state, network.state_dict())
+    network.load_state_dict(state, strict=True)
+    return network
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint file. Only tensors and plain containers are unpickled, never code."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputRefused(f"there is no checkpoint {path}; check the path or run efftam fetch") from None
+    except pickle.UnpicklingError:
+        raise InputRefused(
+            f"{path} is no PyTorch checkpoint of tensors alone; use an official checkpoint"
+        ) from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputRefused(
+            f"{path} can't be read as a PyTorch checkpoint ({reason}); download it again"
+        ) from None
+    state = content.get("model") if isinstance(content, Mapping) else None
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputRefused(
+            f"{path} holds {_describe(content)}, not {{'model': state_dict}}; use an official checkpoint"
+        )
+    return dict(state)
+
+
+def _describe(content: object) -> str:
+    if isinstance(content, Mapping):
+        return f"a dictionary with the keys {_shortened([repr(key) for key in content])}"
+    return f"an object of type {type(content).__name__}"
+
+
+def _refuse_other_width(path: str | Path, name: str, state: Mapping[str, Tensor]) -> None:
+    tensor = state.get(WIDTH_TENSOR)
+    expected = configuration(name).width
+    if tensor is None or tensor.ndim != 1 or tensor.numel() == expected:
+        return
+    width = tensor.numel()
+    fitting = [c.name for c in CONFIGURATIONS.values() if c.width == width]
+    remedy = f"name one of {', '.join(fitting)}" if fitting else "use an official checkpoint"
+    raise InputRefused(f"{path} has a trunk of width {width}, but {name} has {expected}; {remedy}")
+
+
+def _refuse_other_tensors(
+    path: str | Path, name: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> None:
+    missing = [key for key in expected if key not in state]
+    unexpected = [key for key in state if key not in expected]
+    misshapen = [
+        f"{key} {list(state[key].shape)} instead of {list(tensor.shape)}"
+        for key, tensor in expected.items()
+        if key in state and state[key].shape != tensor.shape
+    ]
+    broken = [key for key in expected if key in state and not torch.isfinite(state[key]).all()]
+    faults = [
+        f"{len(items)} {what} ({_shortened(items)})"
+        for what, items in (
+            ("tensors missing", missing),
+            ("tensors too many", unexpected),
+            ("of another shape", misshapen),
+            ("not finite", broken),
+        )
+        if items
+    ]
+    if faults:
+        raise InputRefused(f"{path} does not fit {name}: {'; '.join(faults)}; use the official {name}.pt")
+
+
+def _shortened(items: Sequence[str], most: int = 3) -> str:
+    return ", ".join(items[:most]) + (", ..." if len(items) > most else "")

@@ -1,0 +1,1 @@
+"""Playing bags and frames into a running tracker."""

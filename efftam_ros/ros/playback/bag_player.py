@@ -1,0 +1,154 @@
+"""Plays recorded messages with their clock into a running tracker, in real time or at the tracker's pace."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from builtin_interfaces.msg import Time
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, CompressedImage
+from sensor_msgs.msg import Image as ImageMessage
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.interop.messages import stamp_like, stamp_ns
+from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+
+IMAGE_CLASSES = {"sensor_msgs/msg/Image": ImageMessage, "sensor_msgs/msg/CompressedImage": CompressedImage}
+ANSWERS = {"bbox": BoundingBox, "velocity": TargetVelocity, "mask": ImageMessage}
+QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+# How long a subscriber may take to appear, and the tracker to answer an image, s.
+PATIENCE_S = 30.0
+ANSWER_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A message of a bag: what it is (image, camera_info or select), when it was recorded, ns, and its CDR
+    bytes."""
+
+    role: str
+    recorded_ns: int
+    cdr: bytes
+
+
+class BagPlayer:
+    """Publishes on `image`, `camera_info`, `select` and `/clock`, watches `bbox`.
+
+    ``rate``: 1 plays in real time; 0 waits after each image until the tracker has answered it, so that none
+    is left out however slow the machine. ``record(topic, time_ns, cdr)``, when given, gets every answer on
+    the topics ``recorded``. ``stop`` is asked often and ends the playing.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        executor: SingleThreadedExecutor,
+        image_type: str,
+        rate: float = 1.0,
+        stop: Callable[[], bool] = lambda: False,
+        record: Callable[[str, int, bytes], None] | None = None,
+        recorded: Iterable[str] = ("bbox", "velocity"),
+    ) -> None:
+        self._node, self._executor, self._rate, self._stop = node, executor, rate, stop
+        self._image_type, self._record = image_type, record
+        self._publishers = {
+            "image": node.create_publisher(IMAGE_CLASSES[image_type], "image", QOS),
+            "camera_info": node.create_publisher(CameraInfo, "camera_info", QOS),
+            "select": node.create_publisher(TargetSelection, "select", QOS),
+        }
+        self._clock = node.create_publisher(Clock, "/clock", QOS)
+        self._now_ns = 0
+        self._answered_ns = -1
+        node.create_subscription(BoundingBox, "bbox", self._on_box, QOS)
+        for topic in recorded if record is not None else ():
+            node.create_subscription(ANSWERS[topic], topic, self._recorder(topic), QOS, raw=True)
+
+    def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
+        """Publish everything in order; returns the number of images played.
+
+        ``box`` selects on the first image. Raises InputRefused when nobody listens to the images.
+        """
+        self._wait_for_tracker()
+        images, last_ns = 0, -1
+        start_s, start_ns = time.monotonic(), -1
+        for message in messages:
+            start_ns = message.recorded_ns if start_ns < 0 else start_ns
+            if self._rate > 0:
+                self._pause_until(start_s + (message.recorded_ns - start_ns) * 1e-9 / self._rate)
+            if self._stop():
+                break
+            self._now_ns = message.recorded_ns
+            self._clock.publish(Clock(clock=stamp_like(Time(), message.recorded_ns)))
+            self._publishers[message.role].publish(message.cdr)
+            if message.role != "image":
+                continue
+            images, last_ns = images + 1, header_stamp_ns(message.cdr)
+            if images == 1 and box is not None:
+                self._wait_for_answer(last_ns)
+                self._answered_ns = -1
+                self._select(last_ns, box)
+            if self._rate == 0 or (images == 1 and box is not None):
+                self._wait_for_answer(last_ns)
+        if images:
+            self._wait_for_answer(last_ns)
+            self._pause_until(time.monotonic() + 0.2)  # what is published after the box
+        return images
+
+    def _wait_for_tracker(self) -> None:
+        images = self._publishers["image"]
+        end = time.monotonic() + PATIENCE_S
+        while images.get_subscription_count() == 0 and not self._stop():
+            found = {i.topic_type for i in self._node.get_subscriptions_info_by_topic(images.topic_name)}
+            if found and self._image_type not in found:
+                raise InputRefused(
+                    f"the bag holds {self._image_type}, the tracker wants {', '.join(sorted(found))} on"
+                    f" {images.topic_name}; start it with the other image_transport (raw, compressed)"
+                )
+            if time.monotonic() > end:
+                raise InputRefused(
+                    f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active?"
+                )
+            self._executor.spin_once(timeout_sec=0.05)
+
+    def _select(self, image_ns: int, box: Box) -> None:
+        selection = TargetSelection(kind=TargetSelection.BOX)
+        selection.header.stamp = stamp_like(selection.header.stamp, image_ns)
+        selection.x, selection.y, selection.width, selection.height = map(float, box.xywh())
+        while self._publishers["select"].get_subscription_count() == 0 and not self._stop():
+            self._executor.spin_once(timeout_sec=0.05)
+        self._publishers["select"].publish(selection)
+
+    def _wait_for_answer(self, image_ns: int) -> None:
+        """Until the tracker has answered the image; an image that it refuses gets no answer."""
+        end = time.monotonic() + ANSWER_PATIENCE_S
+        while self._answered_ns != image_ns and time.monotonic() < end and not self._stop():
+            self._executor.spin_once(timeout_sec=0.05)
+
+    def _pause_until(self, moment_s: float) -> None:
+        while (left_s := moment_s - time.monotonic()) > 0 and not self._stop():
+            self._executor.spin_once(timeout_sec=min(left_s, 0.05))
+
+    def _on_box(self, message: Any) -> None:
+        self._answered_ns = stamp_ns(message.header.stamp)
+
+    def _recorder(self, topic: str) -> Callable[[bytes], None]:
+        def on_answer(cdr: bytes) -> None:
+            assert self._record is not None
+            self._record(topic, self._now_ns, cdr)
+
+        return on_answer
+
+
+def header_stamp_ns(cdr: bytes) -> int:
+    """The stamp of a serialized message that begins with a std_msgs/Header."""
+    order = "<" if cdr[1] & 1 else ">"
+    seconds, nanoseconds = struct.unpack_from(f"{order}iI", cdr, 4)
+    return int(seconds * 10**9 + nanoseconds)

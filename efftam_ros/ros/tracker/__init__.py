@@ -1,0 +1,1 @@
+"""The node `efftam_tracker`."""

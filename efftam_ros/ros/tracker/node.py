@@ -1,0 +1,283 @@
+"""The lifecycle node `efftam_tracker`: what each transition owns, parameters, services, diagnostics."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.clock import Clock, ClockType
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
+from efftam_ros.ros.tracker.parameters import (
+    NodeConfig,
+    changed,
+    declare_parameters,
+    read_parameters,
+    refusals,
+)
+from efftam_ros.ros.tracker.publishing import Outputs
+from efftam_ros.ros.tracker.session import Session
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.srv import ClearTarget, SelectTarget
+
+NODE_NAME = "efftam_tracker"
+# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
+PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
+Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
+
+
+def _reported(transition: Transition) -> Transition:
+    """Say why a transition failed: rclpy swallows what its callbacks raise."""
+
+    def run(node: TrackerNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            result = transition(node, state)
+        except (InputRefused, BackendUnavailable) as refusal:
+            node.get_logger().error(str(refusal))
+            node.fault = str(refusal)
+            result = TransitionCallbackReturn.FAILURE
+        except Exception as error:
+            node.get_logger().error("".join(traceback.format_exception(error)).rstrip())
+            node.fault = f"{type(error).__name__}: {error}"
+            result = TransitionCallbackReturn.ERROR
+        node.publish_diagnostics()
+        return result
+
+    return run
+
+
+class TrackerNode(LifecycleNode):
+    """Follows one target through the images of a topic.
+
+    | transition | takes | gives back |
+    |---|---|---|
+    | configure | parameters, bundle, back end, publishers, services | |
+    | activate | subscriptions, worker thread | |
+    | deactivate | | subscriptions, worker thread (after the frame in work), the target |
+    | cleanup, shutdown | | publishers, services, back end |
+
+    Raises InputRefused when a parameter given at the start is not allowed.
+    """
+
+    def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
+        super().__init__(NODE_NAME, **kwargs)
+        for config_type in (NodeConfig, TrackerConfig):
+            declare_parameters(self, config_type)
+        self._pipeline_factory = pipeline_factory
+        self._read_parameters()
+        self._statistics = Statistics()
+        self._setup = Setup()
+        self._pipeline: Pipeline | None = None
+        self._tracker: Tracker | None = None
+        self._outputs: Outputs | None = None
+        self._session: Session | None = None
+        self._offered: list[Any] = []
+        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._diagnostics_timer = self._start_diagnostics()
+        self.add_on_set_parameters_callback(self._on_set_parameters)
+
+    def start(self) -> None:
+        """Configure and activate, unless the parameter autostart says no. A failure leaves the node waiting
+        for a better configuration."""
+        if not self._config.autostart:
+            self.get_logger().info("autostart is off: waiting to be configured")
+            return
+        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+        else:
+            self.get_logger().error(
+                "waiting unconfigured: mend it and configure the node (ros2 lifecycle set), or start it again"
+            )
+
+    def close(self) -> None:
+        """Finish the frame in work and free everything; the node is of no use afterwards."""
+        self._deactivate()
+        self._release()
+        self.destroy_timer(self._diagnostics_timer)
+        self.destroy_node()
+
+    @property
+    def fault(self) -> str:
+        """Why the last transition failed; empty when it did not."""
+        return self._setup.fault
+
+    @fault.setter
+    def fault(self, reason: str) -> None:
+        self._setup = replace(self._setup, fault=reason)
+
+    # Transitions
+
+    @_reported
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._setup = Setup()
+        self._read_parameters()
+        config = self._config
+        bundle = Path(config.bundle).expanduser() if config.bundle else None
+        self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
+        self._tracker = Tracker(self._pipeline, self._tracker_config)
+        self._outputs = Outputs(self, config.publish_detections)
+        self._offered = [
+            self.create_service(SelectTarget, "~/select_target", self._on_select_target),
+            self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
+        ]
+        spec = self._pipeline.spec
+        self._setup = Setup(
+            "inactive",
+            {
+                "bundle": spec.name,
+                "back end": config.backend,
+                "policy": self._tracker_config.policy,
+                "view": spec.default_view
+                if self._tracker_config.view == "bundle"
+                else self._tracker_config.view,
+                "detections": "published" if self._outputs.has_detections else "not published",
+            },
+        )
+        self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        assert self._tracker is not None
+        assert self._outputs is not None
+        self._statistics = Statistics()
+        self._session = Session(self, self._tracker, self._outputs, self._statistics, self._config)
+        more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
+        self._setup = Setup("active", self._setup.values | more)
+        self.get_logger().info(
+            f"active: images from {self._session.image_topic}, read by {self._session.conversion}"
+        )
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._deactivate()
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._release()
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._deactivate()
+        self._release()
+        self._setup = Setup("finalized")
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        fault = self.fault
+        self._deactivate()
+        self._release()
+        self.fault = fault
+        return TransitionCallbackReturn.SUCCESS
+
+    def _deactivate(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+            assert self._tracker is not None
+            self._tracker.clear()
+            self._setup = replace(self._setup, lifecycle="inactive")
+
+    def _release(self) -> None:
+        for service in self._offered:
+            self.destroy_service(service)
+        self._offered = []
+        if self._outputs is not None:
+            self._outputs.close()
+        if self._pipeline is not None:
+            self._pipeline.close()
+        self._pipeline = self._tracker = self._outputs = None
+        self._setup = Setup()
+
+    # Parameters
+
+    def _read_parameters(self) -> None:
+        self._config = read_parameters(self, NodeConfig)
+        self._tracker_config = read_parameters(self, TrackerConfig)
+
+    def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
+        changes = {parameter.name: parameter.value for parameter in parameters}
+        reasons = refusals(changes, configured=self._pipeline is not None)
+        if reasons:
+            return SetParametersResult(successful=False, reason="; ".join(reasons))
+        before = self._config
+        self._config = changed(self._config, changes)
+        self._tracker_config = changed(self._tracker_config, changes)
+        if self._config.diagnostics_period != before.diagnostics_period:
+            self.destroy_timer(self._diagnostics_timer)
+            self._diagnostics_timer = self._start_diagnostics()
+        if self._session is not None:
+            self._session.reconfigure(self._config)
+            self._session.reconfigure_tracker(self._tracker_config)
+        elif self._tracker is not None:
+            self._tracker.reconfigure(self._tracker_config)
+        return SetParametersResult(successful=True)
+
+    # Services
+
+    def _on_select_target(self, request: Any, response: Any) -> Any:
+        try:
+            self._active_session().select(request.selection)
+        except InputRefused as refusal:
+            response.message = str(refusal)
+            self.get_logger().warning(f"selection refused: {refusal}")
+        else:
+            response.success = True
+        return response
+
+    def _on_clear_target(self, request: Any, response: Any) -> Any:
+        try:
+            session = self._active_session()
+            if request.target_id != 0:
+                raise InputRefused(f"target_id is {request.target_id}; one target is supported, its id is 0")
+            if not session.has_target:
+                raise InputRefused("there is no target to clear")
+            session.intake.clear()
+        except InputRefused as refusal:
+            response.message = str(refusal)
+        else:
+            response.success = True
+        return response
+
+    def _active_session(self) -> Session:
+        if self._session is None:
+            raise InputRefused("the node is inactive; activate it first (ros2 lifecycle set)")
+        return self._session
+
+    # Diagnostics
+
+    def _start_diagnostics(self) -> Any:
+        return self.create_timer(
+            self._config.diagnostics_period, self.publish_diagnostics, clock=self._steady
+        )
+
+    def publish_diagnostics(self) -> None:
+        """Publish how the node is doing; also called at every transition, so that a failure is seen at
+        once."""
+        verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
+        status = DiagnosticStatus(
+            level=bytes([verdict.level]),
+            name=f"{self.get_fully_qualified_name().lstrip('/')}: tracking",
+            message=verdict.message,
+            hardware_id=self._setup.values.get("back end", ""),
+            values=[KeyValue(key=key, value=value) for key, value in verdict.values.items()],
+        )
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(message)

@@ -1,0 +1,124 @@
+"""The one thread that tracks: takes images from the intake, steps the tracker, delivers what it says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import InputRefused, PipelineLost
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Frame, Image, Track, TrackState
+from efftam_ros.ros.tracker.frame_buffer import Arrival, Intake, Work
+
+# How fast the estimate of a frame's time follows, as a share per frame.
+FRAME_TIME_GAIN = 0.2
+
+
+class Listener(Protocol):
+    """Who is told what the worker does. Every method is called in the worker's thread."""
+
+    def deliver(self, arrival: Arrival, image: Image, track: Track) -> None:
+        """The tracker's answer for an image; the tracker may be asked for its mask and predictions until this
+        returns."""
+        ...
+
+    def image_refused(self, reason: str) -> None: ...
+
+    def selection_refused(self, reason: str) -> None: ...
+
+    def skipped(self, images: int) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """The tracker raised something that no input explains; the target was dropped."""
+        ...
+
+
+class Worker:
+    """Owns the tracker while it runs. `stop` lets the frame in work finish and be delivered."""
+
+    def __init__(self, tracker: Tracker, intake: Intake, listener: Listener) -> None:
+        self._tracker, self._intake, self._listener = tracker, intake, listener
+        self._config: TrackerConfig | None = None
+        self._frame_s = 0.0
+        self._state = tracker.state
+        self._lost = ""  # why the pipeline will never work again
+        self._thread = threading.Thread(target=self._run, name="efftam_worker", daemon=True)
+
+    @property
+    def state(self) -> TrackState:
+        """The target's state after the last image."""
+        return self._state
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the frame in work and end the thread; what waits is left."""
+        self._intake.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def reconfigure(self, config: TrackerConfig) -> None:
+        """Use these settings from the next frame on."""
+        self._config = config
+
+    def _run(self) -> None:
+        while (work := self._intake.take(self._frame_s)) is not None:
+            config, self._config = self._config, None
+            if config is not None:
+                self._tracker.reconfigure(config)
+            if work.arrival is None:
+                self._tracker.clear()
+                self._state = self._tracker.state
+            else:
+                self._process(work, work.arrival)
+
+    def _process(self, work: Work, arrival: Arrival) -> None:
+        begin = time.monotonic()
+        if work.skipped:
+            self._listener.skipped(work.skipped)
+        try:
+            image = arrival.read()
+        except InputRefused as refusal:
+            if work.prompt is not None:
+                self._refuse_selection(str(refusal))
+            self._listener.image_refused(str(refusal))
+            return
+        if self._lost and work.prompt is not None:
+            self._refuse_selection(self._lost)
+        if self._lost:
+            track = _idle(arrival.stamp_ns, image, self._lost)
+        else:
+            try:
+                track = self._tracker.step(Frame(image, arrival.stamp_ns), work.prompt)
+            except InputRefused as refusal:
+                self._refuse_selection(str(refusal))
+                return
+            except Exception as error:
+                track = _idle(arrival.stamp_ns, image, self._drop_target(error))
+        self._state = track.state
+        if track.processed:
+            self._listener.deliver(arrival, image, track)
+        else:
+            self._listener.image_refused(track.reason)
+        taken = time.monotonic() - begin
+        self._frame_s += (taken - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
+
+    def _drop_target(self, error: Exception) -> str:
+        """Whatever it was, the stream goes on, and nothing half-updated is tracked with. The reason."""
+        self._tracker.clear()
+        self._listener.failed(error)
+        if isinstance(error, PipelineLost):
+            self._lost = str(error)
+            return self._lost
+        return f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
+
+    def _refuse_selection(self, reason: str) -> None:
+        self._intake.resume()
+        self._listener.selection_refused(reason)
+
+
+def _idle(stamp_ns: int, image: Image, reason: str) -> Track:
+    return Track(stamp_ns, TrackState.IDLE, image_size=(image.width, image.height), reason=reason)

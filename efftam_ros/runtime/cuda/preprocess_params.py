@@ -1,0 +1,131 @@
+"""The records from which the kernels learn where an image lies on the network's input and on its masks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.image.encodings import Encoding, check_image
+from efftam_ros.runtime.image.masks import centres_within
+from efftam_ros.runtime.image.preprocess import fineness
+
+Record = NDArray[np.void]
+"""A structured array of shape []."""
+
+ENCODING_CODES = {
+    "bgr8": 0,
+    "8UC3": 0,
+    "rgb8": 1,
+    "bgra8": 2,
+    "rgba8": 3,
+    "mono8": 4,
+    "8UC1": 4,
+    "mono16": 5,
+    "nv12": 6,
+    "nv21": 7,
+    "yuv422": 8,
+    "yuv422_uyvy": 8,
+    "uyvy": 8,
+    "yuv422_yuy2": 9,
+    "yuyv": 9,
+    "bayer_rggb8": 10,
+    "bayer_bggr8": 11,
+    "bayer_gbrg8": 12,
+    "bayer_grbg8": 13,
+}
+"""``enum Encoding`` of preprocess.cu, by the names of `encodings.ENCODINGS`."""
+
+# Rows beyond the view that its samples may need: one for bilinear sampling, one for the colours of a Bayer
+# pixel's neighbours, one for the rounding of positions to float32.
+_MARGIN = 3
+
+
+class PictureMaker:
+    """Tells the preprocessing kernel what to read: the device's counterpart of `Preprocessor`.
+
+    ``side`` network px; ``mean``, ``std`` per RGB channel, as fractions of white.
+    """
+
+    def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
+        self._side = side
+        self._std = np.array(std)
+        self._shift = -np.array(mean) / self._std
+
+    def picture(self, image: Image, view: View) -> Record:
+        """The record of dtype PICTURE, shape [], by which the kernel makes the view of the image.
+
+        The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
+        InputRefused as `encodings.check_image` does.
+        """
+        encoding = self._checked(image, view)
+        record = np.zeros((), PICTURE)
+        record["width"], record["height"] = image.width, image.height
+        record["step"] = image.rows.shape[1]
+        record["encoding"] = ENCODING_CODES[image.encoding]
+        record["side"] = self._side
+        record["fine"] = fineness(view)
+        record["x"], record["y"] = view.x, view.y
+        record["scale_x"], record["scale_y"] = view.scale_x, view.scale_y
+        record["gain"] = 1.0 / (self._std * encoding.full_scale)
+        record["shift"] = self._shift
+        record["full_view"] = _is_full(image, view)
+        return record
+
+    def needed_rows(self, image: Image, view: View) -> tuple[slice, ...]:
+        """The rows of ``image.rows`` that the kernel's result depends on, as slices with start and stop.
+
+        One slice, or two (luma, chroma) for a window of nv12 and nv21; none for a view past the image. Rows
+        elsewhere may hold any bytes. Raises InputRefused as `picture` does.
+        """
+        encoding = self._checked(image, view)
+        stored = image.height * encoding.half_rows // 2
+        if _is_full(image, view):
+            return (slice(0, stored),)
+        width, height = view.extent
+        first, last = math.floor(view.y) - _MARGIN, math.ceil(view.y + height) + _MARGIN
+        left, right = math.floor(view.x) - _MARGIN, math.ceil(view.x + width) + _MARGIN
+        if last <= 0 or first >= image.height or right <= 0 or left >= image.width:
+            return ()
+        first, last = max(0, first), min(image.height, last)
+        if stored == image.height:
+            return (slice(first, last),)
+        # Two rows share one of chroma.
+        chroma = slice(image.height + first // 2, image.height + (last + 1) // 2)
+        return slice(first, last), chroma
+
+    def _checked(self, image: Image, view: View) -> Encoding:
+        if view.side != self._side:
+            raise ValueError(f"view of side {view.side} given to a picture maker of side {self._side}")
+        return check_image(image)
+
+
+def mask_view(view: View, width: int, height: int, low: int) -> Record:
+    """The record of dtype MASK_VIEW, shape [], by which the kernel makes an image mask of logits [low, low].
+
+    ``width``, ``height``: image px. Which pixels the view shows is settled here in double precision, exactly
+    as `masks.image_mask` does.
+    """
+    cells_x, cells_y = view.scale_x * low / view.side, view.scale_y * low / view.side
+    x0, x1, y0, y1 = 0, width, 0, height
+    if view != View.full(width, height, view.side):
+        extent_x, extent_y = view.extent
+        x0, x1 = centres_within(view.x, view.x + extent_x, width)
+        y0, y1 = centres_within(view.y, view.y + extent_y, height)
+    record = np.zeros((), MASK_VIEW)
+    record["width"], record["height"], record["low"] = width, height, low
+    if x0 >= x1 or y0 >= y1:
+        return record
+    record["x0"], record["x1"], record["y0"], record["y1"] = x0, x1, y0, y1
+    record["start_x"] = (x0 + 0.5 - view.x) * cells_x - 0.5
+    record["start_y"] = (y0 + 0.5 - view.y) * cells_y - 0.5
+    record["cells_x"], record["cells_y"] = cells_x, cells_y
+    return record
+
+
+def _is_full(image: Image, view: View) -> bool:
+    return view == View.full(image.width, image.height, view.side)

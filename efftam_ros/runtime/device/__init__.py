@@ -1,0 +1,1 @@
+"""The pipeline whose tensors stay on an NVIDIA GPU."""

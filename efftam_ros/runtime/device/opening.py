@@ -1,0 +1,98 @@
+"""Opening a pipeline on a GPU: the driver is proven first, then memory, kernels and graphs are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
+from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.graph import GraphOpener
+from efftam_ros.runtime.device.memory import ATTENTION
+from efftam_ros.runtime.device.pipeline import DevicePipeline
+from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+from efftam_ros.runtime.tensorrt.library import TensorRTError, load_library
+from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.runtime.verify.verify import Reference
+
+ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32"}
+"""Back ends that run engines built beforehand, with their precision."""
+
+NEEDED_BYTES = 512 << 20
+"""Free device memory below which nothing is tried: the libraries alone take about as much."""
+
+
+def open_device_pipeline(bundle: Bundle, backend: str, verify: str) -> Pipeline:
+    """The pipeline of one of the back ends that run on a GPU.
+
+    ``verify``: of `pipeline.VERIFY`. Raises BackendUnavailable: no cuda-python, no driver, no GPU, too little
+    memory, a library that is missing or can't run every heavy node there, an engine that was not built, a
+    result that is not the CPU's. What the process can survive is found out before anything is touched that
+    would crash without a driver.
+    """
+    if ATTENTION not in bundle.graphs:
+        raise BackendUnavailable(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
+    cuda, facts = _opened()
+    stream = Stream(cuda)
+    try:
+        opener = _opener(bundle, backend, facts, stream)
+    except BaseException:
+        stream.close()
+        raise
+    try:
+        pipeline = DevicePipeline(bundle, cuda, facts, stream, opener)
+    except (CudaError, TensorRTError) as error:
+        raise BackendUnavailable(f"opening {facts.name} failed", str(error)) from error
+    if verify != "off":
+        _require_agreement(bundle, pipeline, verify)
+    return pipeline
+
+
+@contextmanager
+def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
+    """The GPU and a stream on it, for work that is not a pipeline's. Raises BackendUnavailable."""
+    cuda, facts = _opened()
+    stream = Stream(cuda)
+    try:
+        yield cuda, facts, stream
+    finally:
+        stream.close()
+
+
+def _opened() -> tuple[Cuda, DeviceFacts]:
+    cuda = Cuda.load()
+    return cuda, open_device(cuda, needed_bytes=NEEDED_BYTES)
+
+
+def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) -> GraphOpener:
+    if backend in ENGINES:
+        engines = EngineSet(bundle, ENGINES[backend], load_library(), facts, engine_folder())
+        return engines.opener(stream)
+    from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
+
+    if backend.startswith("onnxruntime-cuda"):
+        exact = backend == "onnxruntime-cuda-fp32"
+        return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact)
+    return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=engine_folder())
+
+
+def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str) -> None:
+    """Close the pipeline and refuse it when it computes something else than the CPU."""
+    try:
+        fault = Reference(bundle).judge(pipeline.runners(), clip=verify == "full").fault
+    except BaseException:
+        pipeline.close()
+        raise
+    if fault:
+        pipeline.close()
+        raise BackendUnavailable(f"it does not compute what the CPU computes: {fault}", "run efftam verify")
+
+
+def engine_folder() -> Path:
+    """Where engines are kept: ``engines/`` of the checkout, else of the user's cache."""
+    checkout = Path(__file__).resolve().parents[3] / "engines"
+    return checkout if checkout.is_dir() else Path.home() / ".cache" / "efftam_ros" / "engines"

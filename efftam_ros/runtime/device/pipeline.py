@@ -1,0 +1,431 @@
+"""The pipeline whose tensors stay on the GPU: one stream, one wait per frame, nothing allocated per frame."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.arena import Arena, aligned
+from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
+from efftam_ros.runtime.cuda.kernel_set import KernelSet
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.preprocess_params import PictureMaker, mask_view
+from efftam_ros.runtime.cuda.stream import Event, Stream
+from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
+from efftam_ros.runtime.device.image import DeviceImage
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
+from efftam_ros.runtime.device.timing import StageClock
+from efftam_ros.runtime.image.masks import boxes_and_areas, make_candidates
+from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
+
+STAGES = (
+    "preprocess",
+    "image_encoder",
+    "prompt_encoder",
+    "memory_attention",
+    "mask_decoder",
+    "memory_encoder",
+)
+MOST_POINTS = 256
+WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
+
+PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT = 0, aligned(PICTURE.itemsize), 1024, 1280
+TRACKING, PROMPTED = "tracking", "prompted"
+"""Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
+PARAMETER_BYTES = 2048
+"""Of the block of small numbers that steer the kernels of a frame; the same on the host and on the device."""
+
+
+class DevicePipeline:
+    """The `Pipeline` contract on one GPU, with the graphs run by a `GraphOpener`.
+
+    The host sees scores and boxes, and masks where somebody wants them. Everything is enqueued on one
+    non-blocking stream, which orders it; `decode` is the one place of a frame where the host waits.
+    """
+
+    def __init__(
+        self, bundle: Bundle, cuda: Cuda, facts: DeviceFacts, stream: Stream, opener: GraphOpener
+    ) -> None:
+        """Takes over ``stream`` and ``opener`` and closes them. Raises BackendUnavailable (a graph that
+        can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputRefused."""
+        self._spec, self._cuda, self._facts = bundle.spec, cuda, facts
+        self._stream, self._opener = stream, opener
+        self._layout = MemoryLayout.of(bundle)
+        self._view: View | None = None
+        self._image_size = (0, 0)
+        self._attended = False
+        self._encoded: EncodedPrompt | None = None
+        self._rows: tuple[int, ...] = ()
+        self._closed = False
+        self._thread = threading.get_ident()
+        self._mask_output: _MaskOutput | None = None
+        self._closing: list[Callable[[], None]] = [stream.close, opener.close]
+        try:
+            self._allocate(bundle)
+            self._open_graphs(bundle)
+            self._warm_up()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._spec
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        """Device seconds of each stage, by events; memory_encoder's are those of the frame before, because
+        nobody waits for it."""
+        return self._clock.seconds
+
+    @property
+    def launch(self) -> Mapping[str, str]:
+        """How each graph of a tracked frame is started (`Binding.launch`)."""
+        return {name: binding.launch for name, binding in self._tracked.items()}
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory held, as far as it is known."""
+        masks = 0 if self._mask_output is None else self._mask_output.device.nbytes
+        return self._arena.total_bytes + self._image.device_bytes + masks + self._opener.device_bytes
+
+    def runners(self) -> dict[str, Runner]:
+        """Every graph, to be run on host arrays: for comparing them, not for frames."""
+        self._refuse_closed()
+        return {name: DeviceRunner(self._cuda, self._stream, graph) for name, graph in self._graphs.items()}
+
+    def encode(self, image: Image, view: View) -> None:
+        self._refuse_closed()
+        self._adopt_thread()
+        self._view, self._attended = None, False
+        rows = self._image.prepare(image, view, self._parameters, PICTURE_AT)
+        with self._clock.time("preprocess", self._stream):
+            self._upload(PICTURE_AT, PICTURE.itemsize)
+            self._image.enqueue(image, rows, self._parameter(PICTURE_AT), self._arena.pointer("image"))
+        self._run("image_encoder", self._tracked["image_encoder"])
+        self._view, self._image_size = view, (image.width, image.height)
+
+    def attend(self, plan: MemoryPlan) -> None:
+        self._shown()
+        if not plan.slots:
+            self._condition_on(no_prompt(self._spec.image_side), TRACKING)
+        else:
+            wanted = self._layout.rows + self._layout.pointers
+            self._layout.write_plan(plan, self._parameters.view(np.int32, (wanted,), PLAN_AT))
+            with self._clock.time("memory_attention", self._stream):
+                self._upload(PLAN_AT, 4 * wanted)
+                self._gather.run(self._stream)
+                self._tracked[ATTENTION].run()
+        self._encoded, self._attended = None, True
+
+    def decode(self, prompt: Prompt | None) -> Candidates:
+        view = self._shown()
+        if prompt is None:
+            if not self._attended:
+                raise RuntimeError(
+                    "decode(None) without attend: a tracked frame is conditioned on memory first"
+                )
+            self._run("mask_decoder", self._tracked["mask_decoder"])
+        else:
+            encoded = encode_prompt(prompt, view, *self._image_size)
+            self._condition_on(encoded, PROMPTED)
+            self._encoded, self._attended = encoded, False
+            self._bind_prompt(self._free_decoder, PROMPTED, _tokens(encoded, self._sparse_tokens))
+            self._run("mask_decoder", self._free_decoder)
+        encoded_now = self._encoded
+        self._rows = (1, 2, 3) if encoded_now is None or encoded_now.multimask else (0,)
+        self._stream.copy_out(self._answers, self._arena.pointer("boxes"), self._answers.nbytes)
+        if encoded_now is not None and encoded_now.logits is not None:
+            self._stage("masks", encoded_now.logits)  # in place of the single answer, row 0
+        self._stream.record(self._answered)
+        self._answered.wait()
+        self._clock.read()
+        return self._candidates(view)
+
+    def remember(self, choice: int, slot: int, present: bool) -> None:
+        self._shown()
+        if not 0 <= slot < self._layout.slots:
+            raise IndexError(f"slot {slot} is beyond the ring's {self._layout.slots}")
+        prompted = self._encoded is not None
+        decision = self._parameters.view(np.int32, (4,), DECISION_AT)
+        decision[:] = self._rows[choice], slot, present, prompted
+        binding = self._free_memory if prompted else self._tracked["memory_encoder"]
+        with self._clock.time("memory_encoder", self._stream):
+            self._upload(DECISION_AT, decision.nbytes)
+            self._choose.run(self._stream)
+            binding.run()
+            self._store.run(self._stream)
+
+    def mask(self, choice: int) -> NDArray[np.uint8]:
+        view, (width, height) = self._shown(), self._image_size
+        output = self._mask_output
+        if output is None or output.size != (width, height):
+            self._free_mask_output()
+            output = self._mask_output = _MaskOutput(self._cuda, width, height)
+        record = mask_view(view, width, height, self._low)
+        self._parameters.view(np.uint8, (MASK_VIEW.itemsize,), MASK_VIEW_AT)[:] = np.frombuffer(
+            record.tobytes(), np.uint8
+        )
+        self._upload(MASK_VIEW_AT, MASK_VIEW.itemsize)
+        logits = self._arena.pointer("masks") + 4 * self._rows[choice] * self._low**2
+        launch = self._kernels.launch(
+            "mask_upsample", (width, height), self._parameter(MASK_VIEW_AT), logits, output.device.pointer
+        )
+        launch.run(self._stream)
+        self._stream.copy_out(output.host, output.device.pointer, width * height)
+        self._stream.record(self._masked)
+        self._masked.wait()
+        return output.host.view(np.uint8, (height, width)).copy()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed, self._view = True, None
+        with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
+            self._stream.synchronize()
+        for close in reversed(self._closing):
+            close()
+
+    def _allocate(self, bundle: Bundle) -> None:
+        spec, layout = bundle.spec, self._layout
+        encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
+        decoder = bundle.graphs["mask_decoder"].outputs
+        self._low = int(decoder["masks"].shape[-1])
+        tokens = prompt["sparse"].shape[1]
+        self._sparse_tokens = tokens if isinstance(tokens, int) else None
+        channels = int(prompt["sparse"].shape[2])
+        shapes: dict[str, tuple[int, ...]] = {
+            # Side by side: what the host wants to know of a frame is one copy.
+            "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
+            "parameters": (PARAMETER_BYTES // 4,),
+            "image": (1, 3, spec.image_side, spec.image_side),
+            **{name: _static(tensor.shape) for name, tensor in encoder.items()},
+            "conditioned": _static(prompt["conditioned"].shape),
+            "masks": _static(decoder["masks"].shape),
+            "candidate_pointers": _static(decoder["pointers"].shape),
+            "points": (1, MOST_POINTS, 2), "labels": (2, MOST_POINTS),
+            "prompt_mask": (1, 1, spec.image_side, spec.image_side), "has_mask": (1,),
+            "mask_logits": (1, 1, self._low, self._low), "pointer": (1, layout.pointer_channels),
+            "present": (1,), "binarize": (1,),
+            **layout.tensors(),
+        }  # fmt: skip
+        for which in (TRACKING, PROMPTED):
+            shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)
+            shapes[f"{which} dense"] = _static(prompt["dense"].shape)
+            if "prompt_raster" in prompt:
+                shapes[f"{which} prompt_raster"] = _static(prompt["prompt_raster"].shape)
+        self._shapes = shapes
+        self._arena = Arena(self._cuda, shapes)
+        self._closing.append(self._arena.free)
+        self._stream.zero(self._arena.pointer("boxes"), self._arena.total_bytes)
+        self._parameters = self._pinned(PARAMETER_BYTES)
+        self._answers = self._pinned(self._arena.span("boxes", "presence"))
+        self._staged: dict[str, int] = {}
+        staging = 0
+        for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
+            self._staged[name] = staging
+            staging += aligned(self._arena.nbytes(name))
+        self._prompts = self._pinned(staging)
+        self._kernels = KernelSet(self._cuda)
+        self._closing.append(self._kernels.close)
+        self._answered = Event(self._cuda)
+        self._closing.append(self._answered.close)
+        self._masked = Event(self._cuda)
+        self._closing.append(self._masked.close)
+        self._clock = StageClock(self._cuda, STAGES)
+        self._closing.append(self._clock.close)
+        picture = PictureMaker(spec.image_side, bundle.mean, bundle.std)
+        self._image = DeviceImage(
+            self._cuda, self._stream, self._kernels, picture, spec.image_side, self._facts.integrated
+        )
+        self._closing += [self._image.free, self._free_mask_output]
+        self._make_launches()
+
+    def _make_launches(self) -> None:
+        at, layout, decision = self._arena.pointer, self._layout, self._parameter(DECISION_AT)
+        self._gather = self._kernels.launch(
+            "gather_memory", (layout.gathered, 1), self._parameter(PLAN_AT),
+            *map(at, ("ring_maps", "ring_pointers", "maps", "pointers", "key_bias")),
+            layout.rows, layout.tokens, layout.channels, layout.pointers, layout.pointer_channels,
+            layout.pointer_tokens, int(layout.pooled),
+        )  # fmt: skip
+        cells = self._low**2
+        self._choose = self._kernels.launch(
+            "choose_candidate", (cells + layout.pointer_channels + 2, 1), decision,
+            *map(at, ("masks", "candidate_pointers", "mask_logits", "pointer", "present", "binarize")),
+            cells, layout.pointer_channels,
+        )  # fmt: skip
+        self._store = self._kernels.launch(
+            "store_memory", (layout.map_size + layout.pointer_channels, 1), decision,
+            *map(at, ("map", "stored_pointer", "ring_maps", "ring_pointers")),
+            layout.map_size, layout.pointer_channels, int(layout.rounds),
+        )  # fmt: skip
+
+    def _open_graphs(self, bundle: Bundle) -> None:
+        self._graphs: dict[str, DeviceGraph] = {}
+        for name in GRAPHS:
+            self._graphs[name] = self._opener.open(name)
+            self._closing.append(self._graphs[name].close)
+        self._tracked = {
+            name: self._graphs[name].binding(True) for name in GRAPHS if name != "prompt_encoder"
+        }
+        self._free_prompt = self._graphs["prompt_encoder"].binding(False)
+        self._free_decoder = self._graphs["mask_decoder"].binding(False)
+        self._free_memory = self._graphs["memory_encoder"].binding(False)
+        for binding in (*self._tracked.values(), self._free_prompt, self._free_decoder, self._free_memory):
+            self._bind_common(binding)
+        self._bind_decoder_outputs()
+        blank = no_prompt(self._spec.image_side)
+        tokens = _tokens(blank, self._sparse_tokens)
+        for binding in (self._tracked["mask_decoder"], self._tracked["memory_encoder"]):
+            self._bind_prompt(binding, TRACKING, tokens)
+        self._bind_prompt(self._free_memory, PROMPTED, tokens)
+        self._condition_on(blank, TRACKING)
+
+    def _bind_common(self, binding: Binding) -> None:
+        """All tensors whose name means one address in every graph."""
+        special = ("points", "labels", "prompt_mask", "has_mask", "parameters", "pointers", "sparse", "dense")
+        for name, shape in self._shapes.items():
+            if " " not in name and name not in special:
+                binding.bind(name, self._arena.pointer(name), shape)
+
+    def _bind_decoder_outputs(self) -> None:
+        """``pointers`` are attention's input and the decoder's output: two tensors of one name."""
+        attended, candidates = self._shapes["pointers"], self._shapes["candidate_pointers"]
+        self._tracked[ATTENTION].bind("pointers", self._arena.pointer("pointers"), attended)
+        for binding in (self._tracked["mask_decoder"], self._free_decoder):
+            binding.bind("pointers", self._arena.pointer("candidate_pointers"), candidates)
+
+    def _bind_prompt(self, binding: Binding, which: str, tokens: int) -> None:
+        """Let the prompt's tensors be those of tracked or of prompted frames."""
+        for name in ("sparse", "dense", "prompt_raster"):
+            key = f"{which} {name}"
+            if key in self._shapes:
+                shape = self._shapes[key]
+                binding.bind(
+                    name, self._arena.pointer(key), (1, tokens, shape[2]) if name == "sparse" else shape
+                )
+
+    def _warm_up(self) -> None:
+        for _ in range(WARM_UP_RUNS):
+            for name in ("image_encoder", ATTENTION, "mask_decoder", "memory_encoder"):
+                self._tracked[name].run()
+        self._stream.synchronize()
+
+    def _condition_on(self, encoded: EncodedPrompt, which: str) -> None:
+        """Run the prompt encoder on this frame's features; the frame is then conditioned on the prompt
+        alone."""
+        count = encoded.points.shape[1]
+        if count > MOST_POINTS:
+            raise InputRefused(f"selection has {count} points; give at most {MOST_POINTS}")
+        side = self._spec.image_side
+        inputs: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
+            "points": (encoded.points, (1, count, 2)),
+            "labels": (encoded.labels, (1, count)),
+            "has_mask": (encoded.has_mask, (1,)),
+        }
+        with self._clock.time("prompt_encoder", self._stream):
+            if encoded.has_mask.any():
+                self._stage("prompt_mask", encoded.mask)  # the graph ignores what is left of it later
+            for name, (values, shape) in inputs.items():
+                self._stage(name, values)
+                self._free_prompt.bind(name, self._arena.pointer(name), shape)
+            self._free_prompt.bind("mask", self._arena.pointer("prompt_mask"), (1, 1, side, side))
+            self._bind_prompt(self._free_prompt, which, _tokens(encoded, self._sparse_tokens))
+            self._free_prompt.run()
+
+    def _stage(self, name: str, values: NDArray[Any]) -> None:
+        """Copy a small host array to the device through pinned memory of its own."""
+        offset = self._staged[name]
+        self._prompts.view(values.dtype, values.shape, offset)[:] = values
+        self._stream.copy_in(self._arena.pointer(name), self._prompts, values.nbytes, offset)
+
+    def _candidates(self, view: View) -> Candidates:
+        rows = slice(self._rows[0], self._rows[-1] + 1)
+        boxes, areas, ious = self._answer("boxes"), self._answer("areas"), self._answer("ious")
+        presence = float(self._answer("presence")[0])
+        encoded = self._encoded
+        if encoded is not None and encoded.logits is not None:
+            boxes, areas = boxes_and_areas(encoded.logits[None])
+            ious, presence = np.ones(1, np.float32), CERTAIN
+        return make_candidates(view, boxes[rows], areas[rows], ious[rows], presence)
+
+    def _answer(self, name: str) -> NDArray[np.float32]:
+        return self._answers.view(np.float32, self._shapes[name], self._arena.offset(name, "boxes"))
+
+    def _run(self, stage: str, binding: Binding) -> None:
+        with self._clock.time(stage, self._stream):
+            binding.run()
+
+    def _upload(self, offset: int, nbytes: int) -> None:
+        self._stream.copy_in(self._parameter(offset), self._parameters, nbytes, offset)
+
+    def _parameter(self, offset: int) -> int:
+        """Device address of a part of the parameter block."""
+        return self._arena.pointer("parameters") + offset
+
+    def _adopt_thread(self) -> None:
+        """Make the device's context this thread's: the node opens in one thread and tracks in another.
+
+        What the libraries prepare per thread (onnxruntime its captured graphs) is prepared now, not in the
+        middle of a frame.
+        """
+        if self._thread != threading.get_ident():
+            make_current(self._cuda, self._facts.index)
+            self._warm_up()
+            self._thread = threading.get_ident()
+
+    def _shown(self) -> View:
+        self._refuse_closed()
+        if self._view is None:
+            raise RuntimeError("no image: encode comes first in every frame")
+        return self._view
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("the pipeline is closed")
+
+    def _pinned(self, nbytes: int) -> HostBuffer:
+        buffer = HostBuffer(self._cuda, nbytes)
+        self._closing.append(buffer.free)
+        return buffer
+
+    def _free_mask_output(self) -> None:
+        if self._mask_output is not None:
+            self._mask_output.free()
+            self._mask_output = None
+
+
+class _MaskOutput:
+    """Memory for one mask at image size, on the device and on the host."""
+
+    def __init__(self, cuda: Cuda, width: int, height: int) -> None:
+        self.size = (width, height)
+        self.device = DeviceBuffer(cuda, width * height)
+        self.host = HostBuffer(cuda, width * height)
+
+    def free(self) -> None:
+        self.device.free()
+        self.host.free()
+
+
+def _tokens(encoded: EncodedPrompt, fixed: int | None) -> int:
+    """Tokens of the prompt in ``sparse``: the points and one of padding, unless the network has a fixed
+    number."""
+    return encoded.points.shape[1] + 1 if fixed is None else fixed
+
+
+def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in shape)

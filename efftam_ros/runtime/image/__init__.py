@@ -1,0 +1,1 @@
+"""Camera images to network input, prompts and masks to image pixels."""

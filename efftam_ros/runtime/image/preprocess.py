@@ -1,0 +1,131 @@
+"""From image bytes to network input: cut out the view, resize, normalise, CHW."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.image.encodings import Region, check_image
+
+DENSITY = 0.6
+"""Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts
+(bilinear sampling reaches one pixel to either side), pictures differ as little from the reference's, and a
+frame takes a third of the time of OpenCV's own area filter."""
+
+
+class Preprocessor:
+    """Turns image bytes into ``float32 [1, 3, side, side]``: RGB, ``(value/255 - mean) / std`` per channel.
+
+    Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``:
+    the smallest whole number that puts at least 0.6 samples on an image pixel, 1 when shrinking by less than
+    5/3. Full and window view use the same rule, so that an object looks the same in both, and an image point
+    p lies at ``view.to_network(p)``. Against the reference's filter (Pillow's antialiased bicubic) it differs
+    by 0.6 grey levels RMS on the golden clip at 512; the masks of the whole tracked clip then overlap with
+    the reference's by 0.9996 in the mean and 0.9990 in the worst frame.
+    """
+
+    def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
+        self._side = side
+        self._gain = [1.0 / s for s in std]
+        self._shift = [-m / s for m, s in zip(mean, std, strict=True)]
+        self._input = np.zeros((1, 3, side, side), np.float32)
+        self._scratch: dict[tuple[str, str], NDArray[Any]] = {}
+
+    @property
+    def output(self) -> NDArray[np.float32]:
+        """The array that every call fills and returns, C-contiguous."""
+        return self._input
+
+    def __call__(self, image: Image, view: View) -> NDArray[np.float32]:
+        """The view of the image as network input. The array is this object's own and overwritten by the next
+        call.
+
+        Outside the image is black. Only the pixels that the view shows are read. Raises InputRefused as
+        `encodings.check_image` does.
+        """
+        encoding = check_image(image)
+        side = self._side
+        if view.side != side:
+            raise ValueError(f"view of side {view.side} given to a preprocessor of side {side}")
+        fine = fineness(view)
+        if view == View.full(image.width, image.height, side):
+            pixels = encoding.read(image, Region(0, 0, image.width, image.height))
+            sampled = self._buffer("fine", fine * side, pixels)
+            sampled = cv2.resize(
+                pixels, (fine * side, fine * side), dst=sampled, interpolation=cv2.INTER_LINEAR
+            )
+        else:
+            region = _shown(image, view)
+            if region.is_empty:
+                self._input[0] = np.array(self._shift, np.float32)[:, None, None]
+                return self._input
+            pixels = encoding.read(image, region)
+            sampled = self._buffer("fine", fine * side, pixels)
+            sampled = _warp(pixels, region, view, fine, sampled)
+        if fine > 1:
+            sampled = cv2.resize(
+                sampled, (side, side), dst=self._buffer("small", side, pixels), interpolation=cv2.INTER_AREA
+            )
+        self._normalise(sampled, encoding.red_green_blue, 1.0 / encoding.full_scale)
+        return self._input
+
+    def _normalise(self, small: NDArray[Any], red_green_blue: tuple[int, int, int], unit: float) -> None:
+        """One fused multiply-add per channel into the input, with the channels put in RGB order on the
+        way."""
+        if small.ndim == 2:
+            planes: Any = (small,)
+        else:
+            buffers = [self._buffer(f"plane{i}", self._side, small[..., i]) for i in range(small.shape[2])]
+            planes = cv2.split(small, buffers)
+        for target, source, gain, shift in zip(
+            self._input[0], red_green_blue, self._gain, self._shift, strict=True
+        ):
+            plane = planes[source]
+            cv2.addWeighted(plane, gain * unit, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
+
+    def _buffer(self, name: str, side: int, like: NDArray[Any]) -> NDArray[Any]:
+        """A square picture with the channels and dtype of ``like`` in memory that only ever grows to its
+        largest use."""
+        shape = (side, side) + like.shape[2:]
+        key, size = (name, like.dtype.char), math.prod(shape)
+        if key not in self._scratch or self._scratch[key].size < size:
+            self._scratch[key] = np.empty(size, like.dtype)
+        return self._scratch[key][:size].reshape(shape)
+
+
+def fineness(view: View) -> int:
+    """Samples per network px and axis."""
+    return max(1, math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9))
+
+
+def _shown(image: Image, view: View) -> Region:
+    """The image pixels that a view shows, with the neighbours that bilinear sampling reads."""
+    width, height = view.extent
+    return Region(
+        max(0, math.floor(view.x) - 2),
+        max(0, math.floor(view.y) - 2),
+        min(image.width, math.ceil(view.x + width) + 2),
+        min(image.height, math.ceil(view.y + height) + 2),
+    )
+
+
+def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDArray[Any]) -> NDArray[Any]:
+    """Sample the region bilinearly on the view's grid, ``fine`` samples per network px and axis."""
+    sx, sy = view.scale_x * fine, view.scale_y * fine
+    # OpenCV counts from pixel centres, the view from pixel edges: hence the halves.
+    matrix = np.array(
+        [
+            [sx, 0.0, (region.x0 + 0.5 - view.x) * sx - 0.5],
+            [0.0, sy, (region.y0 + 0.5 - view.y) * sy - 0.5],
+        ]
+    )
+    size = (out.shape[1], out.shape[0])
+    return cv2.warpAffine(
+        pixels, matrix, size, dst=out, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0
+    )

@@ -1,0 +1,85 @@
+"""A pipeline that computes nothing: what is left of a frame's time is everybody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.image.encodings import check_image
+from efftam_ros.runtime.image.masks import rectangle_mask
+from efftam_ros.runtime.image.prompts import encode_prompt
+
+# Side of the box that stands for a target known by points only, image px.
+_POINT_TARGET = 32.0
+
+
+class NullPipeline:
+    """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, surely
+    present.
+
+    Bad images and prompts are refused as the real pipelines refuse them.
+    """
+
+    def __init__(self, spec: PipelineSpec | None = None) -> None:
+        self._spec = spec or PipelineSpec(name="null", image_side=512)
+        self._image_size = (0, 0)
+        self._view: View | None = None
+        self._candidates = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._spec
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        return {}
+
+    def encode(self, image: Image, view: View) -> None:
+        check_image(image)
+        self._image_size = (image.width, image.height)
+        self._view = view
+
+    def attend(self, plan: MemoryPlan) -> None:
+        pass
+
+    def decode(self, prompt: Prompt | None) -> Candidates:
+        if self._view is None:
+            raise RuntimeError("no image: encode comes first in every frame, and nothing comes after close")
+        if prompt is not None:
+            encode_prompt(prompt, self._view, *self._image_size)
+            self._candidates = certain_candidate(_target(prompt).clipped(*self._image_size))
+        return self._candidates
+
+    def remember(self, choice: int, slot: int, present: bool) -> None:
+        pass
+
+    def mask(self, choice: int) -> NDArray[np.uint8]:
+        return rectangle_mask(self._candidates.box(choice), *self._image_size)
+
+    def close(self) -> None:
+        self._view = None
+
+
+def certain_candidate(box: Box) -> Candidates:
+    """One candidate that leaves no doubt: this box, in image px."""
+    return Candidates(
+        boxes=np.array([box.edges()], np.float32),
+        areas=np.array([box.area], np.float32),
+        ious=np.array([0.9], np.float32),
+        presence_logit=10.0,
+    )
+
+
+def _target(prompt: Prompt) -> Box:
+    """The box of what a prompt marks."""
+    if prompt.box is not None:
+        return prompt.box
+    if prompt.mask is not None:
+        rows, columns = np.nonzero(prompt.mask)
+        return Box.from_edges(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+    x, y = next(point for point, label in zip(prompt.points, prompt.labels, strict=True) if label == 1)
+    return Box.from_centre(x, y, _POINT_TARGET, _POINT_TARGET)

@@ -1,0 +1,1 @@
+"""The network in onnxruntime, on the CPU or on an NVIDIA GPU."""

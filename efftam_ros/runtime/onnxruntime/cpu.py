@@ -1,0 +1,305 @@
+"""The onnxruntime pipeline on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.bfloat16 import round_bfloat16
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, make_candidates
+from efftam_ros.runtime.image.preprocess import Preprocessor
+from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.threads import default_threads
+
+PROVIDER = "CPUExecutionProvider"
+
+
+class SharedArray:
+    """A numpy array and the same memory as onnxruntime sees it."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self.value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+    @classmethod
+    def zeros(cls, *shape: int) -> SharedArray:
+        return cls(np.zeros(shape, np.float32))
+
+
+class BoundGraph:
+    """A session whose inputs and outputs lie in memory that is bound once and reused for every run."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._binding = session.io_binding()
+        self.inputs = {tensor.name for tensor in session.get_inputs()}
+        self.outputs = {tensor.name for tensor in session.get_outputs()}
+
+    def bind(self, **arrays: SharedArray) -> None:
+        """Let these inputs and outputs live in this memory from now on; names the graph lacks are skipped."""
+        for name, array in arrays.items():
+            if name in self.inputs:
+                self._binding.bind_ortvalue_input(name, array.value)
+            elif name in self.outputs:
+                self._binding.bind_ortvalue_output(name, array.value)
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+    def end_profiling(self) -> Path:
+        """The trace of all runs so far, for a session that was opened to write one; it ends here."""
+        return Path(self._session.end_profiling())
+
+    def run_new(self, arrays: Mapping[str, NDArray[Any]], names: list[str]) -> dict[str, SharedArray]:
+        """Run on these inputs, into new memory for the named outputs (for outputs whose size changes)."""
+        results = self._session.run(names, {name: arrays[name] for name in self.inputs})
+        return {name: SharedArray(result) for name, result in zip(names, results, strict=True)}
+
+
+@dataclass(frozen=True)
+class _PromptTensors:
+    """What the decoder and the memory encoder are told of a prompt."""
+
+    sparse: SharedArray
+    dense: SharedArray
+    raster: SharedArray | None
+
+    def named(self) -> dict[str, SharedArray]:
+        named = {"sparse": self.sparse, "dense": self.dense}
+        return named if self.raster is None else named | {"prompt_raster": self.raster}
+
+
+class OrtPipeline:
+    """The `Pipeline` contract on onnxruntime's CPU provider.
+
+    Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
+    place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
+    """
+
+    def __init__(self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None) -> None:
+        """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
+        existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputRefused when a
+        graph can't be loaded or has other tensors than the bundle says."""
+        self._spec = bundle.spec
+        self._rounds = bundle.memory_dtype == "bfloat16"
+        self._graphs = {
+            name: _open(bundle, name, threads or default_threads(), profile_folder)
+            for name in (
+                "image_encoder",
+                "prompt_encoder",
+                "memory_attention",
+                "mask_decoder",
+                "memory_encoder",
+            )
+        }
+        self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
+        self._stage_seconds: dict[str, float] = {}
+        self._view: View | None = None
+        self._image_size = (0, 0)
+        self._attended = False
+        self._rows: tuple[int, ...] = ()
+        self._allocate(bundle)
+        self._no_prompt = no_prompt(bundle.spec.image_side)
+        self._tracking = self._encode_prompt(self._no_prompt)
+        self._prompted: _PromptTensors | None = None
+
+    def _allocate(self, bundle: Bundle) -> None:
+        spec, graphs = bundle.spec, bundle.graphs
+        encoder, decoder = graphs["image_encoder"].outputs, graphs["mask_decoder"].outputs
+        _, tokens, memory_channels = _static(graphs["memory_encoder"].outputs["map"].shape)
+        _, channels = _static(graphs["memory_encoder"].outputs["stored_pointer"].shape)
+
+        self._features = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in encoder.items()}
+        self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
+        self._answers = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in decoder.items()}
+        logits, pointers = self._answers["masks"].array, self._answers["pointers"].array
+        self._row_logits = [SharedArray(logits[:, row : row + 1]) for row in range(4)]
+        self._row_pointers = [SharedArray(pointers[row : row + 1]) for row in range(4)]
+
+        self._maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
+        self._pointers = np.zeros((spec.slots, channels), np.float32)
+        self._slot_maps = [SharedArray(self._maps[slot : slot + 1]) for slot in range(spec.slots)]
+        self._slot_pointers = [SharedArray(self._pointers[slot : slot + 1]) for slot in range(spec.slots)]
+
+        self._attended_maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
+        self._attended_rows = np.zeros(spec.slots, np.int64)
+        self._attended_pointers = np.zeros((spec.slots, channels), np.float32)
+        # One tensor per number of memories: making them anew for every frame would be glue.
+        self._maps_of = [SharedArray(self._attended_maps[:n]) for n in range(spec.slots + 1)]
+        self._rows_of = [SharedArray(self._attended_rows[:n]) for n in range(spec.slots + 1)]
+        self._pointers_of = [SharedArray(self._attended_pointers[:n]) for n in range(spec.slots + 1)]
+
+        self._present, self._binarize = SharedArray.zeros(1), SharedArray.zeros(1)
+        self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
+        self._graphs["memory_attention"].bind(
+            features=self._features["features"], conditioned=self._conditioned
+        )
+        self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
+        self._graphs["memory_encoder"].bind(
+            features=self._features["features"], present=self._present, binarize=self._binarize
+        )
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._spec
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        return self._stage_seconds
+
+    def encode(self, image: Image, view: View) -> None:
+        self._stage_seconds = {}
+        self._attended = False
+        self._view = None
+        start = time.perf_counter()
+        self._preprocess(image, view)
+        self._stage_seconds["preprocess"] = time.perf_counter() - start
+        self._run("image_encoder")
+        self._view = view
+        self._image_size = (image.width, image.height)
+
+    def attend(self, plan: MemoryPlan) -> None:
+        self._shown()
+        if not plan.slots:
+            self._encode_prompt(self._no_prompt)
+        else:
+            if max((*plan.slots, *plan.pointer_slots)) >= self._spec.slots:
+                raise IndexError(f"{plan} names a slot beyond the ring's {self._spec.slots}")
+            maps, pointers = len(plan.slots), len(plan.pointer_slots)
+            self._maps.take(plan.slots, axis=0, out=self._attended_maps[:maps], mode="clip")
+            self._attended_rows[:maps] = plan.rows
+            self._pointers.take(
+                plan.pointer_slots, axis=0, out=self._attended_pointers[:pointers], mode="clip"
+            )
+            self._graphs["memory_attention"].bind(
+                maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
+            )
+            self._run("memory_attention")
+        self._attended = True
+
+    def decode(self, prompt: Prompt | None) -> Candidates:
+        view = self._shown()
+        encoded = None if prompt is None else encode_prompt(prompt, view, *self._image_size)
+        if encoded is not None:
+            self._prompted = self._encode_prompt(encoded)
+            self._attended = False
+        elif not self._attended:
+            raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
+        else:
+            self._prompted = None
+        self._graphs["mask_decoder"].bind(**(self._prompted or self._tracking).named())
+        self._run("mask_decoder")
+        self._rows = (1, 2, 3) if encoded is None or encoded.multimask else (0,)
+        if encoded is not None and encoded.logits is not None:
+            self._answer_with(encoded.logits)
+        rows = slice(self._rows[0], self._rows[-1] + 1)
+        answers = {name: tensor.array for name, tensor in self._answers.items()}
+        return make_candidates(
+            view,
+            answers["boxes"][rows],
+            answers["areas"][rows],
+            answers["ious"][rows],
+            float(answers["presence"][0]),
+        )
+
+    def remember(self, choice: int, slot: int, present: bool) -> None:
+        self._shown()
+        row = self._rows[choice]
+        self._present.array[0] = present
+        self._binarize.array[0] = self._prompted is not None
+        self._graphs["memory_encoder"].bind(
+            mask_logits=self._row_logits[row],
+            pointer=self._row_pointers[row],
+            map=self._slot_maps[slot],
+            stored_pointer=self._slot_pointers[slot],
+            **(self._prompted or self._tracking).named(),
+        )
+        self._run("memory_encoder")
+        if self._rounds:
+            round_bfloat16(self._maps[slot])
+
+    def mask(self, choice: int) -> NDArray[np.uint8]:
+        return image_mask(self._row_logits[self._rows[choice]].array[0, 0], self._shown(), *self._image_size)
+
+    def end_profiling(self) -> dict[str, Path]:
+        """The trace files by graph, of a pipeline opened with ``profile_folder``: JSON for chrome://tracing
+        with every run since opening. Nothing is recorded afterwards."""
+        return {name: graph.end_profiling() for name, graph in self._graphs.items()}
+
+    def close(self) -> None:
+        self._graphs = {}
+        self._view = None
+
+    def _run(self, name: str) -> None:
+        if not self._graphs:
+            raise RuntimeError("the pipeline is closed")
+        start = time.perf_counter()
+        self._graphs[name].run()
+        self._stage_seconds[name] = time.perf_counter() - start
+
+    def _shown(self) -> View:
+        if self._view is None:
+            raise RuntimeError("no image: encode comes first in every frame, and nothing comes after close")
+        return self._view
+
+    def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
+        """Run the prompt encoder on this frame's features; the frame is then conditioned on the prompt
+        alone."""
+        graph = self._graphs["prompt_encoder"]
+        start = time.perf_counter()
+        inputs = {
+            "features": self._features["features"].array,
+            "points": encoded.points,
+            "labels": encoded.labels,
+            "mask": encoded.mask,
+            "has_mask": encoded.has_mask,
+        }
+        results = graph.run_new(inputs, sorted(graph.outputs))
+        self._conditioned.array[:] = results["conditioned"].array
+        self._stage_seconds["prompt_encoder"] = time.perf_counter() - start
+        return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
+
+    def _answer_with(self, logits: NDArray[np.float32]) -> None:
+        """Put a mask prompt's own mask in place of the decoder's single answer; the pointer stays the
+        decoder's."""
+        answers = {name: tensor.array for name, tensor in self._answers.items()}
+        answers["masks"][0, 0] = logits
+        boxes, areas = boxes_and_areas(logits[None])
+        answers["boxes"][0], answers["areas"][0] = boxes[0], areas[0]
+        answers["ious"][0], answers["presence"][0] = 1.0, CERTAIN
+
+
+def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> BoundGraph:
+    path = bundle.graphs[name].path
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Spinning threads win microseconds and cost a core, which the rest of the robot needs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if profile_folder is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_folder / name)
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
+    except Exception as error:  # onnxruntime's errors share no base class
+        raise InputRefused(
+            f"onnxruntime can't load {path}: {str(error).splitlines()[0]}; export it again"
+        ) from error
+    bundle.check_session(name, session.get_inputs(), session.get_outputs())
+    return BoundGraph(session)
+
+
+def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in shape)

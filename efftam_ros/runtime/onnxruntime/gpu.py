@@ -1,0 +1,183 @@
+"""Network graphs on the GPU through onnxruntime's CUDA and TensorRT providers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import Bundle, Graph
+from efftam_ros.runtime.onnxruntime.errors import (
+    capture_refused,
+    first_line,
+    left_to_the_cpu,
+    opening_refusal,
+)
+from efftam_ros.runtime.onnxruntime.graph import Means, Opened, OrtGraph
+from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
+from efftam_ros.runtime.onnxruntime.options import (
+    MOST_DYNAMIC,
+    cuda_options,
+    engine_folder,
+    session_options,
+    tensorrt_options,
+)
+from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
+from efftam_ros.runtime.unavailable import BackendUnavailable
+
+_ASYNCHRONOUS_REPLAY = (1, 28)  # before it, every replay of a captured graph makes the host wait for the GPU
+
+# y = x + x on eight floats (opset 17): one of onnxruntime's own kernels, which this GPU has or hasn't.
+_PROBE = (
+    b'\x08\x08:9\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x05probe'
+    b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x08"
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x08B\x04\n\x00\x10\x11"
+)
+
+
+class OrtGraphs:
+    """A `GraphOpener` on one of onnxruntime's GPU providers.
+
+    The asked provider stands alone in every session's list, so that nothing can take its place unseen: a
+    graph runs whole on it or is refused. That also holds for TensorRT: what it can't run is not left to the
+    CUDA provider, which is there to be asked for.
+
+    One thread opens and runs: onnxruntime keeps captured CUDA graphs per thread. While a first run captures,
+    no other thread may allocate GPU memory.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        provider: Literal["cuda", "tensorrt"],
+        stream: int,
+        device: int = 0,
+        exact: bool = False,
+        engine_cache: Path | None = None,
+        *,
+        ort: Any = None,
+    ) -> None:
+        """``stream``: cudaStream_t as a number, never the default stream; it must outlive the graphs.
+        ``exact``: float32 products without TF32 (CUDA only). ``engine_cache``: folder where TensorRT engines
+        are kept, None to build them at every start. ``ort``: another module in place of onnxruntime.
+
+        Raises BackendUnavailable when the provider can't work here, InputRefused when it can't be exact.
+        """
+        if provider not in PROVIDERS:
+            raise ValueError(f"provider is {provider!r}; it must be one of {', '.join(PROVIDERS)}")
+        if not stream:
+            raise ValueError("stream is 0, the default stream; give a stream made for the pipeline")
+        if exact and provider == "tensorrt":
+            raise InputRefused(
+                "exact results: onnxruntime's TensorRT provider can't switch TF32 off; use the cuda provider"
+            )
+        self._ort = ort if ort is not None else _import_onnxruntime()
+        self._bundle, self._provider, self._exact = bundle, provider, exact
+        self._stream, self._device, self._engine_cache = stream, device, engine_cache
+        self._opened: list[OrtGraph] = []
+        load_libraries(self._ort, provider)
+        if provider == "cuda":
+            self._probe()
+
+    @property
+    def device_bytes(self) -> int:
+        """0: onnxruntime's Python interface doesn't tell how large its arena is."""
+        return 0
+
+    def open(self, name: str) -> OrtGraph:
+        """Open a graph of the bundle. Raises BackendUnavailable naming graph and node when it can't run whole
+        on the provider, InputRefused when the file is damaged or has other tensors than the bundle says."""
+        opened = self._open(name, self._why_no_capture())
+        self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
+        most = MOST_DYNAMIC if self._provider == "tensorrt" else None
+        means = Means(self._ort, self._device, most, self._open)
+        graph = OrtGraph(self._bundle.graphs[name], opened, means)
+        self._opened.append(graph)
+        return graph
+
+    def close(self) -> None:
+        for graph in self._opened:
+            graph.close()
+        self._opened = []
+
+    def _why_no_capture(self) -> str:
+        """Why no session of this provider captures its launches; "" when they may."""
+        if self._provider == "tensorrt":
+            return "onnxruntime's TensorRT provider waits for the GPU after every replay"
+        if tuple(int(part) for part in re.findall(r"\d+", self._ort.__version__)[:2]) < _ASYNCHRONOUS_REPLAY:
+            return f"onnxruntime {self._ort.__version__} waits for the GPU after every replay; 1.28 does not"
+        return ""
+
+    def _open(self, name: str, no_capture: str) -> Opened:
+        """The strictest session that opens. ``no_capture``: why it shall capture nothing, "" if it may.
+
+        Without the strict key onnxruntime opens anything anywhere, but says which node went where; so what
+        the key refuses is opened once more, and the nodes decide.
+        """
+        graph, asked, strict = self._bundle.graphs[name], PROVIDERS[self._provider], True
+        while True:
+            providers = [(asked, self._options(graph, capture=not no_capture))]
+            try:
+                session = self._ort.InferenceSession(
+                    str(graph.path), session_options(self._ort, strict), providers, enable_fallback=0
+                )
+                break
+            except Exception as error:
+                if not no_capture and capture_refused(error):
+                    no_capture = first_line(error)
+                elif strict and left_to_the_cpu(error):
+                    strict, no_capture = False, no_capture or "nodes run on the CPU"
+                else:
+                    raise opening_refusal(error, name, graph.path, self._ort) from error
+        check_provider(session.get_providers(), asked, name)
+        assignment = read_assignment(session)
+        if assignment is None and not strict:
+            raise BackendUnavailable(
+                f"onnxruntime {self._ort.__version__} leaves nodes of {name} to the CPU and can't say which",
+                "use onnxruntime 1.24 or newer",
+            )
+        placement = None if assignment is None else check_placement(assignment, asked, name)
+        opened = Opened(session, no_capture, placement)
+        if placement is not None and placement.elsewhere:
+            types = ", ".join(sorted({node.op_type for node in placement.elsewhere}))
+            return replace(opened, no_capture=f"{types} on {placement.elsewhere[0].provider}")
+        return opened
+
+    def _options(self, graph: Graph, capture: bool) -> dict[str, str]:
+        if self._provider == "cuda":
+            return cuda_options(self._stream, self._device, self._exact, capture)
+        options = tensorrt_options(self._stream, self._device, graph, None)
+        if self._engine_cache is None:
+            return options
+        versions = (self._ort.__version__, tensorrt_version())
+        folder = engine_folder(self._engine_cache, self._bundle, graph.name, options, versions)
+        return tensorrt_options(self._stream, self._device, graph, folder)
+
+    def _probe(self) -> None:
+        """Run something tiny: a wheel without code for this GPU opens every graph and fails at the first."""
+        asked = PROVIDERS["cuda"]
+        options = cuda_options(self._stream, self._device, self._exact, capture=False)
+        try:
+            session = self._ort.InferenceSession(
+                _PROBE, session_options(self._ort, False), [(asked, options)], enable_fallback=0
+            )
+            check_provider(session.get_providers(), asked, "a test graph")
+            session.run(None, {"x": np.ones(8, np.float32)})
+        except BackendUnavailable:
+            raise
+        except Exception as error:
+            raise opening_refusal(error, "a test graph", "", self._ort) from error
+
+
+def _import_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"onnxruntime can't be imported ({error})", "pip install onnxruntime-gpu"
+        ) from error
+    return onnxruntime

@@ -1,0 +1,187 @@
+"""One network graph in an onnxruntime session on the GPU, run on tensors at given addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.runtime.bundle import Graph
+from efftam_ros.runtime.onnxruntime.errors import first_line, known_refusal
+from efftam_ros.runtime.onnxruntime.options import run_options
+from efftam_ros.runtime.onnxruntime.placement import Placement
+from efftam_ros.runtime.signatures import Tensor
+
+ALIGNMENT = 256
+CUDA_GRAPH = "cuda graph"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A session, why it captures nothing ("" when it captures), and where its nodes run (None: unknown)."""
+
+    session: Any
+    no_capture: str
+    placement: Placement | None
+
+
+@dataclass(frozen=True)
+class Means:
+    """How a graph was opened: the onnxruntime module, the GPU's index, the largest size of an axis that the
+    graph leaves open (None: any), and how to open it again without capture, for a reason."""
+
+    ort: Any
+    device: int
+    most_dynamic: int | None
+    open_plainly: Callable[[str, str], Opened]
+
+
+class OrtGraph:
+    """A `DeviceGraph`: one session, and the bindings made for it."""
+
+    def __init__(self, graph: Graph, opened: Opened, means: Means) -> None:
+        self._graph, self._means = graph, means
+        self._opened: Opened | None = opened
+        self._fixed_bindings = 0
+
+    @property
+    def name(self) -> str:
+        return self._graph.name
+
+    @property
+    def inputs(self) -> Mapping[str, Tensor]:
+        return self._graph.inputs
+
+    @property
+    def outputs(self) -> Mapping[str, Tensor]:
+        return self._graph.outputs
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where the nodes run; None where this onnxruntime can't tell. Real work is never elsewhere."""
+        return self.opened.placement
+
+    @property
+    def opened(self) -> Opened:
+        """What runs now. Raises RuntimeError after `close`."""
+        if self._opened is None:
+            raise RuntimeError(f"graph {self.name} is closed")
+        return self._opened
+
+    def binding(self, fixed: bool) -> OrtBinding:
+        """See `DeviceGraph.binding`. A fixed binding becomes a CUDA graph at its first run where onnxruntime
+        can do that."""
+        self._fixed_bindings += fixed
+        return OrtBinding(self, self._means, self._fixed_bindings if fixed else None)
+
+    def give_up_capture(self, reason: str) -> None:
+        """Go on in a session that captures nothing."""
+        self._opened = self._means.open_plainly(self.name, reason)
+
+    def close(self) -> None:
+        self._opened = None
+
+
+class OrtBinding:
+    """A `Binding` by onnxruntime's IOBinding."""
+
+    def __init__(self, graph: OrtGraph, means: Means, graph_id: int | None) -> None:
+        """``graph_id``: number of the CUDA graph among those of the session; None where addresses change."""
+        self._graph, self._means, self._graph_id = graph, means, graph_id
+        self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._complete = False
+        self._ran = False
+        self._attach()
+
+    @property
+    def launch(self) -> str:
+        if self._graph_id is None:
+            return "plain launches: addresses may change"
+        reason = self._graph.opened.no_capture
+        return f"plain launches: {reason}" if reason else CUDA_GRAPH
+
+    def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
+        """See `Binding.bind`. Raises InputRefused: a shape that isn't the graph's, an address that isn't
+        256-byte aligned; ValueError: a fixed binding was moved after its first run."""
+        tensor = self._graph.inputs.get(name) or self._graph.outputs.get(name)
+        if tensor is None:
+            return
+        place = (int(pointer), tuple(int(size) for size in shape))
+        if self._places.get(name) == place:
+            return
+        self._check(name, tensor, *place)
+        if self._ran and self._graph_id is not None:
+            raise ValueError(f"{self._graph.name}: {name} of a fixed binding was moved after its first run")
+        self._places[name] = place
+        self._complete = False
+        self._put(name)
+
+    def run(self) -> None:
+        """See `Binding.run`. The first run of a binding that is captured computes several times over. Raises
+        ValueError when a tensor is not bound, BackendUnavailable when the GPU can't do it (no kernel, too
+        little memory), else RuntimeError."""
+        if self._graph.opened is not self._opened:
+            self._attach()
+        if not self._complete:
+            self._check_complete()
+        try:
+            self._opened.session.run_with_iobinding(self._binding, self._options)
+        except Exception as error:
+            known = known_refusal(error, self._means.ort)
+            if known is None and not self._ran and self.launch == CUDA_GRAPH:
+                self._graph.give_up_capture(f"capture failed ({first_line(error)})")
+                return self.run()
+            raise known or RuntimeError(
+                f"graph {self._graph.name} failed on the GPU ({first_line(error)}); start again"
+            ) from error
+        self._ran = True
+
+    def _attach(self) -> None:
+        """Bind to the session that the graph has now."""
+        self._opened = self._graph.opened
+        self._binding = self._opened.session.io_binding()
+        graph_id = None if self._opened.no_capture else (self._graph_id or -1)
+        self._options = run_options(self._means.ort, graph_id)
+        for name in self._places:
+            self._put(name)
+
+    def _put(self, name: str) -> None:
+        pointer, shape = self._places[name]
+        is_input = name in self._graph.inputs
+        tensor = (self._graph.inputs if is_input else self._graph.outputs)[name]
+        bind = self._binding.bind_input if is_input else self._binding.bind_output
+        bind(name, "cuda", self._means.device, np.dtype(tensor.dtype).type, list(shape), pointer)
+
+    def _check(self, name: str, tensor: Tensor, pointer: int, shape: tuple[int, ...]) -> None:
+        text = f"{self._graph.name}: {name} was bound with shape {list(shape)}"
+        if len(shape) != len(tensor.shape):
+            raise InputRefused(f"{text}; the graph has {tensor}")
+        for size, axis in zip(shape, tensor.shape, strict=True):
+            if size < 1 or (not isinstance(axis, str) and size != axis):
+                raise InputRefused(f"{text}; the graph has {tensor}")
+            most = self._means.most_dynamic
+            if most is not None and isinstance(axis, str) and size > most:
+                raise InputRefused(f"{text}; its engine is built for up to {most} along {axis}")
+        if not pointer or pointer % ALIGNMENT:
+            raise InputRefused(
+                f"{self._graph.name}: {name} was bound to address {pointer:#x};"
+                f" it must be a multiple of {ALIGNMENT}"
+            )
+
+    def _check_complete(self) -> None:
+        """Everything is bound, and an axis has one size wherever it occurs in the inputs."""
+        missing = [name for name in (*self._graph.inputs, *self._graph.outputs) if name not in self._places]
+        if missing:
+            raise ValueError(f"{self._graph.name}: {', '.join(missing)} not bound; bind every tensor first")
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, tensor in self._graph.inputs.items():
+            for axis, size in zip(tensor.shape, self._places[name][1], strict=True):
+                first, where = sizes.setdefault(axis, (size, name)) if isinstance(axis, str) else (size, name)
+                if size != first:
+                    raise InputRefused(
+                        f"{self._graph.name}: axis {axis} is {first} in {where} and {size} in {name}"
+                    )
+        self._complete = True

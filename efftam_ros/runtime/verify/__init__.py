@@ -1,0 +1,1 @@
+"""Comparison of a back end with the CPU reference."""

@@ -1,0 +1,133 @@
+"""How far a network computed one way is from the same network computed another: by graph, and over a clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.crop import make_viewer
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Image, Prompt
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.image.preprocess import Preprocessor
+from efftam_ros.runtime.image.prompts import encode_prompt
+from efftam_ros.runtime.verify.chain import Chain
+from efftam_ros.runtime.verify.runners import Runner
+
+_SEED = 20261121
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One output of a graph on the same inputs. ``relative``: root mean square of the difference over that of
+    the reference's output; infinite where the other's is not finite."""
+
+    graph: str
+    output: str
+    relative: float
+
+
+@dataclass(frozen=True)
+class ClipAgreement:
+    """Two chains per frame. ``overlaps``: IoU of the chosen masks (logits > 0 at the decoder's resolution), 1
+    where both are empty, 0 where the candidate's is not finite; ``deviations``: of their logits."""
+
+    overlaps: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.overlaps))
+
+    @property
+    def worst(self) -> float:
+        return min(self.overlaps)
+
+
+def deviation(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:
+    """`Deviation.relative` of two arrays of one shape."""
+    if not np.isfinite(value).all():
+        return float("inf")
+    scale = float(np.sqrt(np.mean(np.square(reference, dtype=np.float64))))
+    error = float(np.sqrt(np.mean(np.square(np.subtract(value, reference, dtype=np.float64)))))
+    return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
+
+
+def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[Deviation]:
+    """Every output of every graph that ``candidate`` has, on the inputs that the graph got last in ``chain``,
+    against what the chain made of them."""
+    found = []
+    for name in GRAPHS:
+        if name in candidate:
+            results = candidate[name](chain.inputs[name])
+            found += [
+                Deviation(name, output, deviation(reference, results[output]))
+                for output, reference in chain.results[name].items()
+            ]
+    return found
+
+
+def seeded_chain(bundle: Bundle, graphs: Mapping[str, Runner]) -> Chain:
+    """A chain that has run three seeded frames, so that every graph has had inputs as in use."""
+    side = bundle.spec.image_side
+    random = np.random.default_rng(_SEED)
+    coarse = random.integers(40, 180, (12, 12, 3))
+    background = np.kron(coarse, np.ones((side // 12 + 1, side // 12 + 1, 1)))[:side, :side]
+    rows, columns = np.mgrid[:side, :side]
+    preprocess, view = Preprocessor(side, bundle.mean, bundle.std), View.full(side, side, side)
+    chain = Chain(bundle, graphs)
+    for number in range(3):
+        centre = (0.5 + 0.02 * number) * side
+        disc = np.hypot(columns - centre, rows - 0.46 * side) < 0.14 * side
+        picture = np.where(disc[..., None], (30, 30, 220), background).astype(np.uint8)
+        box = Box.from_edges(0.36 * side, 0.32 * side, 0.64 * side, 0.6 * side)
+        prompt = encode_prompt(Prompt(box=box), view, side, side) if number == 0 else None
+        chain.decode(preprocess(Image.from_array(picture), view).copy(), prompt)
+        chain.remember(0 if number == 0 else 1, prompted=number == 0)
+    return chain
+
+
+def compare_clip(
+    bundle: Bundle,
+    reference: Mapping[str, Runner],
+    candidate: Mapping[str, Runner],
+    frames: Iterable[NDArray[np.uint8]],
+    box: Box,
+) -> ClipAgreement:
+    """Two chains over the same pictures [H,W,3] BGR, each with its own memory; ``box`` (image px) selects the
+    target on the first. Views and the choice among candidates are the reference chain's, so that what differs
+    is the networks' doing."""
+    spec = bundle.spec
+    preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
+    viewer = make_viewer(spec.default_view, spec.image_side, spec.window_factor)
+    chains = [Chain(bundle, graphs) for graphs in (reference, candidate)]
+    overlaps, deviations = [], []
+    for number, picture in enumerate(frames):
+        height, width = picture.shape[:2]
+        first = number == 0
+        view = viewer.start((width, height), box, None) if first else viewer.view((width, height), box, 0.0)
+        prompt = encode_prompt(Prompt(box=box), view, width, height) if first else None
+        image = preprocess(Image.from_array(picture), view).copy()
+        wanted, got = (chain.decode(image, prompt) for chain in chains)
+        choice = 0 if first else 1 + int(wanted["ious"][1:].argmax())
+        for chain in chains:
+            chain.remember(choice, prompted=first)
+        logits = wanted["masks"][0, choice], got["masks"][0, choice]
+        overlaps.append(_overlap(*logits))
+        deviations.append(deviation(*logits))
+        seen = Box.from_edges(*view.edges_to_image(wanted["boxes"][choice : choice + 1])[0].tolist())
+        if seen.width > 0 and seen.height > 0:
+            box = seen
+    return ClipAgreement(tuple(overlaps), tuple(deviations))
+
+
+def _overlap(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:
+    if not np.isfinite(value).all():
+        return 0.0
+    wanted, got = reference > 0, value > 0
+    union = np.count_nonzero(wanted | got)
+    return np.count_nonzero(wanted & got) / union if union else 1.0

@@ -1,0 +1,92 @@
+"""Whether a GPU computes what the CPU computes: a short check at every start, a full one on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.verify.chain import Chain
+from efftam_ros.runtime.verify.compare import (
+    ClipAgreement,
+    Deviation,
+    compare_clip,
+    compare_graphs,
+    seeded_chain,
+)
+from efftam_ros.runtime.verify.runners import CpuRunner, Runner
+
+MOST_DEVIATION = 0.02
+"""Relative, of any output: ten times what FP16 with FP32 sums leaves (1.6e-3, measured in an interpreter), a
+tenth of what a wrong engine shows. TF32 stays below it too."""
+LEAST_OVERLAP, LEAST_WORST = 0.98, 0.9
+"""Of masks over a clip, in the mean and in the worst frame. A wrong image encoder fell to 0.12 (DESIGN 8)."""
+CLIP_FRAMES = 30
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a back end is from the CPU; ``clip`` is None where only single graphs were compared."""
+
+    deviations: tuple[Deviation, ...]
+    clip: ClipAgreement | None = None
+
+    @property
+    def fault(self) -> str:
+        """What is wrong in one line, naming the worst output; "" when all is well."""
+        # Not above the limit: a deviation that is no number is beyond it too.
+        beyond = [found for found in self.deviations if not found.relative <= MOST_DEVIATION]
+        if beyond:
+            worst = max(beyond, key=lambda found: found.relative)
+            return (
+                f"{worst.graph} computes {worst.output} with a relative error of {worst.relative:.2g},"
+                f" {MOST_DEVIATION} is the limit"
+            )
+        if self.clip is not None and (self.clip.mean < LEAST_OVERLAP or self.clip.worst < LEAST_WORST):
+            return (
+                f"masks of {len(self.clip.overlaps)} frames overlap with the CPU's by {self.clip.mean:.3f}"
+                f" (worst {self.clip.worst:.3f}), {LEAST_OVERLAP} ({LEAST_WORST}) is the limit"
+            )
+        return ""
+
+
+class Reference:
+    """A bundle in FP32 on the CPU, with the inputs that its graphs get in use."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.runners: dict[str, Runner] = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
+        self.chain: Chain = seeded_chain(bundle, self.runners)
+
+    def judge(self, candidate: Mapping[str, Runner], clip: bool) -> Verdict:
+        """Compare the graphs that ``candidate`` has; with ``clip`` also a chained run, the others' graphs
+        being the reference's."""
+        deviations = tuple(compare_graphs(self.chain, candidate))
+        if not clip:
+            return Verdict(deviations)
+        mixed = {**self.runners, **candidate}
+        return Verdict(
+            deviations, compare_clip(self.bundle, self.runners, mixed, seeded_clip(), seeded_clip_box())
+        )
+
+
+def seeded_clip() -> Iterator[NDArray[np.uint8]]:
+    """`CLIP_FRAMES` pictures uint8 [360,480,3]: a striped disc that moves over a coarse pattern."""
+    random = np.random.default_rng(7)
+    background = np.kron(random.integers(60, 190, (18, 24, 3)), np.ones((20, 20, 1)))
+    rows, columns = np.mgrid[:360, :480]
+    for number in range(CLIP_FRAMES):
+        x, y = 160 + 4 * number, 150 + 2 * number
+        disc = np.hypot(columns - x, rows - y) < 36
+        stripes = np.where(((columns - x) // 8 % 2 == 0)[..., None], (20, 20, 230), (20, 200, 230))
+        yield np.where(disc[..., None], stripes, background).astype(np.uint8)
+
+
+def seeded_clip_box() -> Box:
+    """Round the disc on the first picture."""
+    return Box(124.0, 114.0, 72.0, 72.0)

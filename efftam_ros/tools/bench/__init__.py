@@ -1,0 +1,1 @@
+"""`efftam bench`."""

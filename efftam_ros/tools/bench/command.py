@@ -1,0 +1,183 @@
+"""Measure what a frame costs, and print each figure beside its goal.
+
+Without --node, --soak or --motion: times of each module and of the whole frame, all back ends and bundles
+side by side in one process, after a warm-up that fills the memory. They take turns of a few frames that each
+runs back to back; all get the same frames. The policy is by default the one that remembers every frame, so
+that every frame runs all four modules.
+
+whole: from the decoded image to the box, in back-to-back frames. A back end on the GPU answers before its
+memory encoder has run, so its frame holds the rest of the one before. Its stages are timed by CUDA events:
+the memory encoder's figure is that of the previous frame. On the CPU stages are host time.
+start-up: from opening to the first answer. resident MB: what the process gained by opening and warming up
+that contender; the first one of a library also pays for loading it. device MB: what the pipeline says that it
+holds. how: whether modules are launched as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.config import POLICIES, VIEWS
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.interop.package_files import package_file
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
+from efftam_ros.tools.bench.contenders import chosen_backends, open_contenders
+from efftam_ros.tools.bench.environment import environment
+from efftam_ros.tools.bench.frames import IMAGE_SIZE, endless_frames, measure_frames
+from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
+from efftam_ros.tools.bench.plot import plot
+from efftam_ros.tools.bench.soak import measure_soak
+from efftam_ros.tools.bench.tables import (
+    print_frames,
+    print_left_out,
+    print_motion,
+    print_node,
+    print_soak,
+)
+from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.doctor.system import System
+
+FRAMES = 100
+NODE_SECONDS = 12.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to measure (default: frames)")
+    what.add_argument(
+        "--frames", type=int, metavar="N", help=f"measured frames of each contender (default {FRAMES})"
+    )
+    what.add_argument(
+        "--soak", type=int, metavar="N", help="N frames of the first contender: memory and drift"
+    )
+    what.add_argument(
+        "--node", action="store_true", help="image callback to bbox published, over the middleware"
+    )
+    what.add_argument(
+        "--motion", action="store_true", help="velocity error on a synthetic target, without a network"
+    )
+    who = parser.add_argument_group("contenders (every combination)")
+    who.add_argument(
+        "--bundle", action="append", type=Path, metavar="DIR", help="repeatable (default: the shipped one)"
+    )
+    who.add_argument(
+        "--skip-unavailable", action="store_true", help="leave out back ends that can't run here, and say why"
+    )
+    who.add_argument("--backend", default=DEFAULT_BACKEND, metavar="A,B", help=f"of {', '.join(MEASURABLE)}")
+    who.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="CPU threads of each (default: one per core)"
+    )
+    who.add_argument("--policy", choices=POLICIES, default="efficienttam", help="default efficienttam")
+    who.add_argument("--view", choices=VIEWS, help="default: what the bundle asks for")
+    who.add_argument(
+        "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="picture size (default 1280x720)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json", type=Path, metavar="FILE", help="all figures; - for stdout instead of tables"
+    )
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="bars of the time in each module")
+    output.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    for option in ("frames", "soak"):
+        value = getattr(args, option)
+        if value is not None and value < 1:
+            raise InputRefused(f"--{option} is {value}; it must be at least 1")
+    if args.soak is not None and args.soak < 4:
+        raise InputRefused(f"--soak is {args.soak}; drift needs at least 4 frames")
+    frames = args.frames
+    if frames is None and not (args.soak or args.node or args.motion):
+        frames = FRAMES
+    if args.plot is not None and not frames:
+        raise InputRefused("--plot shows the frame times; add --frames N")
+    shown = str(args.json) != "-"
+    report: dict[str, Any] = {}
+    if frames or args.soak:
+        report["environment"] = environment(System())
+        _measure_network(args, frames, report, shown)
+    if args.motion:
+        report["motion"] = [measure_motion(dropped) for dropped in (0.0, LOST_SHARE)]
+        if shown:
+            print_motion(report["motion"])
+    if args.node:
+        report["node"] = _measure_node()
+        if shown:
+            print_node(report["node"])
+    if args.json is not None:
+        text = json.dumps(report, indent=1)
+        if shown:
+            args.json.write_text(text + "\n", encoding="utf-8")
+        else:
+            print(text)
+    return 0
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """Width and height in px from "WxH"."""
+    found = re.fullmatch(r"(\d+)x(\d+)", text)
+    if found is None or min(int(found[1]), int(found[2])) < 32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not WxH of at least 32x32, such as 1280x720")
+    return int(found[1]), int(found[2])
+
+
+def _measure_network(
+    args: argparse.Namespace, frames: int | None, report: dict[str, Any], shown: bool
+) -> None:
+    # Rendering the pictures takes memory: before any contender's is looked at.
+    pictures = endless_frames(args.image)
+    contenders, left_out = open_contenders(
+        args.bundle or [None],
+        chosen_backends(args.backend),
+        args.threads,
+        args.policy,
+        args.view,
+        next(pictures),
+        skip_unavailable=args.skip_unavailable,
+    )
+    report["image"] = list(args.image)
+    report["left_out"] = [asdict(one) for one in left_out]
+    try:
+        if shown:
+            print_left_out(left_out)
+        if frames:
+            timings = measure_frames(contenders, pictures, frames, quiet=args.quiet)
+            report["frames"] = [timing.record(timings) for timing in timings]
+            if shown:
+                print_frames(timings, frames)
+            if args.plot is not None:
+                plot(args.plot, timings)
+        if args.soak:
+            name = contenders[0].name
+            report["soak"] = {"name": name} | measure_soak(
+                contenders[0], pictures, args.soak, quiet=args.quiet
+            )
+            if shown:
+                print_soak(name, report["soak"])
+    finally:
+        for contender in contenders:
+            contender.pipeline.close()
+
+
+def _measure_node() -> dict[str, Any]:
+    needed = ("rclpy", "efftam_ros.msg")
+    missing = [module for module in needed if importlib.util.find_spec(module) is None]
+    if missing:
+        raise InputRefused(
+            f"--node needs ROS 2 and the built messages ({missing[0]} is missing); "
+            "source .venv/setup.bash or your workspace"
+        )
+    profile = str(package_file("config/fastdds_images.xml") or "")
+    command = ["-m", "efftam_ros.ros.tracker.latency", "--seconds", str(NODE_SECONDS), "--profile", profile]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    if done.returncode:
+        raise InputRefused(f"the node could not be measured: {done.stderr.strip() or done.stdout.strip()}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,164 @@
+"""Opens the networks and back ends that `efftam bench` compares."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.geometry import View
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.tools.bench.memory import resident_mb
+from efftam_ros.tools.common.backends import open_measurable
+
+
+class Watched:
+    """A pipeline that notes how much memory each frame attends to; everything else passes through."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.maps = self.pointers = 0
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._pipeline.spec
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        return self._pipeline.stage_seconds
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Device memory that the pipeline holds, None for one that does not say or uses none."""
+        return getattr(self._pipeline, "device_bytes", None)
+
+    @property
+    def launch(self) -> Mapping[str, str]:
+        """Module -> how its work is launched on the device; empty for one that does not say."""
+        return getattr(self._pipeline, "launch", {})
+
+    def encode(self, image: Image, view: View) -> None:
+        self._pipeline.encode(image, view)
+
+    def attend(self, plan: MemoryPlan) -> None:
+        self.maps, self.pointers = len(plan.slots), len(plan.pointer_slots)
+        self._pipeline.attend(plan)
+
+    def decode(self, prompt: Prompt | None) -> Candidates:
+        return self._pipeline.decode(prompt)
+
+    def remember(self, choice: int, slot: int, present: bool) -> None:
+        self._pipeline.remember(choice, slot, present)
+
+    def mask(self, choice: int) -> NDArray[np.uint8]:
+        return self._pipeline.mask(choice)
+
+    def close(self) -> None:
+        self._pipeline.close()
+
+
+@dataclass
+class Contender:
+    """A network on a back end, with its tracker. ``start_up_s``: from opening to the first answer;
+    ``resident_mb``: resident memory that the process gained by opening and using it."""
+
+    name: str
+    backend: str
+    pipeline: Watched
+    tracker: Tracker
+    start_up_s: float = float("nan")
+    resident_mb: float = float("nan")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A contender that can't run here."""
+
+    name: str
+    backend: str
+    reason: str
+    remedy: str
+
+    @property
+    def text(self) -> str:
+        return self.reason if self.backend in self.reason else f"{self.name}: {self.reason}"
+
+
+def open_contenders(
+    bundles: Sequence[Path | None],
+    backends: Sequence[str],
+    threads: int,
+    policy: str,
+    view: str | None,
+    first: tuple[Frame, Prompt | None],
+    *,
+    skip_unavailable: bool = False,
+) -> tuple[list[Contender], list[LeftOut]]:
+    """Open every bundle in every back end and let it answer the first frame.
+
+    Raises InputRefused as `open_measurable` does, and BackendUnavailable, naming all that can't run, unless
+    ``skip_unavailable`` leaves them out; also then when none is left.
+    """
+    config = TrackerConfig(policy=policy, view=view or "bundle")
+    contenders: list[Contender] = []
+    left_out: list[LeftOut] = []
+    try:
+        for bundle in bundles:
+            for backend in backends:
+                try:
+                    contenders.append(_open(bundle, backend, threads, config, first))
+                except BackendUnavailable as problem:
+                    name = backend if bundle is None else f"{bundle.name} {backend}"
+                    left_out.append(LeftOut(name, backend, problem.reason, problem.remedy))
+        if left_out and not (skip_unavailable and contenders):
+            raise _refusal(left_out, skip_unavailable)
+    except BaseException:
+        for contender in contenders:
+            contender.pipeline.close()
+        raise
+    return contenders, left_out
+
+
+def _open(
+    bundle: Path | None,
+    backend: str,
+    threads: int,
+    config: TrackerConfig,
+    first: tuple[Frame, Prompt | None],
+) -> Contender:
+    before_mb, start = resident_mb(), time.perf_counter()
+    pipeline = Watched(open_measurable(bundle, backend, threads))
+    try:
+        tracker = Tracker(pipeline, config)
+        tracker.step(*first)
+    except BaseException:
+        pipeline.close()
+        raise
+    seconds = time.perf_counter() - start
+    name = f"{pipeline.spec.name} {backend}"
+    return Contender(name, backend, pipeline, tracker, seconds, resident_mb() - before_mb)
+
+
+def _refusal(left_out: Sequence[LeftOut], skipping: bool) -> BackendUnavailable:
+    reasons = "; ".join(dict.fromkeys(one.text for one in left_out))
+    if skipping:
+        return BackendUnavailable(f"no back end is left to measure: {reasons}", left_out[0].remedy)
+    if len(left_out) == 1:
+        return BackendUnavailable(reasons, f"{left_out[0].remedy}, or leave it out with --skip-unavailable")
+    return BackendUnavailable(reasons, "see efftam doctor, or leave them out with --skip-unavailable")
+
+
+def chosen_backends(text: str) -> list[str]:
+    """The back ends of an option "A,B". Raises InputRefused when there is none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputRefused(f"--backend is {text!r}; name at least one, as in --backend onnxruntime-cpu")
+    return list(dict.fromkeys(names))

@@ -1,0 +1,171 @@
+"""Times frames of several networks and back ends side by side.
+
+A back end on the GPU returns from a frame before the memory encoder has run, and the next frame waits for it.
+So each contender gets several frames back to back; when it is its turn again, the first frame is not counted:
+in it the work ends that the contender before it left behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from efftam_ros.baselines.opening import BASELINES
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.memory import resident_mb
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.video import NS
+from efftam_ros.tools.scene.render import render_scene
+
+MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
+# More than the frames until 16 pointers and all maps are attended, and until clocks and caches have settled.
+WARM_UP = 40
+# Counted frames of a turn: enough to be back to back, few enough that all see the same state of the machine.
+TURN = 5
+PICTURES = 24
+FPS = 30.0
+IMAGE_SIZE = (1280, 720)
+
+Frames = Iterator[tuple[Frame, Prompt | None]]
+
+
+@dataclass
+class Timing:
+    """What was measured of one contender. ``whole`` s of each frame; ``stages`` s of each stage of each
+    frame; ``ratios`` whole over the four modules of the frames that ran all four; ``incomplete`` counts the
+    others; ``device_mb`` as the pipeline says, None for one that does not."""
+
+    name: str
+    bundle: str
+    backend: str
+    whole: list[float] = field(default_factory=list)
+    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ratios: list[float] = field(default_factory=list)
+    incomplete: int = 0
+    maps: int = 0
+    pointers: int = 0
+    start_up_s: float = float("nan")
+    resident_mb: float = float("nan")
+    device_mb: float | None = None
+    launch: Mapping[str, str] = field(default_factory=dict)
+
+    def add(self, whole_s: float, stage_seconds: Mapping[str, float]) -> None:
+        self.whole.append(whole_s)
+        for name, seconds in stage_seconds.items():
+            self.stages[name].append(seconds)
+        if all(name in stage_seconds for name in MODULES):
+            self.ratios.append(whole_s / sum(stage_seconds[name] for name in MODULES))
+        else:
+            self.incomplete += 1
+
+    @property
+    def whole_ms(self) -> float:
+        return 1e3 * float(np.median(self.whole))
+
+    @property
+    def whole_p99_ms(self) -> float:
+        return 1e3 * float(np.percentile(self.whole, 99))
+
+    @property
+    def medians_ms(self) -> dict[str, float]:
+        return {name: 1e3 * float(np.median(seconds)) for name, seconds in self.stages.items()}
+
+    @property
+    def glue_ratio(self) -> float | None:
+        return float(np.median(self.ratios)) if self.ratios else None
+
+    def times_faster(self, all_of_them: Sequence[Timing]) -> dict[str, float]:
+        """Against each of `BASELINES` that was measured on the same bundle, by its name."""
+        return {
+            other.backend: other.whole_ms / self.whole_ms
+            for other in all_of_them
+            if other.backend in BASELINES and other.bundle == self.bundle
+        }
+
+    def record(self, all_of_them: Sequence[Timing]) -> dict[str, Any]:
+        """What --json writes."""
+        return {
+            "name": self.name,
+            "bundle": self.bundle,
+            "backend": self.backend,
+            "frames": len(self.whole),
+            "whole_ms": self.whole_ms,
+            "whole_p99_ms": self.whole_p99_ms,
+            "stages_ms": self.medians_ms,
+            "stages_p99_ms": {name: 1e3 * float(np.percentile(s, 99)) for name, s in self.stages.items()},
+            "glue_ratio": self.glue_ratio,
+            "incomplete_frames": self.incomplete,
+            "times_faster_than": self.times_faster(all_of_them),
+            "maps": self.maps,
+            "pointers": self.pointers,
+            "start_up_s": self.start_up_s,
+            "resident_mb": self.resident_mb,
+            "device_mb": self.device_mb,
+            "launch": dict(self.launch),
+        }
+
+
+def measure_frames(
+    contenders: Sequence[Contender], frames: Frames, count: int, *, quiet: bool = False
+) -> list[Timing]:
+    """Warm each contender up, then time ``count`` frames of each in turns of `TURN`; who is first changes.
+    All get the same frames."""
+    timings = [Timing(c.name, c.pipeline.spec.name, c.backend) for c in contenders]
+    pairs = list(zip(contenders, timings, strict=True))
+    with progress_bar((count + WARM_UP) * len(pairs), "bench", quiet=quiet) as bar:
+        warm_up = list(itertools.islice(frames, WARM_UP))
+        for contender in contenders:
+            before_mb = resident_mb()
+            for frame, prompt in warm_up:
+                contender.tracker.step(frame, prompt)
+                bar.update()
+            contender.resident_mb += resident_mb() - before_mb
+        lead_in = 1 if len(pairs) > 1 else 0
+        for turn, done in enumerate(range(0, count, TURN)):
+            taken = list(itertools.islice(frames, lead_in + min(TURN, count - done)))
+            first = turn % len(pairs)
+            for contender, timing in pairs[first:] + pairs[:first]:
+                for frame, prompt in taken[:lead_in]:
+                    contender.tracker.step(frame, prompt)
+                for frame, prompt in taken[lead_in:]:
+                    timing.add(*timed_step(contender, frame, prompt))
+                    bar.update()
+    for contender, timing in pairs:
+        _note_state(contender, timing)
+    return timings
+
+
+def _note_state(contender: Contender, timing: Timing) -> None:
+    pipeline: Watched = contender.pipeline
+    timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
+    timing.start_up_s, timing.resident_mb = contender.start_up_s, contender.resident_mb
+    timing.device_mb = None if pipeline.device_bytes is None else pipeline.device_bytes / 1e6
+    timing.launch = dict(pipeline.launch)
+
+
+def timed_step(
+    contender: Contender, frame: Frame, prompt: Prompt | None
+) -> tuple[float, Mapping[str, float]]:
+    """Seconds from the decoded image to box out and memory written, and those of each stage."""
+    start = time.perf_counter()
+    track = contender.tracker.step(frame, prompt)
+    return time.perf_counter() - start, track.stage_seconds
+
+
+def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:
+    """Pictures of the synthetic scene, to and fro without a jump, with rising stamps; the first with its true
+    box."""
+    scene = list(render_scene(frames=PICTURES, size=size, fps=FPS))
+    box: Box | None = scene[0].box
+    to_and_fro = [*range(len(scene)), *range(len(scene) - 2, 0, -1)]
+    for count, index in enumerate(itertools.cycle(to_and_fro)):
+        frame = Frame(Image.from_array(scene[index].bgr), NS + round(count * NS / FPS))
+        yield frame, Prompt(box=box) if count == 0 else None

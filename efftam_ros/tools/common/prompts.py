@@ -1,0 +1,90 @@
+"""Selections from the command line: box, points or mask become a Prompt."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Prompt
+from efftam_ros.tools.common.video import read_bgr
+
+
+def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
+    """--box, --point (repeatable) and, unless left out, --mask."""
+    group = parser.add_argument_group("target (box, points, or both" + ("; or a mask)" if mask else ")"))
+    group.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
+    group.add_argument(
+        "--point",
+        action="append",
+        default=[],
+        metavar="X,Y[,0]",
+        help="a point on the target, px; with ,0 a point that is not on it; repeatable",
+    )
+    if mask:
+        group.add_argument(
+            "--mask",
+            type=Path,
+            metavar="FILE",
+            help="image as large as the video, brighter than half on the target",
+        )
+
+
+def read_prompt(
+    box: str | None, points: list[str], mask: Path | None, width: int, height: int
+) -> Prompt | None:
+    """The Prompt for an image of ``width`` x ``height`` px; None when nothing was given.
+
+    Raises InputRefused: not numbers, no area, outside the image, mask of another size or beside a box or
+    point.
+    """
+    if box is None and not points and mask is None:
+        return None
+    if mask is not None:
+        if box is not None or points:
+            raise InputRefused("--mask stands alone; leave out --box and --point")
+        image = read_bgr(mask)
+        if image.shape[:2] != (height, width):
+            raise InputRefused(
+                f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height}; they must agree"
+            )
+        on = image.max(axis=2) > 127
+        if not on.any():
+            raise InputRefused(f"{mask} marks nothing; the target must be brighter than 127 of 255")
+        return Prompt(mask=on)
+    parsed = [_numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
+    for text, values in zip(points, parsed, strict=True):
+        if len(values) == 3 and values[2] not in (0.0, 1.0):
+            raise InputRefused(f"--point {text}: the third number is 1 (on the target) or 0 (off it)")
+        if not (0 <= values[0] <= width and 0 <= values[1] <= height):
+            raise InputRefused(f"--point {text} is outside the image of {width}x{height}")
+    labels = tuple(int(values[2]) if len(values) == 3 else 1 for values in parsed)
+    if box is None and 1 not in labels:
+        raise InputRefused("every --point is off the target; give one on it or a --box")
+    return Prompt(
+        box=None if box is None else read_box(box, width, height),
+        points=tuple((values[0], values[1]) for values in parsed),
+        labels=labels,
+    )
+
+
+def read_box(text: str, width: int, height: int) -> Box:
+    """A box from ``X,Y,W,H``. Raises InputRefused: not four numbers, no area, outside the image."""
+    box = Box(*_numbers("--box", text, "X,Y,W,H", (4,)))
+    if box.is_empty:
+        raise InputRefused(f"--box {text} encloses nothing; width and height must be positive")
+    if box.clipped(width, height).is_empty:
+        raise InputRefused(f"--box {text} is outside the image of {width}x{height}")
+    return box
+
+
+def _numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in counts or not all(math.isfinite(v) for v in values):
+        raise InputRefused(f"{option} {text!r} is not {shape} (finite numbers, px)")
+    return values

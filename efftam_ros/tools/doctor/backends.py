@@ -1,0 +1,43 @@
+"""The page's section on back ends: each is opened, in a process of its own, with one frame to answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
+from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.doctor.finding import Finding
+from efftam_ros.tools.doctor.gpu_facts import Facts
+from efftam_ros.tools.doctor.install import install_line
+from efftam_ros.tools.doctor.isolated import Answer, ask
+from efftam_ros.tools.doctor.system import System
+
+SECTION = "back ends"
+# Compiling a network or building its engines takes minutes: the page does not wait for that.
+OPEN_SECONDS = 60.0
+
+
+def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEASURABLE) -> Iterator[Finding]:
+    """One finding per back end. Those of one library share a process as long as it lives."""
+    for _, names in itertools.groupby(backends, key=lambda name: name.partition("-")[0]):
+        group = list(names)
+        answers = ask(system, [["open", name] for name in group], OPEN_SECONDS)
+        for name, answer in zip(group, answers, strict=True):
+            yield _finding(name, answer, facts)
+
+
+def _finding(name: str, answer: Answer, facts: Facts) -> Finding:
+    if "runs" in answer:
+        return Finding(SECTION, name, "ok", f"runs {answer['runs']}")
+    if "refused" in answer:
+        return Finding(SECTION, name, "wrong", answer["refused"], "install the package again")
+    if "slow" in answer:
+        found = f"{answer['fault']}: it may be compiling for this GPU"
+        return Finding(SECTION, name, "untried", found, f"efftam bench --frames 1 --backend {name}")
+    install = install_line(facts, name)
+    if "reason" in answer:
+        state = "wrong" if name == DEFAULT_BACKEND else "absent"
+        return Finding(SECTION, name, state, answer["reason"], answer["remedy"], install)
+    remedy = "reinstall the libraries that it names, or choose another back end"
+    return Finding(SECTION, name, "wrong", answer["fault"], remedy, install)

@@ -1,0 +1,120 @@
+"""The process in which `efftam doctor` loads libraries and opens back ends.
+
+Started as a module with a JSON list of requests; writes one JSON line per request. Stops after the first
+request that went wrong in an unforeseen way: what comes next deserves a fresh process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+
+def load(name: str, candidates: list[str]) -> dict[str, Any]:
+    """Load a shared library from the system, else from one of these files."""
+    problems = []
+    for path in (name, *candidates):
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            problems.append(str(error))
+        else:
+            return {"from": path}
+    return {"problem": problems[-1]}
+
+
+def driver() -> dict[str, Any]:
+    """The CUDA version that the driver supports (12020 for 12.2) with its GPUs, asked through cuda-bindings
+    where it is installed."""
+    try:
+        from cuda.bindings import driver as cuda
+    except ImportError:
+        return _plain_driver()
+    try:
+        code, version = cuda.cuDriverGetVersion()
+        if int(code):
+            return {"problem": f"cuDriverGetVersion answers error {int(code)}"}
+        (code,) = cuda.cuInit(0)
+        if int(code):
+            return {"cuda": int(version), "problem": f"cuInit answers error {int(code)}", "gpus": []}
+        gpus = [_gpu(cuda, index) for index in range(cuda.cuDeviceGetCount()[1])]
+    except RuntimeError as error:  # cuda-bindings without a driver; the kind differs by version
+        return {"problem": _one_line(error)}
+    return {"cuda": int(version), "gpus": gpus}
+
+
+def _gpu(cuda: Any, index: int) -> str:
+    device = cuda.cuDeviceGet(index)[1]
+    kinds = cuda.CUdevice_attribute
+    major, minor = (
+        cuda.cuDeviceGetAttribute(kind, device)[1]
+        for kind in (
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )
+    )
+    name = cuda.cuDeviceGetName(128, device)[1].split(b"\0")[0].decode(errors="replace")
+    return f"{name}, compute capability {major}.{minor}"
+
+
+def _plain_driver() -> dict[str, Any]:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return {"problem": str(error)}
+    version = ctypes.c_int()
+    code = library.cuDriverGetVersion(ctypes.byref(version))
+    return {"problem": f"cuDriverGetVersion answers error {code}"} if code else {"cuda": version.value}
+
+
+def open_backend(backend: str) -> dict[str, Any]:
+    """Open the shipped bundle and answer one frame: only what really computes counts."""
+    import numpy as np
+
+    from efftam_ros.core.contract import InputRefused
+    from efftam_ros.core.geometry import Box, View
+    from efftam_ros.core.types import Image, Prompt
+    from efftam_ros.runtime.unavailable import BackendUnavailable
+    from efftam_ros.tools.common.backends import open_measurable
+
+    try:
+        pipeline = open_measurable(None, backend)
+    except BackendUnavailable as problem:
+        return {"reason": problem.reason, "remedy": problem.remedy}
+    except InputRefused as problem:
+        return {"refused": str(problem)}
+    with closing(pipeline):
+        image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
+        pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
+        pipeline.decode(Prompt(box=Box(40, 30, 60, 40)))
+        return {"runs": pipeline.spec.name}
+
+
+ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {"load": load, "driver": driver, "open": open_backend}
+
+
+def main(requests: list[list[Any]]) -> None:
+    # Libraries write to the process' stdout as they like; the answers keep it for themselves.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for action, *arguments in requests:
+        try:
+            answer = ACTIONS[action](*arguments)
+        except Exception as error:
+            answer = {"fault": f"{type(error).__name__}: {_one_line(error)}"}
+        print(json.dumps(answer), file=answers, flush=True)
+        if "fault" in answer:
+            return
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join((str(error).strip() or type(error).__name__).split())
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,412 @@
+"""Score trackers on sequences with known truth, side by side.
+
+Folders: a sequence, a data set's root or a folder of sequences, in our own format (video.mp4, boxes.csv,
+masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box; frame 0 and
+frames without truth are not scored; a frame without an answer counts as overlap 0. False claims: share of
+frames whose box is called measured although it misses the target (overlap below 0.1) or there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.config import POLICIES, VIEWS
+from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.table import Cell, print_table
+from efftam_ros.tools.eval.metrics import (
+    SUCCESS_THRESHOLDS,
+    Scores,
+    known_rows,
+    mask_overlap,
+    mean_scores,
+    overlaps,
+    score,
+    success_curve,
+)
+from efftam_ros.tools.eval.peers import PEERS, Peer, open_peer
+from efftam_ros.tools.eval.sequences import Sequence, find_sequences
+
+COLUMNS = {
+    "ao": "AO",
+    "auc": "AUC",
+    "sr50": "SR50",
+    "precision": "P@20px",
+    "norm_precision": "norm P",
+    "j": "J",
+    "false_claims": "false claims",
+}
+JITTER_PX = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="FOLDER", help="sequence, data set or folder of sequences"
+    )
+    ours = parser.add_argument_group("trackers (every combination is run)")
+    ours.add_argument(
+        "--bundle",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="network, repeatable (default: shipped one)",
+    )
+    ours.add_argument(
+        "--policy", type=_list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
+    )
+    ours.add_argument(
+        "--view", type=_list_of(VIEWS), default=["bundle"], metavar="A,B", help=", ".join(VIEWS)
+    )
+    ours.add_argument(
+        "--peers", type=_list_of(PEERS), default=[], metavar="A,B", help=f"OpenCV's: {', '.join(PEERS)}"
+    )
+    ours.add_argument(
+        "--peer-models",
+        type=Path,
+        metavar="DIR",
+        help="folder of NanoTrack's two ONNX files, for the peer nano",
+    )
+    ours.add_argument("--only-peers", action="store_true", help="leave our own tracker out")
+    add_backend_arguments(ours)
+    add_settings_argument(ours)
+    output = parser.add_argument_group("scoring and output")
+    output.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs per sequence; from the second on the first box is jittered by up to one px",
+    )
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
+    output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
+    output.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.repeats < 1:
+        raise InputRefused(f"--repeats is {args.repeats}; it must be at least 1")
+    if args.only_peers and not args.peers:
+        raise InputRefused("--only-peers leaves nothing to run; name some with --peers")
+    sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
+    names = [sequence.name for sequence in sequences]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputRefused(f"two sequences are called {name}; score them in runs of their own")
+    contestants = _contestants(args)
+    results = [Result(contestant.name) for contestant in contestants]
+    total = sum(len(sequence) for sequence in sequences) * args.repeats * len(contestants)
+    with progress_bar(total, "eval", quiet=args.quiet) as bar:
+        for contestant, result in zip(contestants, results, strict=True):
+            with contestant.open() as follower:
+                for sequence in sequences:
+                    for repeat in range(args.repeats):
+                        bar.set_description(f"{contestant.name}: {sequence.name}")
+                        result.add(sequence, one_pass(follower, sequence, repeat, bar.update))
+    for result in results:
+        result.print(args.repeats)
+    if len(results) > 1:
+        _print_means(results, len(sequences), args.repeats)
+    if args.json is not None:
+        text = json.dumps(
+            {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
+        )
+        args.json.write_text(text + "\n", encoding="utf-8")
+    if args.plot is not None:
+        _plot(args.plot, results, len(sequences))
+    return 0
+
+
+class Follower(Protocol):
+    """A tracker as the scorer sees it: ``answer`` returns the box in px or None, whether it is claimed as
+    measured, and (with ``want_mask``) the mask, bool [H, W]; ``has_masks`` False: it never has one."""
+
+    has_masks: bool
+
+    def answer(
+        self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool
+    ) -> tuple[Box | None, bool, NDArray[np.bool_] | None]: ...
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A row of the table: its name and how to open it."""
+
+    name: str
+    open: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run over one sequence: scores, overlap of each scored frame, and mean seconds per frame."""
+
+    scores: Scores
+    curve: NDArray[np.float64]
+    seconds_per_frame: float
+
+
+def one_pass(follower: Follower, sequence: Sequence, repeat: int, progress: Callable[[], object]) -> Pass:
+    """Run a tracker over a sequence from its first box; ``repeat`` above 0 jitters that box, the same for
+    every tracker."""
+    predicted = np.full((len(sequence), 4), np.nan)
+    claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
+    overlap_of_masks = []
+    spent = 0.0
+    masks = sequence.mask if follower.has_masks else None
+    first: Box | None = jittered(Box(*sequence.boxes[0]), sequence.name, repeat)
+    for frame in sequence.frames():
+        began = time.perf_counter()
+        box, claim, mask = follower.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
+        spent += time.perf_counter() - began
+        first = None
+        if box is not None and box.is_finite:
+            predicted[frame.index], claimed[frame.index] = box.xywh(), claim
+        if masks is not None and frame.index > 0:
+            truth = masks(frame.index)
+            if truth.any():
+                overlap_of_masks.append(mask_overlap(truth, np.zeros_like(truth) if mask is None else mask))
+        progress()
+    j = float(np.mean(overlap_of_masks)) if overlap_of_masks else math.nan
+    scored = known_rows(sequence.boxes)
+    scored[0] = False
+    curve = success_curve(overlaps(sequence.boxes, predicted)[scored])
+    return Pass(score(sequence.boxes, predicted, claimed, j), curve, spent / len(sequence))
+
+
+def jittered(box: Box, name: str, repeat: int) -> Box:
+    """The box with each edge moved by up to one px, the same for the same sequence and repeat; repeat 0 as
+    it is. No side loses more than half its length."""
+    if repeat == 0:
+        return box
+    rng = np.random.default_rng([repeat, zlib.crc32(name.encode())])
+    shift = rng.uniform(-JITTER_PX, JITTER_PX, 4)
+    most = np.array([box.width, box.height, box.width, box.height]) / 4
+    return Box.from_edges(*(np.array(box.edges()) + np.clip(shift, -most, most)))
+
+
+@dataclass
+class Result:
+    """All passes of one contestant."""
+
+    name: str
+    passes: dict[str, list[Pass]] = field(default_factory=dict)
+
+    def add(self, sequence: Sequence, one: Pass) -> None:
+        self.passes.setdefault(sequence.name, []).append(one)
+
+    def of(self, name: str) -> Scores:
+        """Mean over the repeats of one sequence."""
+        scores = [one.scores for one in self.passes[name]]
+        return replace(mean_scores(scores), frames=scores[0].frames)
+
+    @property
+    def repeats(self) -> list[Scores]:
+        """For each repeat the mean over the sequences."""
+        return [
+            mean_scores(one.scores for one in column) for column in zip(*self.passes.values(), strict=True)
+        ]
+
+    @property
+    def mean(self) -> Scores:
+        return replace(mean_scores(self.repeats), frames=self.repeats[0].frames)
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """Success curve, mean over sequences and repeats."""
+        return np.asarray(np.mean([one.curve for one in self._all], axis=0), np.float64)
+
+    @property
+    def _all(self) -> list[Pass]:
+        return [one for passes in self.passes.values() for one in passes]
+
+    @property
+    def ms_per_frame(self) -> float:
+        return 1e3 * float(np.mean([one.seconds_per_frame for one in self._all]))
+
+    def print(self, repeats: int) -> None:
+        """One row per sequence, then their mean."""
+        rows = [
+            self._row(name, self.of(name), [one.scores for one in passes], repeats)
+            for name, passes in self.passes.items()
+        ]
+        if len(rows) > 1:
+            rows.append(self._row("mean", self.mean, self.repeats, repeats))
+        print_table(["sequence", "frames", *_score_headers(repeats)], rows, title=f"\n{self.name}")
+
+    def _row(self, name: str, scores: Scores, repeats: list[Scores], count: int) -> list[Cell]:
+        return [name, scores.frames, *score_cells(scores, repeats, count)]
+
+    def record(self) -> dict[str, Any]:
+        """What --json writes; unknown numbers are null."""
+        return {
+            "name": self.name,
+            "ms_per_frame": self.ms_per_frame,
+            "mean": _known(asdict(self.mean)),
+            "spread": _known(spread(self.repeats)),
+            "success_thresholds": SUCCESS_THRESHOLDS.tolist(),
+            "success": self.curve.tolist(),
+            "sequences": {
+                name: _known(asdict(self.of(name)))
+                | {"spread": _known(spread([one.scores for one in passes]))}
+                for name, passes in self.passes.items()
+            },
+        }
+
+
+def spread(scores: list[Scores]) -> dict[str, float]:
+    """Standard deviation over repeats of each score; NaN for a single one."""
+    names = [f.name for f in fields(Scores) if f.name != "frames"]
+    if len(scores) < 2:
+        return dict.fromkeys(names, math.nan)
+    return {name: float(np.std([getattr(s, name) for s in scores], ddof=1)) for name in names}
+
+
+def score_cells(scores: Scores, repeats: list[Scores], count: int) -> list[Cell]:
+    cells: list[Cell] = []
+    for name in COLUMNS:
+        cells.append(getattr(scores, name))
+        if name == "ao" and count > 1:
+            cells.append(spread(repeats)["ao"])
+    return cells
+
+
+def _score_headers(repeats: int) -> list[str]:
+    headers = list(COLUMNS.values())
+    return [headers[0], "+-", *headers[1:]] if repeats > 1 else headers
+
+
+def _print_means(results: list[Result], sequences: int, repeats: int) -> None:
+    rows: list[list[Cell]] = [
+        [result.name, *score_cells(result.mean, result.repeats, repeats), f"{result.ms_per_frame:.1f}"]
+        for result in results
+    ]
+    headers = ["tracker", *_score_headers(repeats), "ms/frame"]
+    print_table(
+        headers, rows, title=f"\nmean over {sequences} sequences, {repeats} run{'s'[: repeats > 1]} each"
+    )
+
+
+def _contestants(args: argparse.Namespace) -> list[Contestant]:
+    found: list[Contestant] = []
+    if not args.only_peers:
+        configs = {
+            (policy, view): tracker_config(args.settings, policy=policy, view=view)
+            for policy in args.policy
+            for view in args.view
+        }
+        bundles = args.bundle or [None]
+        for bundle in bundles:
+            for (policy, view), config in configs.items():
+                parts = [str(bundle)] if len(bundles) > 1 else []
+                parts += [policy] + ([view] if view != "bundle" or len(args.view) > 1 else [])
+
+                def open_ours(bundle: Path | None = bundle, config: Any = config) -> Any:
+                    return _opened(lambda: open_pipeline(bundle, args.backend, args.threads), config)
+
+                found.append(Contestant(" ".join(parts), open_ours))
+    for name in args.peers:
+        peer = open_peer(name, args.peer_models, args.threads)  # now: what is missing is said before any run
+        found.append(Contestant(name, lambda peer=peer: _lent(PeerFollower(peer))))  # type: ignore[misc]
+    return found
+
+
+class OurFollower:
+    """Our tracker under the scorer's interface."""
+
+    has_masks = True
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def answer(
+        self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool
+    ) -> tuple[Box | None, bool, NDArray[np.bool_] | None]:
+        prompt = None if first is None else Prompt(box=first)
+        track = self._tracker.step(Frame(Image.from_array(bgr), stamp_ns), prompt)
+        mask = self._tracker.mask() if want_mask else None
+        return track.box, track.measured, None if mask is None else mask > 0
+
+
+class PeerFollower:
+    """An OpenCV tracker under the scorer's interface; it calls every box it gives measured."""
+
+    has_masks = False
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def answer(
+        self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool
+    ) -> tuple[Box | None, bool, NDArray[np.bool_] | None]:
+        if first is not None:
+            self._peer.start(bgr, first)
+            return first, True, None
+        box = self._peer.update(bgr)
+        return box, box is not None, None
+
+
+@contextmanager
+def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[Follower]:
+    pipeline = open_()
+    try:
+        yield OurFollower(Tracker(pipeline, config))
+    finally:
+        pipeline.close()
+
+
+@contextmanager
+def _lent(follower: Follower) -> Iterator[Follower]:
+    yield follower
+
+
+def _plot(path: Path, results: list[Result], sequences: int) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
+    for result in sorted(results, key=lambda r: -r.curve.mean()):
+        axes.plot(SUCCESS_THRESHOLDS, result.curve, label=f"{result.name} [{result.curve.mean():.3f}]")
+    axes.set(
+        xlabel="overlap threshold",
+        ylabel="share of frames above",
+        xlim=(0, 1),
+        ylim=(0, 1),
+        title=f"Success on {sequences} sequence{'s'[: sequences > 1]} [AUC]",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _known(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _list_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(choices)}")
+        return list(dict.fromkeys(names))
+
+    return parse

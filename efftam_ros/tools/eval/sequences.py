@@ -1,0 +1,314 @@
+"""Sequences with known truth: our own format and those of DAVIS, OTB, UAV123 and GOT-10k.
+
+Boxes are taken as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
+pixel.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.tools.common.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
+
+FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS, OTB, UAV123 or GOT-10k"
+DAVIS_FPS = 24.0
+UAV123_FPS = 30.0
+OTB_FPS = 30.0
+GOT10K_FPS = 10.0
+# Sequences whose published truth starts or ends inside the folder of images (1-based, inclusive; the
+# benchmark's own list).
+OTB_RANGES = {
+    "david": (300, 770),
+    "football1": (1, 74),
+    "freeman3": (1, 460),
+    "freeman4": (1, 283),
+    "diving": (1, 215),
+}
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One target through one video.
+
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)`` gives the
+    true mask, bool [H, W], or None where a sequence has no masks. Frames come from ``frames()``, N of them.
+    """
+
+    name: str
+    boxes: NDArray[np.float64]
+    source: Callable[[], Iterator[VideoFrame]] = field(repr=False)
+    mask: Callable[[int], NDArray[np.bool_]] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def frames(self) -> Iterator[VideoFrame]:
+        """The pictures, as many as there are boxes. Raises InputRefused when the video is shorter."""
+        count = 0
+        for frame in self.source():
+            if count == len(self.boxes):
+                return
+            yield frame
+            count += 1
+        if count < len(self.boxes):
+            raise InputRefused(f"{self.name} has {len(self.boxes)} boxes but only {count} pictures")
+
+
+def find_sequences(folder: str | Path) -> list[Sequence]:
+    """The sequences of a folder: itself one, a data set's root, or a folder of sequences.
+
+    Raises InputRefused when there is none, or when one is broken.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputRefused(f"{folder} is not a folder; give {FORMATS}, or a folder of such")
+    found = _read(folder)
+    if not found:
+        for child in sorted((p for p in folder.iterdir() if p.is_dir()), key=lambda p: natural_key(p.name)):
+            found += _read(child)
+    if not found:
+        raise InputRefused(f"{folder} holds no sequence; give {FORMATS}, or a folder of such")
+    return [_checked(sequence) for sequence in found]
+
+
+def _read(folder: Path) -> list[Sequence]:
+    if (folder / "boxes.csv").is_file():
+        return [read_own(folder)]
+    if (folder / "JPEGImages").is_dir() and (folder / "Annotations").is_dir():
+        return read_davis(folder)
+    if (folder / "anno").is_dir() and (folder / "data_seq").is_dir():
+        return read_uav123(folder)
+    if (folder / "img").is_dir() and _otb_truths(folder):
+        return read_otb(folder)
+    if (folder / "groundtruth.txt").is_file():
+        return [read_got10k(folder)]
+    parents = [parent.name for parent in folder.parents]
+    if "JPEGImages" in parents and image_files(folder):  # one sequence of a DAVIS tree
+        root = folder.parents[parents.index("JPEGImages") + 1]
+        return [s for s in read_davis(root) if s.name.partition("#")[0] == folder.name]
+    return []
+
+
+def read_own(folder: Path) -> Sequence:
+    """Our format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
+    (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame)."""
+    with (folder / "boxes.csv").open(newline="") as file:
+        try:
+            boxes = np.array([[float(row[k]) for k in "xywh"] for row in csv.DictReader(file)], np.float64)
+        except (KeyError, TypeError, ValueError):
+            raise InputRefused(
+                f"{folder / 'boxes.csv'} is not a table with the columns frame,x,y,w,h"
+            ) from None
+    video = folder / "video.mp4"
+    if not video.is_file():
+        raise InputRefused(f"{video} is missing beside boxes.csv")
+    return Sequence(
+        folder.name,
+        boxes.reshape(-1, 4),
+        lambda: open_video(video).frames(),
+        _packed_masks(folder / "masks.npz", len(boxes)),
+    )
+
+
+def read_davis(root: Path) -> list[Sequence]:
+    """DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a folder for the resolution
+    between. A sequence with several objects becomes one per object, ``name#1``, ``name#2``, ..."""
+    sequences = []
+    for images in sorted(
+        (p for p in (root / "JPEGImages").glob("**/*") if p.is_dir()), key=lambda p: natural_key(p.name)
+    ):
+        annotations = root / "Annotations" / images.relative_to(root / "JPEGImages")
+        files = image_files(images)
+        if not files or not annotations.is_dir():
+            continue
+        labels = [annotations / f"{file.stem}.png" for file in files]
+        missing = [label for label in labels if not label.is_file()]
+        if missing:
+            raise InputRefused(
+                f"{missing[0]} is missing; DAVIS has an annotation for each of its {len(files)} images"
+            )
+        objects = sorted(int(i) for i in np.unique(_label_image(labels[0])) if i)
+        for number in objects:
+            masks = _label_masks(labels, number)
+            name = images.name if len(objects) == 1 else f"{images.name}#{number}"
+            boxes = np.array([mask_box(masks(i)) for i in range(len(files))])
+            sequences.append(Sequence(name, boxes, _image_source(files, DAVIS_FPS), masks))
+    return sequences
+
+
+def read_otb(folder: Path) -> list[Sequence]:
+    """OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...), numbers separated
+    by comma, tab or space."""
+    files = image_files(folder / "img")
+    sequences = []
+    truths = _otb_truths(folder)
+    for truth in truths:
+        boxes = read_boxes(truth)
+        first, last = OTB_RANGES.get(folder.name.lower(), (1, len(files)))
+        part = files[first - 1 : last] if len(files) > len(boxes) else files
+        if len(part) != len(boxes):
+            raise InputRefused(
+                f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
+            )
+        number = re.search(r"\.(\d+)\.txt$", truth.name)
+        name = f"{folder.name}#{number[1]}" if number and len(truths) > 1 else folder.name
+        sequences.append(Sequence(name, boxes, _image_source(part, OTB_FPS)))
+    return sequences
+
+
+def read_uav123(root: Path) -> list[Sequence]:
+    """UAV123 and UAV123_10fps: anno/**/NAME.txt and data_seq/**/NAME/*.jpg. Where a sequence is a part of a
+    folder (car1_2 of car1), configSeqs.m names the range."""
+    folders = {p.name: p for p in (root / "data_seq").glob("**/*") if p.is_dir() and image_files(p)}
+    ranges = _uav123_ranges(root)
+    sequences = []
+    for truth in sorted((root / "anno").glob("**/*.txt"), key=lambda p: natural_key(p.name)):
+        name = truth.stem
+        if truth.parent.name == "att":  # attribute flags, not boxes
+            continue
+        boxes = read_boxes(truth)
+        source, first, last = ranges.get(name, (name, 1, None))
+        if source not in folders:
+            raise InputRefused(
+                f"{truth} has no folder of images {source!r} under {root / 'data_seq'}; "
+                "parts such as car1_2 need the data set's configSeqs.m"
+            )
+        files = image_files(folders[source])[first - 1 : last]
+        if len(files) != len(boxes):
+            raise InputRefused(
+                f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
+            )
+        fps = 10.0 if "10fps" in str(folders[source].relative_to(root)) else UAV123_FPS
+        sequences.append(Sequence(name, boxes, _image_source(files, fps)))
+    return sequences
+
+
+def read_got10k(folder: Path) -> Sequence:
+    """GOT-10k: images and groundtruth.txt in one folder; absence.label marks frames without the target."""
+    boxes = read_boxes(folder / "groundtruth.txt")
+    files = image_files(folder)
+    if len(boxes) == 1 < len(files):
+        raise InputRefused(
+            f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); no truth to "
+            f"score by"
+        )
+    if len(files) != len(boxes):
+        raise InputRefused(
+            f"{folder / 'groundtruth.txt'} has {len(boxes)} boxes for {len(files)} images; they must be "
+            f"equal in number"
+        )
+    absence = folder / "absence.label"
+    if absence.is_file():
+        absent = np.array([int(float(word)) for word in absence.read_text().split()], bool)
+        if len(absent) != len(boxes):
+            raise InputRefused(
+                f"{absence} has {len(absent)} entries for {len(boxes)} boxes; they must be equal in number"
+            )
+        boxes[absent] = np.nan
+    return Sequence(folder.name, boxes, _image_source(files, GOT10K_FPS))
+
+
+def read_boxes(path: Path) -> NDArray[np.float64]:
+    """Boxes [N, 4] of a text file: four numbers a line, separated by comma, tab, semicolon or space; NaN or
+    a box of no area: absent."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
+        if not words:
+            continue
+        try:
+            row = [float(word) for word in words]
+        except ValueError:
+            row = []
+        if len(row) != 4:
+            raise InputRefused(
+                f"{path}, line {number}: {line.strip()[:60]!r} is not a box; it needs four numbers x,y,w,h"
+            )
+        rows.append(row)
+    boxes = np.array(rows, np.float64).reshape(-1, 4)
+    with np.errstate(invalid="ignore"):
+        boxes[~((boxes[:, 2] > 0) & (boxes[:, 3] > 0))] = np.nan
+    return boxes
+
+
+def mask_box(mask: NDArray[np.bool_]) -> tuple[float, float, float, float]:
+    """x, y, w, h of the pixels of a mask, NaN when there are none."""
+    columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+    if not columns.size:
+        return (float("nan"),) * 4
+    x, y = float(columns[0]), float(rows[0])
+    return x, y, columns[-1] + 1.0 - x, rows[-1] + 1.0 - y
+
+
+def _checked(sequence: Sequence) -> Sequence:
+    if len(sequence) < 2:
+        raise InputRefused(f"{sequence.name} has {len(sequence)} frames; a sequence needs at least two")
+    if not np.isfinite(sequence.boxes[0]).all():
+        raise InputRefused(
+            f"{sequence.name} has no box in its first frame, so nothing can be selected; cut its start off"
+        )
+    if not np.isfinite(sequence.boxes[1:]).all(axis=1).any():
+        raise InputRefused(f"{sequence.name} has no box after its first frame; there is nothing to score")
+    return sequence
+
+
+def _image_source(files: list[Path], fps: float) -> Callable[[], Iterator[VideoFrame]]:
+    def frames() -> Iterator[VideoFrame]:
+        for index, file in enumerate(files):
+            yield VideoFrame(index, round(index * NS / fps), read_bgr(file))
+
+    return frames
+
+
+def _otb_truths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("groundtruth_rect*.txt"), key=lambda p: natural_key(p.name))
+
+
+def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] | None:
+    if not path.is_file():
+        return None
+    with np.load(path) as stored:
+        n, height, width = (int(v) for v in stored["shape"])
+        bits = stored["bits"]
+    if n != count:
+        raise InputRefused(f"{path} has {n} masks for {count} boxes; they must be equal in number")
+
+    def mask(index: int) -> NDArray[np.bool_]:
+        return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)
+
+    return mask
+
+
+def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.bool_]]:
+    return lambda index: _label_image(labels[index]) == number
+
+
+def _label_image(path: Path) -> NDArray[np.uint8]:
+    """Object numbers of an annotation, uint8 [H, W]. A palette image holds them as they are; DAVIS 2016's
+    black and white images become 0 and 255."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
+
+
+def _uav123_ranges(root: Path) -> dict[str, tuple[str, int, int]]:
+    """NAME -> (folder, first, last), 1-based and inclusive, of every configSeqs.m found."""
+    entry = re.compile(
+        r"'name'\s*,\s*'(?P<name>[^']+)'\s*,\s*'path'\s*,\s*'(?P<path>[^']+)'\s*,"
+        r"\s*'startFrame'\s*,\s*(?P<first>\d+)\s*,\s*'endFrame'\s*,\s*(?P<last>\d+)"
+    )
+    ranges = {}
+    for config in root.glob("**/configSeqs.m"):
+        for match in entry.finditer(config.read_text(errors="replace")):
+            folder = [part for part in re.split(r"[\\/]+", match["path"]) if part][-1]
+            ranges[match["name"]] = (folder, int(match["first"]), int(match["last"]))
+    return ranges

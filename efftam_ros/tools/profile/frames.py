@@ -1,0 +1,197 @@
+"""Records the operators of frames that a back end computes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from efftam_ros.baselines.opening import BASELINES
+from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.frames import MODULES, WARM_UP, Timing, endless_frames, timed_step
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.profile.trace import Operation, onnxruntime_operations, torch_operations
+
+STAGES = ("preprocess", "prompt_encoder", *MODULES)
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """What an operator costs in one module. ``where``: provider or device; ``calls`` and ``ms`` per frame."""
+
+    module: str
+    operator: str
+    where: str
+    calls: float
+    ms: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The operators of a contender's frames, costliest first, beside the time that the frames took.
+
+    ``frame_ms`` with the profiler at work and ``plain_ms`` without, ``stages_ms`` of each stage without it;
+    all are means.
+    """
+
+    contender: str
+    bundle: str
+    backend: str
+    frames: int
+    frame_ms: float
+    plain_ms: float
+    stages_ms: Mapping[str, float]
+    operators: tuple[OperatorTime, ...]
+
+    @property
+    def operators_ms(self) -> float:
+        return sum(operator.ms for operator in self.operators)
+
+    @property
+    def explained(self) -> float:
+        """Share of the profiled frames' time that the operators account for."""
+        return self.operators_ms / self.frame_ms
+
+    def module_ms(self, module: str) -> float | None:
+        """Per frame, None when none of its operators ran."""
+        return sum((o.ms for o in self.operators if o.module == module), 0.0) or None
+
+    def record(self) -> dict[str, Any]:
+        """What --json writes."""
+        return {
+            "name": self.contender,
+            "bundle": self.bundle,
+            "backend": self.backend,
+            "frames": self.frames,
+            "frame_ms": self.frame_ms,
+            "plain_frame_ms": self.plain_ms,
+            "plain_stages_ms": dict(self.stages_ms),
+            "operators_ms": self.operators_ms,
+            "explained": self.explained,
+            "operators": [
+                {
+                    "module": o.module,
+                    "operator": o.operator,
+                    "where": o.where,
+                    "calls_per_frame": o.calls,
+                    "ms_per_frame": o.ms,
+                    "share": o.ms / self.frame_ms,
+                }
+                for o in self.operators
+            ],
+        }
+
+
+class Recorder(Protocol):
+    """A contender whose operators are recorded inside ``with recorder.recording()``."""
+
+    contender: Contender
+
+    def recording(self) -> AbstractContextManager[None]: ...
+
+    def operations(self, runs: Mapping[str, int]) -> Iterator[Operation]:
+        """What was recorded; ``runs``: how often each stage ran meanwhile."""
+        ...
+
+
+class OnnxruntimeRecorder:
+    """Opens a pipeline of its own: onnxruntime records from opening on, or never."""
+
+    def __init__(self, plain: Contender, bundle: Path | None, threads: int, folder: Path) -> None:
+        from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+
+        opened = Bundle.load(bundle) if bundle is not None else default_bundle()
+        self._pipeline = OrtPipeline(opened, threads, profile_folder=folder)
+        watched = Watched(self._pipeline)
+        self.contender = Contender(plain.name, plain.backend, watched, Tracker(watched, plain.tracker.config))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        yield
+
+    def operations(self, runs: Mapping[str, int]) -> Iterator[Operation]:
+        for graph, path in self._pipeline.end_profiling().items():
+            yield from onnxruntime_operations(path, graph, runs.get(graph, 0))
+
+
+class TorchRecorder:
+    """Switches PyTorch's profiler on around the frames of a pipeline that is open already."""
+
+    def __init__(self, plain: Contender, folder: Path) -> None:
+        self.contender = plain
+        self._trace = folder / "torch.json"
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        from efftam_ros.baselines.profiling import operators_recorded
+
+        with operators_recorded(self._trace):
+            yield
+
+    def operations(self, runs: Mapping[str, int]) -> Iterator[Operation]:
+        return torch_operations(self._trace, STAGES)
+
+
+def open_recorder(plain: Contender, bundle: Path | None, threads: int, folder: Path) -> Recorder:
+    """The recorder for a contender's back end, which leaves its traces in ``folder``."""
+    if plain.backend in BASELINES:
+        return TorchRecorder(plain, folder)
+    return OnnxruntimeRecorder(plain, bundle, threads, folder)
+
+
+def refuse_unprofiled(backends: Iterable[str]) -> None:
+    """Raises InputRefused for a back end of ours that names no operators."""
+    named = [DEFAULT_BACKEND, *BASELINES]
+    for name in backends:
+        if name in BACKENDS and name not in named:
+            raise InputRefused(
+                f"--backend {name} can't be profiled by operator; choose of {', '.join(named)}"
+            )
+
+
+def profile_frames(recorder: Recorder, timing: Timing, frames: int, *, quiet: bool = False) -> Profile:
+    """Warm up, then record ``frames`` frames; ``timing`` is the same contender's without a profiler."""
+    contender = recorder.contender
+    runs: Counter[str] = Counter()
+    whole = 0.0
+    pictures = endless_frames()
+    with progress_bar(frames + WARM_UP, f"profile {contender.backend}", quiet=quiet) as bar:
+        for frame, prompt in itertools.islice(pictures, WARM_UP):
+            timed_step(contender, frame, prompt)
+            bar.update()
+        with recorder.recording():
+            for frame, prompt in itertools.islice(pictures, frames):
+                seconds, stages = timed_step(contender, frame, prompt)
+                whole += seconds
+                runs.update(stages.keys())
+                bar.update()
+    return Profile(
+        contender=contender.name,
+        bundle=timing.bundle,
+        backend=contender.backend,
+        frames=frames,
+        frame_ms=1e3 * whole / frames,
+        plain_ms=1e3 * fmean(timing.whole),
+        stages_ms={name: 1e3 * fmean(seconds) for name, seconds in timing.stages.items()},
+        operators=tuple(_summed(recorder.operations(runs), frames)),
+    )
+
+
+def _summed(operations: Iterable[Operation], frames: int) -> list[OperatorTime]:
+    calls: Counter[tuple[str, str, str]] = Counter()
+    seconds: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    for operation in operations:
+        key = operation.module, operation.operator, operation.where
+        calls[key] += 1
+        seconds[key] += operation.seconds
+    costliest_first = sorted(seconds, key=lambda key: -seconds[key])
+    return [OperatorTime(*key, calls[key] / frames, 1e3 * seconds[key] / frames) for key in costliest_first]

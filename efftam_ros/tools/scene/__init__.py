@@ -1,0 +1,1 @@
+"""A synthetic drone video with exact truth."""

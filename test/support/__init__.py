@@ -1,0 +1,1 @@
+"""Test apparatus that several test folders share."""

@@ -1,0 +1,220 @@
+"""Runs a typed ONNX graph operator by operator, each result rounded to the type that the graph gives it.
+
+onnxruntime's CPU provider computes chains of FP16 products in FP32, so that a graph that overflows on a GPU
+looks right there. `onnx.reference` does what the graph says; its slow operators are replaced by PyTorch's,
+which sum in FP32 and are rounded once, as tensor cores with FP32 sums do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_resize import Resize as _Resize
+
+from efftam_ros.export.fp16.attention import attentions
+from efftam_ros.runtime.verify.runners import Arrays
+
+EMULATED = "efftam.emulated"
+_STEP = 16  # head channels that one tensor core instruction adds up before an FP16 accumulator rounds
+
+
+class LiteralGraph:
+    """A graph in the interpreter: arrays in and out by name.
+
+    With ``fused`` its attentions compute what TensorRT's fused kernels do instead of what stands between the
+    nodes: `fused_fp32` never stores a score, so scores keep their FP32 sums; `all_fp16` sums them in FP16.
+    """
+
+    def __init__(self, model: onnx.ModelProto, fused: bool = False) -> None:
+        self._evaluator = ReferenceEvaluator(_as_fused(model) if fused else model, new_ops=_OPERATORS)
+        self.outputs = [info.name for info in model.graph.output]
+
+    def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
+        feeds = {name: inputs[name] for name in self._evaluator.input_names}
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), torch.inference_mode():
+            results = self._evaluator.run(None, feeds)
+        return dict(zip(self.outputs, results, strict=True))
+
+
+def _as_fused(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    found = {attention.score for attention in attentions(model)}
+    types = {
+        info.name: info.type.tensor_type.elem_type
+        for info in onnx.shape_inference.infer_shapes(model).graph.value_info
+    }
+    takers = {name: node.op_type for node in model.graph.node for name in node.input}
+    nodes: list[onnx.NodeProto] = []
+    for node in copy.graph.node:
+        score = node.output[0]
+        if node.name in found and types[score] == TensorProto.FLOAT16:
+            if takers[score] == "Cast":
+                wide = [f"{name}/{node.name}" for name in node.input]
+                nodes += [
+                    helper.make_node("Cast", [name], [to], f"{to}/Cast", to=TensorProto.FLOAT)
+                    for name, to in zip(node.input, wide, strict=True)
+                ]
+                node.input[:] = wide
+            else:
+                node.domain, node.op_type = EMULATED, "MatMulHalfSums"
+        nodes.append(node)
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    copy.opset_import.append(helper.make_opsetid(EMULATED, 1))
+    return copy
+
+
+def _wide(value: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.array(value, np.float32, order="C"))
+
+
+def _stored(value: torch.Tensor, like: NDArray[Any]) -> tuple[NDArray[Any]]:
+    return (value.numpy().astype(like.dtype, copy=False),)
+
+
+class MatMulHalfSums(OpRun):
+    op_domain = EMULATED
+
+    def _run(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any]]:
+        total = np.zeros(1, np.float16)
+        for start in range(0, a.shape[-1], _STEP):
+            part = _wide(a[..., start : start + _STEP]) @ _wide(b[..., start : start + _STEP, :])
+            total = (total.astype(np.float32) + part.numpy()).astype(np.float16)
+        return (total,)
+
+
+class MatMul(OpRun):
+    op_domain = ""
+
+    def _run(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any]]:
+        return _stored(_wide(a) @ _wide(b), a)
+
+
+class Gemm(OpRun):
+    op_domain = ""
+
+    def _run(
+        self,
+        a: NDArray[Any],
+        b: NDArray[Any],
+        c: NDArray[Any] | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        transA: int = 0,
+        transB: int = 0,
+    ) -> tuple[NDArray[Any]]:
+        left, right = _wide(a.T if transA else a), _wide(b.T if transB else b)
+        result = alpha * (left @ right)
+        return _stored(result if c is None else result + beta * _wide(c), a)
+
+
+class Conv(OpRun):
+    op_domain = ""
+
+    def _run(
+        self,
+        x: NDArray[Any],
+        w: NDArray[Any],
+        b: NDArray[Any] | None = None,
+        auto_pad: str | None = None,
+        dilations: list[int] | None = None,
+        group: int = 1,
+        kernel_shape: list[int] | None = None,
+        pads: list[int] | None = None,
+        strides: list[int] | None = None,
+    ) -> tuple[NDArray[Any]]:
+        top, left, bottom, right = pads or (0, 0, 0, 0)
+        padded = F.pad(_wide(x), (left, right, top, bottom))
+        bias = None if b is None else _wide(b)
+        result = F.conv2d(padded, _wide(w), bias, stride=strides or 1, dilation=dilations or 1, groups=group)
+        return _stored(result, x)
+
+
+class ConvTranspose(OpRun):
+    op_domain = ""
+
+    def _run(
+        self,
+        x: NDArray[Any],
+        w: NDArray[Any],
+        b: NDArray[Any] | None = None,
+        auto_pad: str | None = None,
+        dilations: list[int] | None = None,
+        group: int = 1,
+        kernel_shape: list[int] | None = None,
+        output_padding: list[int] | None = None,
+        output_shape: list[int] | None = None,
+        pads: list[int] | None = None,
+        strides: list[int] | None = None,
+    ) -> tuple[NDArray[Any]]:
+        bias = None if b is None else _wide(b)
+        result = F.conv_transpose2d(
+            _wide(x),
+            _wide(w),
+            bias,
+            stride=strides or 1,
+            padding=(pads or [0, 0])[:2],
+            output_padding=output_padding or 0,
+            groups=group,
+            dilation=dilations or 1,
+        )
+        return _stored(result, x)
+
+
+class LayerNormalization(OpRun):
+    """``stash_type`` 1, ONNX's default: computed in FP32 whatever the type."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: NDArray[Any],
+        scale: NDArray[Any],
+        b: NDArray[Any] | None = None,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        stash_type: int = 1,
+    ) -> tuple[NDArray[Any]]:
+        bias = None if b is None else _wide(b)
+        return _stored(F.layer_norm(_wide(x), x.shape[axis:], _wide(scale), bias, epsilon), x)
+
+
+class Erf(OpRun):
+    op_domain = ""
+
+    def _run(self, x: NDArray[Any]) -> tuple[NDArray[Any]]:
+        return _stored(torch.erf(_wide(x)), x)
+
+
+class Resize(_Resize):
+    """The two ways of resizing that the networks use; any other goes the slow way."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]
+        self, x: NDArray[Any], *args: Any, **attributes: Any
+    ) -> tuple[NDArray[Any]]:
+        way = (attributes["mode"], attributes["coordinate_transformation_mode"])
+        scales = args[1] if len(args) > 1 else None
+        if way not in _RESIZES or scales is None or attributes.get("antialias"):
+            result: tuple[NDArray[Any]] = super()._run(x, *args, **attributes)
+            return result
+        size = [round(float(s) * n) for s, n in zip(scales[2:], x.shape[2:], strict=True)]
+        return _stored(F.interpolate(_wide(x), size, **_RESIZES[way]), x)
+
+
+_RESIZES: dict[tuple[str, str], dict[str, Any]] = {
+    ("nearest", "asymmetric"): {"mode": "nearest"},
+    ("linear", "half_pixel"): {"mode": "bilinear", "align_corners": False},
+}
+_OPERATORS = [MatMulHalfSums, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization, Erf, Resize]
