@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.runtime.bundle import Bundle, default_bundle
@@ -184,7 +184,7 @@ def main() -> int:
         video, truth = prepare_video(args)
         with running_node(args.bundle, args.out / "node.log"):
             summary = play(args, video, truth)
-    except (InputRefused, TimeoutError, RuntimeError) as problem:
+    except (InputError, TimeoutError, RuntimeError) as problem:
         print(f"demo: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

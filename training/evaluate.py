@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.pipeline import open_pipeline
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _clips(folder: Path, material: Material, count: int) -> dict[str, Any]:
-    network = load_network(folder)
+    network = load_bundle_network(folder)
     assert isinstance(network, CompactTAM)
     scores = {}
     for kind, mixture in KINDS.items():

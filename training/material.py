@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 Bytes = NDArray[np.uint8]
 
@@ -124,12 +124,12 @@ def pack_material(source: Path, out: Path, progress: Callable[[], object] = lamb
     """Gather the folders ``synthetic``, ``real_masks``, ``sequences`` and ``sequences_train`` under
     ``source`` into the archive ``out``. Returns the number of items by type and split.
 
-    Sequences for validation by whole runs and box-only sequences are left out. Raises InputRefused when a
+    Sequences for validation by whole runs and box-only sequences are left out. Raises InputError when a
     folder is missing.
     """
     for name in ("synthetic", "real_masks", "sequences", "sequences_train"):
         if not (source / name).is_dir():
-            raise InputRefused(f"{source} has no folder {name}; see training/README.md for what data needs")
+            raise InputError(f"{source} has no folder {name}; see training/README.md for what data needs")
     index: list[dict[str, str]] = []
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_suffix(".part")
@@ -224,16 +224,16 @@ def _item(type_: str, name: str, kind: str, group: str, terms: str) -> dict[str,
 
 
 def require_archive(path: Path) -> None:
-    """Raises InputRefused when there is no archive of material."""
+    """Raises InputError when there is no archive of material."""
     if not path.is_file():
-        raise InputRefused(f"there is no material {path}; make it with python -m training data")
+        raise InputError(f"there is no material {path}; make it with python -m training data")
 
 
 def load_material(path: Path, split: str = "train", open_only: bool = False) -> Material:
     """Decode one split ("train" or "validation"). ``open_only`` leaves out what is licensed for research
     only.
 
-    Raises InputRefused when there is no archive, when it is damaged or another one, and when it holds nothing
+    Raises InputError when there is no archive, when it is damaged or another one, and when it holds nothing
     of the split.
     """
     require_archive(path)
@@ -244,11 +244,11 @@ def load_material(path: Path, split: str = "train", open_only: bool = False) -> 
                 if item["split"] == split and (item["use"] == "open" or not open_only):
                     _add(material, item, archive)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise InputRefused(
+        raise InputError(
             f"{path} is no whole archive of material ({error}); make it again with python -m training data"
         ) from None
     if not material.sprites or not material.backdrops:
-        raise InputRefused(f"{path} holds no cut-outs or no backdrops of the split {split!r}; pack it again")
+        raise InputError(f"{path} holds no cut-outs or no backdrops of the split {split!r}; pack it again")
     return material
 
 
@@ -278,7 +278,7 @@ def _decode(content: bytes, alpha: bool = False) -> Bytes:
 def _picture(content: bytes, flag: int = cv2.IMREAD_UNCHANGED) -> Bytes:
     image = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
     if image is None:
-        raise InputRefused("the material holds a picture that can't be decoded; pack it again")
+        raise InputError("the material holds a picture that can't be decoded; pack it again")
     return np.asarray(image, np.uint8)
 
 

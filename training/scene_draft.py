@@ -52,7 +52,7 @@ LEAST_CONTRAST = 22.0  # mean grey levels between a target and the ground under 
 LARGEST_GROUND = 4000  # px
 
 
-class Broken(Exception):
+class UnusableSceneError(Exception):
     """A draft breaks one of the promises that `scenes` makes: which."""
 
 
@@ -84,7 +84,7 @@ class Draft:
         self.with_look_alike = fixed.random() < LOOK_ALIKE_SHARE
 
     def scene(self, seed: int) -> Scene:
-        """The scene. Raises Broken."""
+        """The scene. Raises UnusableSceneError."""
         rng, times = self.rng, self.times
         way = walk(
             rng, times, np.zeros(2), rng.uniform(0, 6.283), self.speed * self.target_px, 0.3 * self.calm
@@ -101,13 +101,13 @@ class Draft:
         found = self._disappearances(truth)
         low, high = self._ground_bounds(views)
         if max(high - low) > LARGEST_GROUND:
-            raise Broken(f"the camera travels over {max(high - low):.0f} px")
+            raise UnusableSceneError(f"the camera travels over {max(high - low):.0f} px")
         photograph = self._backdrop()
         width, height = (int(v) for v in np.ceil(high - low))
         floor = ground(photograph, rng.uniform(2.0, 3.2), width, height)
         contrast = self._contrast(floor, low, target)
         if contrast < LEAST_CONTRAST:
-            raise Broken(f"the target differs from the ground by {contrast:.0f} grey levels")
+            raise UnusableSceneError(f"the target differs from the ground by {contrast:.0f} grey levels")
         passing = [c for c, a in zip(covers, self._covering(), strict=True) if a.kind == "passing"]
         lying = [c for c, a in zip(covers, self._covering(), strict=True) if a.kind == "occluder"]
         others = self._others(way, found, turn)
@@ -193,7 +193,7 @@ class Draft:
         # What is hidden by it is nearer to a disc than to the circle around the target's corners.
         reached = hiding_reach(layer, direction - angle, 0.8 * reach)
         if reached < 0.1 * reach:
-            raise Broken("what passes is too small to hide the target")
+            raise UnusableSceneError("what passes is too small to hide the target")
         tau = (self.times - absence.middle_s) / (absence.seconds / 2)
         offset = reached * tau * (1 + 0.15 * np.maximum(np.abs(tau) - 1, 0) ** 2)  # then it leaves quicker
         points = way.points + offset[:, None] * np.array([math.cos(direction), math.sin(direction)])
@@ -288,30 +288,34 @@ class Draft:
         return box_of(seen, region)
 
     def _disappearances(self, truth: list[Truth]) -> list[Disappearance]:
-        """Those that happen. Raises Broken when they are not as planned."""
+        """Those that happen. Raises UnusableSceneError when they are not as planned."""
         share = np.array([t.share for t in truth])
         edges = np.flatnonzero(np.diff(np.r_[False, share == 0, False].astype(int)))
         spans = [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]
         if len(spans) != len(self.absences):
-            raise Broken(f"it disappears {len(spans)} times instead of {len(self.absences)}")
+            raise UnusableSceneError(f"it disappears {len(spans)} times instead of {len(self.absences)}")
         found: list[Disappearance] = []
         for (first, last), absence in zip(spans, self.absences, strict=True):
             seconds = (last - first + 1) / self.fps
             if not LEAST_HIDDEN_S <= seconds <= MOST_HIDDEN_S:
-                raise Broken(f"{absence.kind}: hidden for {seconds:.2f} s")
+                raise UnusableSceneError(f"{absence.kind}: hidden for {seconds:.2f} s")
             back = next((i for i in range(last, len(truth)) if share[i] >= BACK_SHARE), len(truth))
             since = found[-1].back if found else 0
             before = np.count_nonzero(share[since:first] >= BACK_SHARE)
             if min(before, len(truth) - back) < self.fps:
-                raise Broken(f"{absence.kind}: seen for less than 1 s before or after")
+                raise UnusableSceneError(f"{absence.kind}: seen for less than 1 s before or after")
             found.append(Disappearance(absence.kind, first, last, back))
             off = off_prediction(truth, found[-1], self.fps)
             if off > MOST_OFF_SIZES:
-                raise Broken(f"{absence.kind} {absence.way}: returns {off:.1f} sizes from the prediction")
+                raise UnusableSceneError(
+                    f"{absence.kind} {absence.way}: returns {off:.1f} sizes from the prediction"
+                )
         self._check_seen(share, found)
         sizes = np.array([t.outline.size for t in truth])
         if not (20 <= sizes[0] <= 80 and sizes.min() >= 16 and sizes.max() <= 110):
-            raise Broken(f"the target is {sizes[0]:.0f}, {sizes.min():.0f} to {sizes.max():.0f} px large")
+            raise UnusableSceneError(
+                f"the target is {sizes[0]:.0f}, {sizes.min():.0f} to {sizes.max():.0f} px large"
+            )
         return found
 
     def _check_seen(self, share: Array, found: list[Disappearance]) -> None:
@@ -323,7 +327,7 @@ class Draft:
             away[max(0, half - around) : item.back + around] = True
         away[: round(0.5 * self.fps)] = False
         if share[~away].min() < 0.9:
-            raise Broken(f"seen by {share[~away].min():.2f} while it should be in view")
+            raise UnusableSceneError(f"seen by {share[~away].min():.2f} while it should be in view")
 
     def _ground_bounds(self, views: list[Affine]) -> tuple[Array, Array]:
         width, height = self.size

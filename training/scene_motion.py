@@ -22,7 +22,7 @@ SHORTEST_S, LONGEST_S = 6.0, 10.0
 KINDS = ("occluder", "border", "passing")
 KIND_SHARES = (0.45, 0.3, 0.25)
 LEAD_S, BETWEEN_S, TAIL_S = 1.5, 1.5, 1.4  # seen for at least so long before, between and after absences
-SWING_SHARE = 0.65  # of the border kind: the camera is jerked away; else the target drifts over the border
+SWING_SHARE = 0.65  # of the border kind: the camera is jerked away; else the target diverges over the border
 REST_SIZES = 0.5  # between the border and a target that is about to drift over it
 MOST_PASSING_S = 2.0
 
@@ -116,7 +116,7 @@ def image_path(
     path = base + swing * extent
     for absence in absences:
         if absence.way == "drift":
-            path = _drifting(rng, times, path, extent, target_px, reach, absence)
+            path = _diverging(rng, times, path, extent, target_px, reach, absence)
         elif absence.way == "swing":
             path = _swung(rng, times, path, extent, target_px, reach, absence)
     return np.asarray(path + _shake(rng, times), np.float64)
@@ -131,7 +131,7 @@ def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array)
     return index // 2, bool(index % 2)
 
 
-def _drifting(
+def _diverging(
     rng: np.random.Generator,
     times: Array,
     path: Array,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from training.scene_draft import Broken, Draft
+from training.scene_draft import Draft, UnusableSceneError
 from training.scene_film import Scene, SceneFrame
 from training.scene_textures import is_solid
 from training.scene_truth import Disappearance, Truth, off_prediction, predicted_centre
@@ -59,7 +59,7 @@ def render_scene(
         draft = Draft(sprites, backdrops, [seed, 0], [seed, 2, attempt], 0.95**attempt, size, fps)
         try:
             return draft.scene(seed)
-        except Broken as broken:
+        except UnusableSceneError as broken:
             reason = str(broken)
     raise RuntimeError(
         f"seed {seed}: no scene in {ATTEMPTS} attempts, the last one: {reason}; report the seed"

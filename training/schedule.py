@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ DEFAULT_STAGES = "0:2:16:frozen,0.06:4:8:frozen,0.15:4:8:trunk,0.3:4:8:top,0.65:
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """``start:frames:clips:frozen|top|trunk``, separated by commas. Raises InputRefused naming the faulty
+    """``start:frames:clips:frozen|top|trunk``, separated by commas. Raises InputError naming the faulty
     one."""
     stages = []
     for part in text.split(","):
@@ -36,15 +36,15 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
             start, frames, clips = float(fields[0]), int(fields[1]), int(fields[2])
             first_learning = TRUNK[fields[3]]
         except (IndexError, ValueError, KeyError):
-            raise InputRefused(
+            raise InputError(
                 f"stage {part!r} can't be read;"
                 f" write start:frames:clips:{'|'.join(TRUNK)}, as in 0.25:4:8:trunk"
             ) from None
         if not 0 <= start < 1 or frames < 1 or clips < 1:
-            raise InputRefused(f"stage {part!r}: start must lie in [0, 1), frames and clips be at least 1")
+            raise InputError(f"stage {part!r}: start must lie in [0, 1), frames and clips be at least 1")
         stages.append(Stage(start, frames, clips, first_learning))
     if stages[0].start != 0 or [s.start for s in stages] != sorted(s.start for s in stages):
-        raise InputRefused(f"stages {text!r} must begin at 0 and follow each other in time")
+        raise InputError(f"stages {text!r} must begin at 0 and follow each other in time")
     return tuple(stages)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource, Mixture
@@ -53,7 +53,7 @@ class TrainingOptions:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raises InputRefused naming the option that can't be meant."""
+        """Raises InputError naming the option that can't be meant."""
         least = {
             "steps": 1,
             "validate_every": 1,
@@ -64,15 +64,15 @@ class TrainingOptions:
         }
         for name, bound in least.items():
             if getattr(self, name) < bound:
-                raise InputRefused(f"{name} is {getattr(self, name)}; give {bound} or more")
+                raise InputError(f"{name} is {getattr(self, name)}; give {bound} or more")
         for name in ("rate", "trunk_rate"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InputRefused(f"{name} is {getattr(self, name)}; give a number above 0")
+                raise InputError(f"{name} is {getattr(self, name)}; give a number above 0")
         require_archive(self.material)
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError):
-            raise InputRefused(
+            raise InputError(
                 f"device is {self.device!r}, which PyTorch does not find here; give cpu or cuda"
             ) from None
 

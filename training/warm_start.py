@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.parity import GraphSession
 from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.model.compact.network import CompactTAM
@@ -31,7 +31,7 @@ def warm_start(
     """Fill ``network``'s heads and necks. ``pictures`` uint8 [S,S,3] RGB. Returns the explained share of
     variance per neck.
 
-    Raises InputRefused when the bundle's heads do not fit.
+    Raises InputError when the bundle's heads do not fit.
     """
     _copy_heads(network, bundle)
     encoder = GraphSession(bundle.graphs["image_encoder"].path)
@@ -106,6 +106,6 @@ def _copy_heads(network: CompactTAM, bundle: Bundle) -> None:
             continue
         value = stored.get(name)
         if value is None or value.numel() != like.numel():
-            raise InputRefused(f"bundle {bundle.folder} can't start {network.spec.name}: {name} does not fit")
+            raise InputError(f"bundle {bundle.folder} can't start {network.spec.name}: {name} does not fit")
         state[name] = value.reshape(like.shape)
     network.load_state_dict(state)

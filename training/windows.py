@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
 LARGE_FACTORS = (1.9, 3.2)  # of targets so large that the window would exceed the image; the tracker's is 2.2
-ELSEWHERE_SHARE = 0.3  # of the clips have frames that look elsewhere
+RELOCATION_SHARE = 0.3  # of the clips have frames that look elsewhere
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def draw_path(rng: np.random.Generator, frames: int) -> WindowPath:
     trend = np.concatenate([[0.0], np.full(frames - 1, rng.normal(0, 0.12))])
     factor = middle * np.exp(rng.normal(0, 0.05, frames) + trend)
     elsewhere = np.zeros(frames, bool)
-    if frames > 2 and rng.random() < ELSEWHERE_SHARE:
+    if frames > 2 and rng.random() < RELOCATION_SHARE:
         start = int(rng.integers(1, frames))
         stop = start + int(rng.integers(1, max(2, frames - 1)))
         elsewhere[start:stop] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError
 
 
 def torch_device(name: str) -> torch.device:
@@ -12,7 +12,7 @@ def torch_device(name: str) -> torch.device:
 
     On CUDA this turns TF32 off (FP32 means FP32) and lets cuDNN time its algorithms, both for the whole
     process: shapes are fixed, so the choice is made once. Raises ValueError for a name that is no such device
-    and BackendUnavailable when PyTorch can't compute there: built without CUDA, no driver or one too old, no
+    and BackendError when PyTorch can't compute there: built without CUDA, no driver or one too old, no
     such device, no code for it.
     """
     device = torch.device(name)
@@ -21,14 +21,14 @@ def torch_device(name: str) -> torch.device:
     if device.type != "cuda":
         raise ValueError(f"device is {name!r}; give cpu, cuda or cuda:N")
     if torch.version.cuda is None:
-        raise BackendUnavailable(
+        raise BackendError(
             f"PyTorch {torch.__version__} is built without CUDA",
             "install a CUDA build (https://pytorch.org/get-started) or choose the back end torch",
         )
     try:
         current = torch.cuda.current_device()
     except RuntimeError as error:
-        raise BackendUnavailable(
+        raise BackendError(
             f"PyTorch {torch.__version__} can't use CUDA here: {_first_sentence(error)}",
             f"install an NVIDIA driver for CUDA {torch.version.cuda} or choose the back end torch",
         ) from error
@@ -36,14 +36,14 @@ def torch_device(name: str) -> torch.device:
     found = torch.cuda.device_count()
     if index >= found:
         names = ", ".join(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(found))
-        raise BackendUnavailable(f"there is no CUDA device {index}", f"choose one of {names}")
+        raise BackendError(f"there is no CUDA device {index}", f"choose one of {names}")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     try:
         torch.ones(1, device=device).add_(1)
         torch.cuda.synchronize(device)
     except RuntimeError as error:
-        raise BackendUnavailable(
+        raise BackendError(
             f"PyTorch {torch.__version__} does not run on {torch.cuda.get_device_name(index)}:"
             f" {_first_sentence(error)}",
             "install a build of PyTorch for this GPU or choose the back end torch",

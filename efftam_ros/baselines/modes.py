@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import MemoryPlan
 from efftam_ros.model.common.boxes import boxes_and_areas
 from efftam_ros.model.common.network import Network, NetworkSpec
 from efftam_ros.runtime.device.memory import UNUSED_KEY
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 MODES = ("fp32", "bf16", "compiled")
 
@@ -119,7 +119,7 @@ class CompiledModules(Modules):
     form, as many maps as there are temporal rows and a bias for the keys of those that are not used. A
     prompted frame is decoded by the network as it is written. Layers that autocast would cast hold bfloat16
     weights. Results are clones: the next replay overwrites its own. Compiles at once, which takes minutes on
-    CUDA; raises BackendUnavailable when that fails.
+    CUDA; raises BackendError when that fails.
     """
 
     def __init__(self, network: Network, device: torch.device, compiler: Compiler = "inductor") -> None:
@@ -127,7 +127,7 @@ class CompiledModules(Modules):
 
         super().__init__(network, device, bfloat16=True)
         if compiler == "inductor" and device.type == "cuda" and importlib.util.find_spec("triton") is None:
-            raise BackendUnavailable(
+            raise BackendError(
                 "torch.compile needs the Python module triton, which is not installed",
                 "pip install triton or choose the back end torch-cuda-bf16",
             )
@@ -153,7 +153,7 @@ class CompiledModules(Modules):
             self._compile()
         except TorchDynamoException as error:
             lines = " ".join(str(error).strip().splitlines()[:2])
-            raise BackendUnavailable(
+            raise BackendError(
                 f"torch.compile can't compile {network.spec.name}: {lines}",
                 "choose the back end torch-cuda-bf16",
             ) from error
@@ -220,7 +220,7 @@ def open_modules(
 ) -> Modules:
     """A network's modules on an opened device in one of `MODES`.
 
-    Raises ValueError for another mode and BackendUnavailable when the network does not fit into the device's
+    Raises ValueError for another mode and BackendError when the network does not fit into the device's
     memory or can't be compiled.
     """
     if mode not in MODES:
@@ -230,7 +230,7 @@ def open_modules(
             return CompiledModules(network, device, compiler)
         return Modules(network, device, bfloat16=mode == "bf16")
     except torch.OutOfMemoryError as error:
-        raise BackendUnavailable(
+        raise BackendError(
             f"{network.spec.name} does not fit into the free memory of {device}",
             "end other programs on the GPU or choose a smaller network",
         ) from error

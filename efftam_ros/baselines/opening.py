@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 BASELINES = {
     "torch": ("cpu", "fp32"),
@@ -21,8 +21,8 @@ def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
     """The PyTorch pipeline of a bundle's network, ``name`` one of `BASELINES`.
 
     Raises:
-        InputRefused: faulty bundle.
-        BackendUnavailable: PyTorch is not installed, or can't use the device.
+        InputError: faulty bundle.
+        BackendError: PyTorch is not installed, or can't use the device.
     """
     device, mode = BASELINES[name]
     opened = Bundle.load(bundle) if bundle is not None else default_bundle()
@@ -32,6 +32,6 @@ def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
         return TorchPipeline.from_bundle(opened, threads=threads, device=device, mode=mode)
     except ModuleNotFoundError as error:
         reason = f"baseline {name} can't run: the Python module {error.name} is not installed"
-        raise BackendUnavailable(reason, "pip install torch onnx") from error
-    except BackendUnavailable as error:
-        raise BackendUnavailable(f"baseline {name} can't run: {error.reason}", error.remedy) from error
+        raise BackendError(reason, "pip install torch onnx") from error
+    except BackendError as error:
+        raise BackendError(f"baseline {name} can't run: {error.reason}", error.remedy) from error

@@ -16,7 +16,7 @@ from efftam_ros.baselines.timing import stage_timer
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.model.common.boxes import boxes_and_areas
-from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.common.network import Network, NetworkSpec
 from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
 from efftam_ros.runtime.image.masks import image_mask, make_candidates
@@ -38,7 +38,7 @@ class TorchPipeline:
 
     A frame sends the preprocessed image to the device once and waits once, in `decode`, for some 100 bytes.
     On CUDA `stage_seconds` are those of the device, known after `decode`; the memory encoder's are those of
-    the frame before (see `torch_timing.EventTimer`). Raises BackendUnavailable when the device or the
+    the frame before (see `torch_timing.EventTimer`). Raises BackendError when the device or the
     compiler can't be used.
     """
 
@@ -78,7 +78,7 @@ class TorchPipeline:
     ) -> TorchPipeline:
         """The pipeline of the network that a bundle was exported from."""
         torch_device(device)  # before the weights are read
-        return cls(load_network(bundle.folder), threads=threads, device=device, mode=mode)
+        return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
     @property
     def spec(self) -> PipelineSpec:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 Pair = tuple[float, float]
 Matrix = tuple[float, float, float, float]  # 2x2, row-major
@@ -73,7 +73,7 @@ class Intrinsics:
 
         ``k`` 3x3 and ``p`` 3x4 row-major, in px of the full resolution; give ``p`` when the images are
         rectified, then ``d`` and ``model`` are not used. ``offset`` of the region of interest in px of the
-        full resolution; ``binning`` 0 means 1. Raises InputRefused for numbers that are no calibration and
+        full resolution; ``binning`` 0 means 1. Raises InputError for numbers that are no calibration and
         for an unknown distortion model.
         """
         matrix = list(k) if p is None else [*p[0:3], *p[4:7], *p[8:11]]
@@ -81,7 +81,7 @@ class Intrinsics:
             return None
         fx, skew, cx, fy, cy = matrix[0], matrix[1], matrix[2], matrix[4], matrix[5]
         if not (all(map(math.isfinite, matrix)) and fx > 0 and fy > 0):
-            raise InputRefused(f"camera_info has focal lengths {fx:g}, {fy:g} px; calibrate the camera again")
+            raise InputError(f"camera_info has focal lengths {fx:g}, {fy:g} px; calibrate the camera again")
         bin_x, bin_y = (max(1, n) for n in binning)
         # A binned pixel covers bin full ones, so its centre lies (bin - 1) / 2 of them further.
         return cls(
@@ -97,7 +97,7 @@ class Intrinsics:
         """The point (x, y) at z = 1 that is seen at image point (u, v), edge coordinates (pixel centres at i
         + 0.5).
 
-        Raises InputRefused where the distortion model has no inverse (far outside the calibrated field of
+        Raises InputError where the distortion model has no inverse (far outside the calibrated field of
         view).
         """
         y = (v - 0.5 - self.cy) / self.fy
@@ -116,7 +116,7 @@ class Intrinsics:
         """Direction and rates of a target at ``centre`` (edge px) that moves with ``velocity`` (px/s).
 
         ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`; its image under the Jacobian of
-        the rates (J S J^T) becomes the rates' covariance, zero when left out. Raises InputRefused as `ray`
+        the rates (J S J^T) becomes the rates' covariance, zero when left out. Raises InputError as `ray`
         does.
         """
         u, v = centre
@@ -152,14 +152,14 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     """The lens's map (x, y) -> ((x', y'), Jacobian) for a CameraInfo model; None without distortion."""
     coefficients = [float(c) for c in d]
     if not all(map(math.isfinite, coefficients)):
-        raise InputRefused(
+        raise InputError(
             f"camera_info has distortion coefficients {coefficients}; calibrate the camera again"
         )
     if not any(coefficients):
         return None
     sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
     if model not in sizes:
-        raise InputRefused(
+        raise InputError(
             f"distortion model {model!r} is not known; use plumb_bob, rational_polynomial or equidistant,"
             " or rectified images with the parameter rectified"
         )
@@ -167,7 +167,7 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     # out.
     extra = coefficients[sizes[model][-1] :]
     if len(coefficients) < sizes[model][0] or any(extra):
-        raise InputRefused(
+        raise InputError(
             f"distortion model {model} has {len(coefficients)} coefficients; it takes {sizes[model][-1]}"
         )
     if model in ("equidistant", "fisheye"):
@@ -231,7 +231,7 @@ def _undistort(distort: Distortion, x0: float, y0: float) -> Pair:
         x, y = x + dx, y + dy
         if abs(dx) + abs(dy) < CONVERGED:
             return x, y
-    raise InputRefused(
+    raise InputError(
         f"the distortion model has no inverse at ({x0:.3f}, {y0:.3f}): outside the calibrated view"
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 POLICIES = ("default", "samurai", "efficienttam")
 VIEWS = ("bundle", "full", "window")
@@ -31,7 +31,7 @@ def setting(
 class TrackerConfig:
     """Everything about tracking that a user may set. Times in seconds of image stamps, lengths in image px.
 
-    Raises InputRefused naming the field, the value and what is allowed.
+    Raises InputError naming the field, the value and what is allowed.
     """
 
     policy: str = setting("default", "which candidate is the target and what is remembered", choices=POLICIES)
@@ -81,9 +81,9 @@ class TrackerConfig:
 
 
 def check_setting(name: str, value: Any, metadata: Any) -> None:
-    """Raise InputRefused when ``value`` is outside the range or the choices of a `setting` field."""
+    """Raise InputError when ``value`` is outside the range or the choices of a `setting` field."""
     choices, low, high = metadata.get("choices"), metadata.get("low"), metadata.get("high")
     if choices and value not in choices:
-        raise InputRefused(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+        raise InputError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
     if low is not None and not (value >= low and (high is None or value <= high)):
-        raise InputRefused(f"{name} is {value!r}; it must lie in [{low:g}, {high:g}]")
+        raise InputError(f"{name} is {value!r}; it must lie in [{low:g}, {high:g}]")

@@ -12,14 +12,6 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 
 
-class InputRefused(ValueError):
-    """The caller's input can't be used; the text is one line: what was wrong, the value, the remedy."""
-
-
-class PipelineLost(RuntimeError):
-    """What a pipeline computes on is gone: no call will work again in this process. The text is one line."""
-
-
 class Pipeline(Protocol):
     """Runs the network for one target. Calls per frame, in this order::
 
@@ -42,7 +34,7 @@ class Pipeline(Protocol):
         ...
 
     def encode(self, image: Image, view: View) -> None:
-        """Image bytes in, features stay inside. Raises InputRefused (unknown encoding, rows too short)."""
+        """Image bytes in, features stay inside. Raises InputError (unknown encoding, rows too short)."""
         ...
 
     def attend(self, plan: MemoryPlan) -> None:
@@ -51,7 +43,7 @@ class Pipeline(Protocol):
 
     def decode(self, prompt: Prompt | None) -> Candidates:
         """Masks for this frame, as boxes and scores. A prompt (image px) makes it a prompted frame, decoded
-        without history. Raises InputRefused when the prompt misses the view."""
+        without history. Raises InputError when the prompt misses the view."""
         ...
 
     def remember(self, choice: int, slot: int, present: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from efftam_ros.core.geometry import Box, View
 
 
-class Viewer(Protocol):
+class CropPolicy(Protocol):
     """Chooses the view of each frame."""
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
@@ -36,7 +36,7 @@ class Viewer(Protocol):
         ...
 
 
-class FullView:
+class FullImageCrop:
     """Always the whole image."""
 
     def __init__(self, side: int) -> None:
@@ -57,7 +57,7 @@ class FullView:
         return
 
 
-class WindowView:
+class FollowingCrop:
     """A square of ``factor`` target sizes around the predicted centre. It opens once coasting.
 
     The longer the target is gone, the further from the prediction it may return, and a network sees nothing
@@ -152,6 +152,6 @@ class WindowView:
         self._size *= math.exp(step)
 
 
-def make_viewer(kind: str, side: int, factor: float) -> Viewer:
+def make_crop_policy(kind: str, side: int, factor: float) -> CropPolicy:
     """``kind``: "full" or "window"."""
-    return FullView(side) if kind == "full" else WindowView(side, factor)
+    return FullImageCrop(side) if kind == "full" else FollowingCrop(side, factor)

@@ -29,7 +29,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttendedFrames:
     """Which frames a frame attends to: (frame, temporal row) of the maps in order, and frames of the
     pointers."""
 
@@ -40,7 +40,7 @@ class Attention:
 class Rule(Protocol):
     """Which remembered frames frame ``frame`` attends to."""
 
-    def attention(self, records: Sequence[Record], frame: int) -> Attention: ...
+    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames: ...
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
         """Frames that the attention of frame ``frame`` or of any later one may name."""
@@ -56,14 +56,14 @@ class RecentFrames:
     temporal_rows: int = 7
     max_pointers: int = 16
 
-    def attention(self, records: Sequence[Record], frame: int) -> Attention:
+    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         prompted = [r.frame for r in records if r.prompted]
         tracked = {r.frame for r in records if not r.prompted}
         maps = [(f, self.temporal_rows - 1) for f in prompted]
         maps += [(frame - d, d - 1) for d in range(self.temporal_rows - 1, 0, -1) if frame - d in tracked]
         pointers = [f for f in prompted if f <= frame]
         pointers += [frame - d for d in range(1, self.max_pointers) if frame - d in tracked]
-        return Attention(tuple(maps), tuple(pointers))
+        return AttendedFrames(tuple(maps), tuple(pointers))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
         oldest = frame - max(self.max_pointers, self.temporal_rows) + 1
@@ -89,7 +89,7 @@ class SamuraiFrames:
             and (r.motion_iou is None or r.motion_iou > c.memory_motion_iou)
         ]
 
-    def attention(self, records: Sequence[Record], frame: int) -> Attention:
+    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         c = self.config
         prompted = [r.frame for r in records if r.prompted]
         valid = sorted(self._valid(r for r in records if r.frame < frame))[-(c.max_pointers - 1) :]
@@ -102,7 +102,7 @@ class SamuraiFrames:
         pointers += [
             frame - d for d in range(1, c.max_pointers) if frame - d in known and frame - d not in prompted
         ]
-        return Attention((*((f, c.max_maps - 1) for f in prompted), *reversed(maps)), tuple(pointers))
+        return AttendedFrames((*((f, c.max_maps - 1) for f in prompted), *reversed(maps)), tuple(pointers))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
         keep = {r.frame for r in records if r.prompted or r.frame > frame - self.config.max_pointers}
@@ -122,14 +122,14 @@ class RankedFrames:
     max_maps: int
     max_pointers: int
 
-    def attention(self, records: Sequence[Record], frame: int) -> Attention:
+    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         prompted = [r.frame for r in records if r.prompted]
         others = [r.frame for r in records if not r.prompted]
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
         recent = others[-room:] if room > 0 else []
         maps = [(f, self.temporal_rows - 1) for f in prompted]
         maps += [(f, len(recent) - 1 - i) for i, f in enumerate(recent)]
-        return Attention(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
+        return AttendedFrames(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
         others = [r.frame for r in records if not r.prompted]

@@ -6,7 +6,13 @@ import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.memory import MemoryBank, RecentFrames, SamuraiFrames
-from efftam_ros.core.policies.base import Choice, RememberingPolicy, Situation, best_quality, plainly
+from efftam_ros.core.policies.base import (
+    Choice,
+    FrameContext,
+    RememberingPolicy,
+    accept_if_visible,
+    best_quality,
+)
 from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiConfig
 from efftam_ros.core.types import Candidates, PipelineSpec
 
@@ -17,17 +23,17 @@ class EfficientTamPolicy(RememberingPolicy):
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         super().__init__(MemoryBank(RecentFrames(spec.temporal_rows, spec.max_pointers), spec.slots), config)
 
-    def begin(self, candidates: Candidates, situation: Situation) -> Choice:
+    def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._prompted = True
-        return self.choose(candidates, situation)
+        return self.choose(candidates, context)
 
-    def choose(self, candidates: Candidates, situation: Situation) -> Choice:
+    def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         best = best_quality(candidates)
         present = candidates.presence_logit > 0
-        return plainly(candidates, best, present)
+        return accept_if_visible(candidates, best, present)
 
     def finish(
-        self, candidates: Candidates, choice: Choice, situation: Situation, confirmed: bool
+        self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> int | None:
         return self._store(candidates, choice)
 
@@ -46,20 +52,20 @@ class SamuraiPolicy(RememberingPolicy):
         super().reset()
         self.selector = ReferenceSelector(self._samurai)
 
-    def begin(self, candidates: Candidates, situation: Situation) -> Choice:
+    def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._prompted = True
-        return self.choose(candidates, situation)
+        return self.choose(candidates, context)
 
-    def choose(self, candidates: Candidates, situation: Situation) -> Choice:
+    def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         present = candidates.presence_logit > self._samurai.min_presence_logit
         if len(candidates) == 1:
-            return plainly(candidates, 0, present)
-        boxes = [situation.view.to_network(candidates.box(i)) for i in range(len(candidates))]
+            return accept_if_visible(candidates, 0, present)
+        boxes = [context.view.to_network(candidates.box(i)) for i in range(len(candidates))]
         edges = np.array([(0.0, 0.0, 0.0, 0.0) if b.is_empty else b.edges() for b in boxes])
         chosen = self.selector.choose(edges, candidates.ious.astype(np.float64), candidates.presence_logit)
-        return plainly(candidates, chosen.index, present, chosen.motion_iou)
+        return accept_if_visible(candidates, chosen.index, present, chosen.motion_iou)
 
     def finish(
-        self, candidates: Candidates, choice: Choice, situation: Situation, confirmed: bool
+        self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> int | None:
         return self._store(candidates, choice)

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused, Pipeline
-from efftam_ros.core.crop import Viewer, make_viewer
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.crop import CropPolicy, make_crop_policy
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies.base import Choice, Situation
+from efftam_ros.core.policies.base import Choice, FrameContext
 from efftam_ros.core.policies.registry import make_policy
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, TrackState
@@ -44,11 +45,11 @@ class Tracker:
         return self._config
 
     def reconfigure(self, config: TrackerConfig) -> None:
-        """Change thresholds from the next frame on. Raises InputRefused when a fixed setting differs."""
+        """Change thresholds from the next frame on. Raises InputError when a fixed setting differs."""
         for f in fields(config):
             old, new = getattr(self._config, f.name), getattr(config, f.name)
             if f.name in FIXED_SETTINGS and old != new:
-                raise InputRefused(
+                raise InputError(
                     f"{f.name} cannot change from {old!r} to {new!r} while tracking; make a new tracker"
                 )
         self._config = self._target.config = self._policy.config = config
@@ -57,22 +58,22 @@ class Tracker:
         """Forget the target: IDLE."""
         self._target.clear()
         self._policy.reset()
-        self._viewer = self._make_viewer()
+        self._crop_policy = self._make_crop_policy()
         self._stamp_ns: int | None = None
         self._image_size: tuple[int, int] | None = None
         self._motion: MotionFilter | None = None
         self._whole: MotionFilter | None = None  # as it was when all of the target was last seen
-        self._look: Box | None = None  # where the policy wants the next frame to be looked at
+        self._next_crop: Box | None = None  # where the policy wants the next frame to be looked at
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
 
-    def _make_viewer(self) -> Viewer:
+    def _make_crop_policy(self) -> CropPolicy:
         spec, config = self._pipeline.spec, self._config
         kind = spec.default_view if config.view == "bundle" else config.view
-        return make_viewer(kind, spec.image_side, config.window_factor or spec.window_factor)
+        return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
     def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
         """Process one image. With a prompt the image becomes the prompted frame and everything before is
-        forgotten (with ``refine`` the memory stays: a second prompt on the same target); raises InputRefused
+        forgotten (with ``refine`` the memory stays: a second prompt on the same target); raises InputError
         when the prompt can't be used, and the target is as before. Without a prompt it never raises on a bad
         frame: the Track says why it was not used."""
         if prompt is not None:
@@ -85,28 +86,28 @@ class Tracker:
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         box, point = _prompt_region(prompt)
-        viewer = self._make_viewer()
-        view = viewer.start(_size(frame), box, point)
+        crop_policy = self._make_crop_policy()
+        view = crop_policy.start(_size(frame), box, point)
         self._shown = None
         self._pipeline.encode(frame.image, view)
         candidates = self._pipeline.decode(prompt)
         if not candidates.is_finite:
-            raise InputRefused("the network's output for the selected image is not finite; check the bundle")
+            raise InputError("the network's output for the selected image is not finite; check the bundle")
         seen = [b for b in map(candidates.box, range(len(candidates))) if not b.is_empty]
         if box is None and not seen:
-            raise InputRefused(f"the network finds nothing at the selected point {point}; draw a box instead")
+            raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
-        situation = Situation(frame.stamp_ns, view, TrackState.ACQUIRING, None)
-        choice = self._policy.begin(candidates, situation)
+        context = FrameContext(frame.stamp_ns, view, TrackState.ACQUIRING, None)
+        choice = self._policy.begin(candidates, context)
         measured = candidates.box(choice.index) if choice.accepted else None
         start = measured or box or seen[0]
-        viewer.settle(start)
-        self._viewer, self._motion = viewer, MotionFilter(frame.stamp_ns, start)
+        crop_policy.settle(start)
+        self._crop_policy, self._motion = crop_policy, MotionFilter(frame.stamp_ns, start)
         self._whole = None
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
-        self._remember(candidates, choice, situation)
+        self._remember(candidates, choice, context)
         return self._track(frame, view, candidates, choice, choice.reason)
 
     def _step_tracked(self, frame: Frame) -> Track:
@@ -116,15 +117,15 @@ class Tracker:
         predicted = motion.at(stamp).box if motion is not None else None
         age = self._target.age_s(self._stamp_ns or stamp)
         lost = self.state is TrackState.LOST or bool(interruption)
-        if self._look is not None and not interruption:
-            view = self._viewer.view(_size(frame), self._look, 0.0)
+        if self._next_crop is not None and not interruption:
+            view = self._crop_policy.view(_size(frame), self._next_crop, 0.0)
         else:
-            view = self._viewer.view(_size(frame), predicted, 0.0 if math.isnan(age) else age, lost)
-        self._look = None
+            view = self._crop_policy.view(_size(frame), predicted, 0.0 if math.isnan(age) else age, lost)
+        self._next_crop = None
         self._shown = None
         try:
             self._pipeline.encode(frame.image, view)
-        except InputRefused as refusal:
+        except InputError as refusal:
             return self._unused(frame, str(refusal))
         if interruption:
             self._target.lose(times_valid=previous is not None and stamp > previous)
@@ -140,14 +141,14 @@ class Tracker:
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        situation = Situation(stamp, view, self.state, self._motion)
-        choice = self._policy.choose(candidates, situation)
-        self._look = choice.look
+        context = FrameContext(stamp, view, self.state, self._motion)
+        choice = self._policy.choose(candidates, context)
+        self._next_crop = choice.next_crop
         if choice.accepted:
             self._hit(stamp, previous, candidates, choice)
         else:
             self._miss(stamp)
-        self._remember(candidates, choice, situation)
+        self._remember(candidates, choice, context)
         return self._track(frame, view, candidates, choice, interruption or choice.reason)
 
     def _interruption(self, frame: Frame) -> str:
@@ -172,7 +173,7 @@ class Tracker:
             self._whole = copy.deepcopy(self._motion)
         self._target.hit(stamp)
         if self._target.confirmed and previous is not None:
-            self._viewer.update(box, max(0.0, (stamp - previous) * 1e-9))
+            self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
 
     def _miss(self, stamp: int) -> None:
         was_seen = self.state not in (TrackState.COASTING, TrackState.LOST)
@@ -184,8 +185,8 @@ class Tracker:
         if self._motion is not None:
             self._motion.coast()
 
-    def _remember(self, candidates: Candidates, choice: Choice, situation: Situation) -> None:
-        slot = self._policy.finish(candidates, choice, situation, self._target.confirmed)
+    def _remember(self, candidates: Candidates, choice: Choice, context: FrameContext) -> None:
+        slot = self._policy.finish(candidates, choice, context, self._target.confirmed)
         if slot is not None:
             self._pipeline.remember(choice.index, slot, choice.present)
 
@@ -235,21 +236,21 @@ def _size(frame: Frame) -> tuple[int, int]:
 
 
 def _prompt_region(prompt: Prompt) -> tuple[Box | None, tuple[float, float] | None]:
-    """The box a prompt encloses, or the point it names. Raises InputRefused when it marks nothing."""
+    """The box a prompt encloses, or the point it names. Raises InputError when it marks nothing."""
     if not all(math.isfinite(v) for point in prompt.points for v in point):
-        raise InputRefused(f"the selection's points are {prompt.points}; their coordinates must be finite")
+        raise InputError(f"the selection's points are {prompt.points}; their coordinates must be finite")
     if prompt.box is not None:
         if prompt.box.is_empty:
-            raise InputRefused(
+            raise InputError(
                 f"the selection is {prompt.box.xywh()} px; it needs finite numbers, width and height above 0"
             )
         return prompt.box, None
     if prompt.mask is not None:
         ys, xs = np.flatnonzero(prompt.mask.any(axis=1)), np.flatnonzero(prompt.mask.any(axis=0))
         if not len(ys):
-            raise InputRefused("the selection's mask is empty; mark the target's pixels")
+            raise InputError("the selection's mask is empty; mark the target's pixels")
         return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
     on = [p for p, label in zip(prompt.points, prompt.labels, strict=False) if label == 1]
     if not on:
-        raise InputRefused("the selection marks nothing; give a box, a mask or a point on the target")
+        raise InputError("the selection marks nothing; give a box, a mask or a point on the target")
     return None, on[0]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.interop.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ STORAGES = ("mcap", "sqlite3")
 
 
 def message_folder() -> Path:
-    """Where our msg/*.msg lie. Raises InputRefused when they are nowhere."""
+    """Where our msg/*.msg lie. Raises InputError when they are nowhere."""
     found = package_file("msg/BoundingBox.msg")
     if found is None:
-        raise InputRefused(
+        raise InputError(
             f"the message definitions of {PACKAGE} are nowhere in {', '.join(map(str, places()))}; "
             "install the package again or source the workspace it was built in"
         )
@@ -47,36 +47,36 @@ def open_typestore() -> Typestore:
 
 @contextmanager
 def reading(path: Path) -> Iterator[Reader]:
-    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputRefused when it is
+    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError when it is
     none."""
     from rosbags.rosbag2 import Reader, ReaderError
 
     if not path.exists():
-        raise InputRefused(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
+        raise InputError(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
     if path.is_dir() and not (path / "metadata.yaml").is_file():
-        raise InputRefused(
+        raise InputError(
             f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder or ros2 bag reindex it"
         )
     try:
         reader = Reader(path)
         reader.open()
     except (ReaderError, FileNotFoundError) as error:
-        raise InputRefused(f"{path} is not a readable bag: {error}") from None
+        raise InputError(f"{path} is not a readable bag: {error}") from None
     try:
         yield reader
     except ReaderError as error:
-        raise InputRefused(f"{path} is broken: {error}; try ros2 bag reindex") from None
+        raise InputError(f"{path} is broken: {error}; try ros2 bag reindex") from None
     finally:
         reader.close()
 
 
 @contextmanager
 def writing(path: Path, storage: str) -> Iterator[Writer]:
-    """Create a bag folder with this storage. Raises InputRefused when it exists already."""
+    """Create a bag folder with this storage. Raises InputError when it exists already."""
     from rosbags.rosbag2 import StoragePlugin, Writer
 
     if path.exists():
-        raise InputRefused(f"{path} exists already; give the new bag another name or remove the old one")
+        raise InputError(f"{path} exists already; give the new bag another name or remove the old one")
     plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
     try:
         with Writer(path, version=9, storage_plugin=plugin) as writer:
@@ -90,7 +90,7 @@ def writing(path: Path, storage: str) -> Iterator[Writer]:
 def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -> Connection:
     """The connection of the image topic: the named one, else ``preferred`` if it is there, else the only one.
 
-    Raises InputRefused naming the topics there are, with their types.
+    Raises InputError naming the topics there are, with their types.
     """
     images = [c for c in reader.connections if c.msgtype in IMAGE_TYPES]
     wanted = [c for c in images if c.topic == (topic or preferred)]
@@ -106,7 +106,7 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
     else:
         problem = "the bag has several image topics" if images else "the bag has no image topic"
     remedy = "name one with --topic" if images else "record sensor_msgs/Image or CompressedImage"
-    raise InputRefused(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
+    raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
 
 
 def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
@@ -121,11 +121,11 @@ def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
 
 
 def check_same_definition(connection: Connection, store: Typestore) -> None:
-    """Raises InputRefused when one of our messages was recorded with another definition than the installed
+    """Raises InputError when one of our messages was recorded with another definition than the installed
     one."""
     known = store.hash_rihs01(connection.msgtype)
     if connection.digest and connection.digest != known:
-        raise InputRefused(
+        raise InputError(
             f"topic {connection.topic} was recorded with another version of {connection.msgtype} "
             f"({connection.digest[-12:]}, installed is {known[-12:]}); use the version that recorded it"
         )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Bearing, Intrinsics
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
 from efftam_ros.runtime.image.encodings import ENCODINGS, check_image
@@ -68,7 +68,7 @@ def stamp_like(stamp: Any, ns: int) -> Any:
 def image_from_message(msg: Any) -> Image:
     """A sensor_msgs/Image as a checked `Image`: a view into ``msg.data``, no copy.
 
-    Raises InputRefused: unknown encoding, zero size, a step shorter than a row, too little data, big-endian
+    Raises InputError: unknown encoding, zero size, a step shorter than a row, too little data, big-endian
     16-bit pixels.
     """
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
@@ -79,16 +79,16 @@ def image_from_message(msg: Any) -> Image:
     assert encoding is not None
     row = width * encoding.bytes_per_pixel
     if step < row:
-        raise InputRefused(
+        raise InputError(
             f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
         )
     if msg.is_bigendian and encoding.full_scale > 255:
-        raise InputRefused(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
+        raise InputError(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
     rows = height * encoding.half_rows // 2
     # The last row may come without its padding.
     need = (rows - 1) * step + row
     if data.size < need:
-        raise InputRefused(
+        raise InputError(
             f"image data has {data.size} bytes; {width} x {height} px in {msg.encoding} with step {step} need"
             f" {need}: the image is truncated"
         )
@@ -101,13 +101,13 @@ def image_from_message(msg: Any) -> Image:
 def image_from_compressed(msg: Any) -> Image:
     """A sensor_msgs/CompressedImage (JPEG, PNG, whatever OpenCV decodes) as a bgr8 `Image`.
 
-    Raises InputRefused when it can't be decoded.
+    Raises InputError when it can't be decoded.
     """
     data = np.frombuffer(msg.data, np.uint8)
     # OpenCV may fill what a cut JPEG lacks with grey and say nothing. The end marker can't occur in coded
     # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
     if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
-        raise InputRefused(f"compressed image of {data.size} bytes ends in the middle: the JPEG is truncated")
+        raise InputError(f"compressed image of {data.size} bytes ends in the middle: the JPEG is truncated")
     # A rotation noted in the file is not applied: pixels stay where the camera saw them.
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -115,7 +115,7 @@ def image_from_compressed(msg: Any) -> Image:
     except cv2.error:
         pixels = None
     if pixels is None:
-        raise InputRefused(
+        raise InputError(
             f"compressed image ({msg.format!r}, {data.size} bytes) can't be decoded: send jpeg or png"
         )
     return Image.from_array(np.asarray(pixels, np.uint8))
@@ -243,20 +243,20 @@ def _box_fields(box: Box | None) -> dict[str, float]:
 
 
 def check_selection(msg: Any) -> Kind:
-    """The kind of a TargetSelection. Raises InputRefused for a kind, units or target that do not exist."""
+    """The kind of a TargetSelection. Raises InputError for a kind, units or target that do not exist."""
     if msg.target_id != 0:
-        raise InputRefused(f"target_id is {msg.target_id}; one target is supported, its id is 0")
+        raise InputError(f"target_id is {msg.target_id}; one target is supported, its id is 0")
     for name, value, known in (("kind", msg.kind, Kind), ("units", msg.units, Units)):
         if value not in set(known):
             choices = ", ".join(f"{k.value} {k.name}" for k in known)
-            raise InputRefused(f"selection {name} is {value}; use {choices}")
+            raise InputError(f"selection {name} is {value}; use {choices}")
     return Kind(msg.kind)
 
 
 def selection_prompt(msg: Any, width: int, height: int) -> Prompt:
     """What a TargetSelection of kind BOX, POINTS or MASK marks on an image of this size, px.
 
-    Raises InputRefused: not finite, no area, outside the image, labels and points that do not agree, a mask
+    Raises InputError: not finite, no area, outside the image, labels and points that do not agree, a mask
     that is empty or of another size.
     """
     kind = check_selection(msg)
@@ -266,22 +266,22 @@ def selection_prompt(msg: Any, width: int, height: int) -> Prompt:
     elif kind is Kind.POINTS:
         points, labels = len(msg.points), tuple(int(label) for label in msg.labels)
         if len(labels) != points:
-            raise InputRefused(f"selection has {points} points and {len(labels)} labels; give one label each")
+            raise InputError(f"selection has {points} points and {len(labels)} labels; give one label each")
         prompt = Prompt(points=tuple((p.x * sx, p.y * sy) for p in msg.points), labels=labels)
     elif kind is Kind.MASK:
         mask = image_from_message(msg.mask)
         if mask.encoding not in ("mono8", "8UC1"):
-            raise InputRefused(f"selection mask has encoding {mask.encoding!r}; give mono8")
+            raise InputError(f"selection mask has encoding {mask.encoding!r}; give mono8")
         marked = mask.rows > 127
         if not marked.any():
-            raise InputRefused("selection mask has no pixel above 127; mark the target with 255")
+            raise InputError("selection mask has no pixel above 127; mark the target with 255")
         prompt = Prompt(mask=marked)
     else:
-        raise InputRefused("selection kind is CLEAR; it marks nothing")
+        raise InputError("selection kind is CLEAR; it marks nothing")
     # With the whole image as view: what the pipeline would refuse later is refused while the sender listens.
     encode_prompt(prompt, View.full(width, height, 64), width, height)
     if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
-        raise InputRefused(
+        raise InputError(
             f"selection box is {prompt.box.width:g} x {prompt.box.height:g} px, less than a pixel;"
             " for numbers between 0 and 1 set units to NORMALIZED"
         )
@@ -292,7 +292,7 @@ def camera_model(msg: Any, rectified: bool = False) -> CameraModel:
     """What a sensor_msgs/CameraInfo says of the images it comes with.
 
     ``rectified``: the images are, so the projection matrix counts and the distortion does not. Raises
-    InputRefused as `Intrinsics.from_camera_info` does.
+    InputError as `Intrinsics.from_camera_info` does.
     """
     roi, binning = msg.roi, (int(msg.binning_x), int(msg.binning_y))
     intrinsics = Intrinsics.from_camera_info(

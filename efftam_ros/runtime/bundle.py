@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import PipelineSpec
 from efftam_ros.runtime.signatures import Shape, Tensor, check_signatures
 
@@ -21,7 +21,7 @@ RING_SLOTS = 24
 
 
 @dataclass(frozen=True)
-class Graph:
+class BundleGraph:
     """One ONNX graph of a bundle, as its manifest describes it."""
 
     name: str
@@ -53,7 +53,7 @@ class Bundle:
     std: tuple[float, float, float]
     memory_dtype: str
     key_layout: str
-    graphs: Mapping[str, Graph]
+    graphs: Mapping[str, BundleGraph]
     source: Mapping[str, Any]
     exporter: Mapping[str, Any]
 
@@ -61,7 +61,7 @@ class Bundle:
     def load(cls, folder: str | Path) -> Bundle:
         """Read a bundle and check its files and tensor table.
 
-        Raises InputRefused with one line: not a bundle, newer format, entry missing or wrong, file missing,
+        Raises InputError with one line: not a bundle, newer format, entry missing or wrong, file missing,
         of another size or hash, tensors that don't fit together.
         """
         folder = Path(folder)
@@ -69,7 +69,7 @@ class Bundle:
         bundle = _Manifest(folder, manifest).bundle()
         for graph in bundle.graphs.values():
             if graph.path.name not in manifest["files"]:
-                raise InputRefused(
+                raise InputError(
                     f"bundle {folder}: graph file {graph.path.name} is not listed under files; {_AGAIN}"
                 )
         for name, entry in manifest["files"].items():
@@ -85,12 +85,12 @@ class Bundle:
         self, name: str, inputs: Iterable[SessionTensor], outputs: Iterable[SessionTensor]
     ) -> None:
         """Compare an opened graph's real inputs and outputs with the manifest's table; raises
-        InputRefused."""
+        InputError."""
         graph = self.graphs[name]
         for kind, table, found in (("input", graph.inputs, inputs), ("output", graph.outputs, outputs)):
             real = {tensor.name: tensor for tensor in found}
             if set(real) != set(table):
-                raise InputRefused(
+                raise InputError(
                     f"bundle {self.folder}: {graph.path.name} has {kind}s {', '.join(sorted(real))};"
                     f" the table says {', '.join(sorted(table))}; {_AGAIN}"
                 )
@@ -98,7 +98,7 @@ class Bundle:
                 dtype = _ONNX_DTYPES.get(real[key].type, real[key].type)
                 shape = tuple("?" if axis is None else axis for axis in real[key].shape)
                 if dtype != tensor.dtype or not _same_shape(shape, tensor.shape, exact=kind == "input"):
-                    raise InputRefused(
+                    raise InputError(
                         f"bundle {self.folder}: {kind} {key} of {graph.path.name} is {Tensor(dtype, shape)};"
                         f" the table says {tensor}; {_AGAIN}"
                     )
@@ -117,19 +117,19 @@ _checked: set[tuple[str, int, int, str]] = set()
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
-        raise InputRefused(
+        raise InputError(
             f"{folder} is not a bundle: it has no {MANIFEST};"
             " give a folder made by efftam export or efftam fetch"
         )
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputRefused(f"{path} is not JSON ({error}); {_AGAIN}") from error
+        raise InputError(f"{path} is not JSON ({error}); {_AGAIN}") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise InputRefused(f"{path} has no format number; {_AGAIN}")
+        raise InputError(f"{path} has no format number; {_AGAIN}")
     if manifest["format"] != FORMAT:
         remedy = "update efftam_ros" if manifest["format"] > FORMAT else _AGAIN
-        raise InputRefused(
+        raise InputError(
             f"{path} has format {manifest['format']}; this version reads format {FORMAT}: {remedy}"
         )
     return manifest
@@ -176,8 +176,8 @@ class _Manifest:
             exporter=self._get("exporter", dict),
         )
 
-    def _graph(self, name: str) -> Graph:
-        return Graph(
+    def _graph(self, name: str) -> BundleGraph:
+        return BundleGraph(
             name=name,
             path=self._folder / self._get(f"graphs.{name}.file", str),
             inputs=self._tensors(f"graphs.{name}.inputs"),
@@ -219,7 +219,7 @@ class _Manifest:
         return value
 
     def _refuse(self, where: str, value: Any, expected: str) -> None:
-        raise InputRefused(f"{self._folder / MANIFEST}: {where} is {value}; it must be {expected}; {_AGAIN}")
+        raise InputError(f"{self._folder / MANIFEST}: {where} is {value}; it must be {expected}; {_AGAIN}")
 
 
 def file_sha256(path: Path) -> str:
@@ -234,16 +234,16 @@ def file_sha256(path: Path) -> str:
 def _check_file(path: Path, sha256: str, size: int) -> None:
     """Compare a file with its entry; the hash once per process as long as the file stays untouched."""
     if not path.is_file():
-        raise InputRefused(f"bundle file {path} is missing; {_AGAIN}")
+        raise InputError(f"bundle file {path} is missing; {_AGAIN}")
     stat = path.stat()
     if stat.st_size != size:
-        raise InputRefused(f"bundle file {path} has {stat.st_size} bytes, its manifest says {size}; {_AGAIN}")
+        raise InputError(f"bundle file {path} has {stat.st_size} bytes, its manifest says {size}; {_AGAIN}")
     key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size, sha256)
     if key in _checked:
         return
     found = file_sha256(path)
     if found != sha256:
-        raise InputRefused(
+        raise InputError(
             f"bundle file {path} has sha256 {found[:12]}..., its manifest says {sha256[:12]}...; {_AGAIN}"
         )
     _checked.add(key)

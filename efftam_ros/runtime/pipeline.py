@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
 GPU_BACKENDS = (
@@ -32,15 +32,15 @@ def open_pipeline(
     ``threads``: CPU threads of the network, 0 for one per physical core up to four. ``verify``: what is
     compared with the CPU before a GPU is trusted, "quick" (every graph), "full" (a clip too) or "off".
 
-    Raises InputRefused (unknown back end, faulty bundle) and BackendUnavailable (never a slower back end in
+    Raises InputError (unknown back end, faulty bundle) and BackendError (never a slower back end in
     place of the one asked for).
     """
     if backend not in BACKENDS:
-        raise InputRefused(f"back end {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
+        raise InputError(f"back end {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
     if threads < 0:
-        raise InputRefused(f"threads is {threads}; give 0 (automatic) or a positive number")
+        raise InputError(f"threads is {threads}; give 0 (automatic) or a positive number")
     if verify not in VERIFY:
-        raise InputRefused(f"verify is {verify!r}; choose one of {', '.join(VERIFY)}")
+        raise InputError(f"verify is {verify!r}; choose one of {', '.join(VERIFY)}")
     if not isinstance(bundle, Bundle):
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
@@ -48,7 +48,7 @@ def open_pipeline(
     except ModuleNotFoundError as error:
         reason = f"the Python module {error.name} is not installed"
         raise _unavailable(backend, reason, "pip install onnxruntime") from error
-    except BackendUnavailable as error:
+    except BackendError as error:
         raise _unavailable(backend, error.reason, error.remedy) from error
 
 
@@ -62,6 +62,6 @@ def _open(bundle: Bundle, backend: str, threads: int, verify: str) -> Pipeline:
     return OrtPipeline(bundle, threads=threads)
 
 
-def _unavailable(backend: str, reason: str, remedy: str) -> BackendUnavailable:
+def _unavailable(backend: str, reason: str, remedy: str) -> BackendError:
     other = "" if backend == DEFAULT_BACKEND else f"; or choose {DEFAULT_BACKEND}"
-    return BackendUnavailable(f"back end {backend} can't run: {reason}", remedy + other)
+    return BackendError(f"back end {backend} can't run: {reason}", remedy + other)

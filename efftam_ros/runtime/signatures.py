@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 Shape = tuple[int | str, ...]
 
@@ -92,16 +92,16 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
     """Check a bundle's tables of (inputs, outputs): every graph and tensor there, every size fitting the
     others.
 
-    Raises InputRefused naming the graph, the tensor and the two shapes.
+    Raises InputError naming the graph, the tensor and the two shapes.
     """
     for name in NEEDED:
         if name not in graphs:
-            raise InputRefused(f"bundle {bundle} has no graph {name}; export it again")
+            raise InputError(f"bundle {bundle} has no graph {name}; export it again")
     grid = side // 16
     sizes: dict[str, int] = {"S": side, "G": grid, "2G": 2 * grid, "4G": 4 * grid, "N": grid * grid}
     for name, tables in graphs.items():
         if name not in _REQUIRED:
-            raise InputRefused(f"bundle {bundle} has an unknown graph {name}; known are {', '.join(GRAPHS)}")
+            raise InputError(f"bundle {bundle} has an unknown graph {name}; known are {', '.join(GRAPHS)}")
         for kind, table, required, optional in zip(
             ("input", "output"), tables, _REQUIRED[name], _OPTIONAL.get(name, ({}, {})), strict=True
         ):
@@ -112,7 +112,7 @@ def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors,
         ("prompt_raster", "prompt_encoder", "memory_encoder"),
     ):
         if tensor in graphs[user][0] and tensor not in graphs[maker][1]:
-            raise InputRefused(
+            raise InputError(
                 f"bundle {bundle}: {user} wants {tensor}, which {maker} does not give; export it again"
             )
 
@@ -124,14 +124,14 @@ def _check_table(
     unknown = [name for name in table if name not in required and name not in optional]
     if missing or unknown:
         wrong = f"lacks {kind} {missing[0]}" if missing else f"has an unknown {kind} {unknown[0]}"
-        raise InputRefused(f"{where} {wrong}; export it again")
+        raise InputError(f"{where} {wrong}; export it again")
     for name, tensor in table.items():
         shape = required[name] if name in required else optional[name]
         dtype = "int64" if name in _INTEGERS else "float32"
         fits = len(tensor.shape) == len(shape) and all(map(_fits, tensor.shape, shape, [sizes] * len(shape)))
         if not fits or tensor.dtype != dtype:
             known = tuple(sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in shape)
-            raise InputRefused(
+            raise InputError(
                 f"{where} {kind} {name} is {tensor}; it must be {Tensor(dtype, known)}; export it again"
             )
 

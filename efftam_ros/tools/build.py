@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.tools.common.table import print_table
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE=FORM",
-        help="how FP16 attention of a module is tried first: fused_fp32 or islands (implies --force)",
+        help="how FP16 attention of a module is tried first: fused_fp32 or unfused_fp32 (implies --force)",
     )
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from efftam_ros.export.tensorrt.engines import EngineBuilder
     except ModuleNotFoundError as error:
-        raise InputRefused(
+        raise InputError(
             f"build needs {error.name}, which is not installed; pip install {error.name}"
         ) from None
     from efftam_ros.runtime.device.opening import device_session, engine_folder
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 def _module_and_form(text: str) -> tuple[str, str]:
     module, equals, form = text.partition("=")
     if not equals:
-        raise InputRefused(f"--attention {text!r} is not MODULE=FORM")
+        raise InputError(f"--attention {text!r} is not MODULE=FORM")
     return module, form
 
 

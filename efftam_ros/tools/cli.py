@@ -115,10 +115,9 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def explain(error: BaseException) -> str | None:
     """One line for what the user can mend, None for what only we can."""
-    from efftam_ros.core.contract import InputRefused
-    from efftam_ros.runtime.unavailable import BackendUnavailable
+    from efftam_ros.core.errors import BackendError, InputError
 
-    if isinstance(error, InputRefused | BackendUnavailable):
+    if isinstance(error, InputError | BackendError):
         return one_line(str(error))
     if isinstance(error, ModuleNotFoundError):
         missing = (error.name or "").partition(".")[0]

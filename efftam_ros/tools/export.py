@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
 
@@ -45,18 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, print the parity table and return 0; raises InputRefused for what the user can mend."""
+    """Export, print the parity table and return 0; raises InputError for what the user can mend."""
     try:
         from efftam_ros.export.onnx.bundle import STEPS, export_bundle
         from efftam_ros.export.onnx.manifest import Source
-        from efftam_ros.export.onnx.networks import load_network
+        from efftam_ros.export.onnx.networks import load_checkpoint_network
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
-        raise InputRefused(
+        raise InputError(
             f"export needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
         ) from None
 
-    network = load_network(args.checkpoint, args.config)
+    network = load_checkpoint_network(args.checkpoint, args.config)
     licence = args.licence
     if licence is None:
         licence = "Apache-2.0" if network.spec.family == "efficienttam" else "not stated"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
 
@@ -56,10 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.name not in NAMES:
-        raise InputRefused(f"{args.name!r} is not an official checkpoint; choose one of {', '.join(NAMES)}")
+        raise InputError(f"{args.name!r} is not an official checkpoint; choose one of {', '.join(NAMES)}")
     for module in () if args.no_export else ("torch", "onnx"):
         if importlib.util.find_spec(module) is None:
-            raise InputRefused(
+            raise InputError(
                 f"exporting needs {module}, which is not installed; pip install {module}, "
                 "or download only with --no-export"
             )
@@ -87,7 +87,7 @@ def download(
     """The checkpoint file of an official configuration in ``folder`` (default: this user's cache), downloaded
     unless it is there already.
 
-    Raises InputRefused: hub out of reach, no such file, damaged download.
+    Raises InputError: hub out of reach, no such file, damaged download.
     """
     import huggingface_hub
     from huggingface_hub import utils
@@ -113,7 +113,7 @@ def download(
     fault = _fault(partial, announced.size, announced.etag)
     if fault:
         partial.unlink()
-        raise InputRefused(f"the download of {url} {fault}; it was removed, fetch again")
+        raise InputError(f"the download of {url} {fault}; it was removed, fetch again")
     partial.replace(path)
     return path
 
@@ -158,18 +158,16 @@ def _explained(url: str, name: str) -> Iterator[None]:
     try:
         yield
     except LocalEntryNotFoundError as error:
-        raise InputRefused(
-            f"{url} can't be reached ({_reason(error)}); check the network, {remedy}"
-        ) from None
+        raise InputError(f"{url} can't be reached ({_reason(error)}); check the network, {remedy}") from None
     except (EntryNotFoundError, RepositoryNotFoundError):
-        raise InputRefused(f"the hub has no {url} (404); check --endpoint, {remedy}") from None
+        raise InputError(f"the hub has no {url} (404); check --endpoint, {remedy}") from None
     except Exception as error:
         transport = type(error).__module__.partition(".")[0] in TRANSPORTS
         # A download that ends early is a bare OSError in every version of the client.
         incomplete = isinstance(error, OSError) and error.errno is None
         if not (transport or incomplete):
             raise
-        raise InputRefused(f"{url} can't be downloaded ({_reason(error)}); try again, {remedy}") from None
+        raise InputError(f"{url} can't be downloaded ({_reason(error)}); try again, {remedy}") from None
 
 
 def _reason(error: BaseException) -> str:

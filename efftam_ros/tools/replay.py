@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from efftam_ros.core.bearing import Bearing
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.bags import (
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
-            raise InputRefused(
+            raise InputError(
                 f"nothing says what to follow: {args.bag} holds no {SELECTION_TYPE}; give --box X,Y,W,H"
             )
         pipeline = open_pipeline(args.bundle, args.backend, args.threads)
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         replay.finish()
     print(replay.summary())
     if not replay.tracked:
-        raise InputRefused(f"no image of {images.topic} could be used; the lines above say why")
+        raise InputError(f"no image of {images.topic} could be used; the lines above say why")
     return 0
 
 
@@ -166,7 +166,7 @@ def read_images(
         if info is not None and connection.topic == info.topic:
             try:
                 camera = camera_model(store.deserialize_cdr(raw, info.msgtype), rectified)
-            except InputRefused as refusal:
+            except InputError as refusal:
                 _warn(f"{info.topic}: {refusal}")
                 camera = None
             continue
@@ -220,7 +220,7 @@ class Replay:
         self._states: Counter[str] = Counter()
 
     def select_first(self, prompt: Any) -> None:
-        """Start on the first usable image with ``prompt(width, height)``, which may raise InputRefused."""
+        """Start on the first usable image with ``prompt(width, height)``, which may raise InputError."""
         self._first = prompt
 
     def process(self, recorded: RecordedImage) -> None:
@@ -231,7 +231,7 @@ class Replay:
         selection = self._selection_for(stamp, recorded)
         try:
             image = recorded.read()
-        except InputRefused as refusal:
+        except InputError as refusal:
             self._leave_out(stamp, str(refusal))
             return
         track = self._step(Frame(image, stamp), selection)
@@ -250,7 +250,7 @@ class Replay:
         if selection is not None:
             try:
                 track = self._tracker.step(frame, _prompt(selection, width, height))
-            except InputRefused as refusal:
+            except InputError as refusal:
                 self._refuse(selection, str(refusal))
             else:
                 self._applied += 1
@@ -311,7 +311,7 @@ class Replay:
             return camera.intrinsics.bearing(
                 (motion.box.cx, motion.box.cy), motion.velocity, motion.covariance
             )
-        except InputRefused as refusal:
+        except InputError as refusal:
             self._refused_once(f"no bearing: {refusal}")
             return None
 
@@ -348,7 +348,7 @@ def _prompt(selection: Selection, width: int, height: int) -> Prompt:
 def _is_clear(selection: Selection) -> bool:
     try:
         return check_selection(selection.message) is Kind.CLEAR
-    except InputRefused:
+    except InputError:
         return False  # said when its image comes
 
 

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
@@ -46,16 +47,14 @@ def run(args: argparse.Namespace) -> int:
     if source.note:
         print(f"{source.path}: {source.note}", file=sys.stderr)
     if args.start < 0 or (args.frames is not None and args.frames < 1):
-        raise InputRefused(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
+        raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompt = read_prompt(args.box, args.point, args.mask, source.width, source.height)
     if prompt is None:
-        raise InputRefused(
-            "no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE"
-        )
+        raise InputError("no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE")
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
-            raise InputRefused(f"{path.parent} does not exist; make the folder first")
+            raise InputError(f"{path.parent} does not exist; make the folder first")
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     run_ = _Run(source, pipeline, Tracker(pipeline, config), prompt)
     try:
@@ -107,7 +106,7 @@ class _Run:
                 if frames is not None and len(self.tracks) == frames:
                     break
         if not self.tracks:
-            raise InputRefused(
+            raise InputError(
                 f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
             )
 

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import GPU_BACKENDS, open_pipeline
-from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
+from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Agreement
 from efftam_ros.tools.common.table import print_table
 
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
     pipeline = open_pipeline(bundle, args.backend, verify="off")
     if not isinstance(pipeline, DevicePipeline):
-        raise InputRefused(f"--backend {args.backend} has no graphs to compare")
+        raise InputError(f"--backend {args.backend} has no graphs to compare")
     try:
         verdict = Reference(bundle).judge(pipeline.runners(), clip=not args.quick)
         launch = dict(pipeline.launch)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if verdict.fault else 0
 
 
-def record(bundle: Bundle, backend: str, verdict: Verdict, launch: dict[str, str]) -> dict[str, Any]:
+def record(bundle: Bundle, backend: str, verdict: Agreement, launch: dict[str, str]) -> dict[str, Any]:
     clip = None
     if verdict.clip is not None:
         clip = {"mean": verdict.clip.mean, "worst": verdict.clip.worst, "frames": len(verdict.clip.overlaps)}
@@ -69,7 +69,7 @@ def record(bundle: Bundle, backend: str, verdict: Verdict, launch: dict[str, str
     }
 
 
-def _print(backend: str, verdict: Verdict) -> None:
+def _print(backend: str, verdict: Agreement) -> None:
     rows = []
     for found in verdict.deviations:
         good = found.relative <= MOST_DEVIATION

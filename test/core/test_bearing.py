@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.bearing import Intrinsics
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 K = [800.0, 0.0, 639.5, 0.0, 780.0, 359.5, 0.0, 0.0, 1.0]
 LENSES = {
@@ -140,7 +140,7 @@ def test_an_uncalibrated_camera_has_no_intrinsics():
     ],
 )
 def test_unusable_lenses_are_refused_with_their_numbers(model, d, words):
-    with pytest.raises(InputRefused, match=words.replace("(", r"\(")):
+    with pytest.raises(InputError, match=words.replace("(", r"\(")):
         Intrinsics.from_camera_info(K, d, model)
 
 
@@ -152,7 +152,7 @@ def test_coefficients_padded_with_zeros_are_the_shorter_model():
 
 @pytest.mark.parametrize("focal", [-800.0, math.nan, math.inf])
 def test_impossible_focal_lengths_are_refused(focal):
-    with pytest.raises(InputRefused, match="focal lengths"):
+    with pytest.raises(InputError, match="focal lengths"):
         Intrinsics.from_camera_info([focal, *K[1:]])
 
 
@@ -160,5 +160,5 @@ def test_a_point_where_the_lens_model_folds_is_refused():
     strong = Intrinsics.from_camera_info(
         [300.0, 0, 639.5, 0, 300.0, 359.5, 0, 0, 1], [-0.4, 0, 0, 0, 0], "plumb_bob"
     )
-    with pytest.raises(InputRefused, match="outside the calibrated view"):
+    with pytest.raises(InputError, match="outside the calibrated view"):
         strong.ray(1270, 700)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
@@ -357,7 +357,7 @@ def test_a_selection_on_nothing_is_refused_and_the_target_kept():
         return candidates(None, None, None) if i == 10 else steady(i, view)
 
     _, tracker, _ = follow(script, 10)
-    with pytest.raises(InputRefused, match="finds nothing"):
+    with pytest.raises(InputError, match="finds nothing"):
         tracker.step(frame(10), Prompt(points=((5.0, 5.0),), labels=(1,)))
     assert tracker.state is TRACKING
     assert tracker.step(frame(11)).state is TRACKING
@@ -385,7 +385,7 @@ def test_a_box_on_what_the_network_does_not_see_is_believed_but_not_measured():
 def test_a_selection_that_marks_nothing_is_refused_before_the_network_runs(prompt, view):
     pipeline = ScriptedPipeline(steady, SPEC)
     tracker = Tracker(pipeline, TrackerConfig(view=view))
-    with pytest.raises(InputRefused):
+    with pytest.raises(InputError):
         tracker.step(frame(0), prompt)
     assert tracker.state is IDLE
     assert not pipeline.calls
@@ -414,7 +414,7 @@ def test_a_target_that_the_network_did_not_see_at_first_is_found_again_after_a_g
     ],
 )
 def test_settings_outside_their_range_are_refused_by_name(settings, words):
-    with pytest.raises(InputRefused, match="^" + words.replace("[", r"\[").replace("]", r"\]")):
+    with pytest.raises(InputError, match="^" + words.replace("[", r"\[").replace("]", r"\]")):
         TrackerConfig(**settings)
 
 
@@ -422,7 +422,7 @@ def test_thresholds_change_while_tracking_and_the_policy_does_not():
     _, tracker, _ = follow(absent_between(10, 99), 12)
     tracker.reconfigure(replace(tracker.config, lost_after=0.05))
     assert tracker.step(frame(12)).state is LOST
-    with pytest.raises(InputRefused, match="policy cannot change"):
+    with pytest.raises(InputError, match="policy cannot change"):
         tracker.reconfigure(replace(tracker.config, policy="samurai"))
 
 

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.export.onnx.parity import GraphSession
-from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.runtime.bundle import Bundle
 
 GRAPHS = {
@@ -161,7 +161,7 @@ def test_weights_of_equal_content_keep_their_own_names(bundle):
 
 
 def test_network_is_rebuilt_from_a_bundle(bundle, network):
-    rebuilt, original = load_network(bundle("compact")), network("compact")
+    rebuilt, original = load_bundle_network(bundle("compact")), network("compact")
     image = torch.randn(1, 3, 192, 192, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         encoded, expected = rebuilt.encode_image(image), original.encode_image(image)

@@ -19,7 +19,7 @@ from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.tensorrt import engines as engines_module
 from efftam_ros.export.tensorrt.engines import EngineBuilder
 from efftam_ros.runtime.bundle import default_bundle
@@ -32,8 +32,7 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
-from efftam_ros.runtime.unavailable import BackendUnavailable
-from efftam_ros.runtime.verify.verify import verify
+from efftam_ros.runtime.verify import verify
 from efftam_ros.tools import cli
 
 
@@ -78,11 +77,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the builder get spoilt graphs: ``spoil(module, node, precisions)`` doubles what a node makes."""
     whole = engines_module.build_engine
 
-    def start(node: str, half_only: bool) -> None:
+    def start(node: str, fp16_only: bool) -> None:
         def build(library, model, *rest, **named):
             graph = onnx.load_from_string(model)
-            is_half = any(t.data_type == onnx.TensorProto.FLOAT16 for t in graph.graph.initializer)
-            if is_half or not half_only:
+            is_fp16 = any(t.data_type == onnx.TensorProto.FLOAT16 for t in graph.graph.initializer)
+            if is_fp16 or not fp16_only:
                 doubled(graph, node)
             return whole(library, graph.SerializeToString(), *rest, **named)
 
@@ -139,11 +138,11 @@ def test_what_is_there_and_fits_is_built_again_only_by_force(
 
 
 def test_the_form_of_a_modules_attention_can_be_asked_for(workshop: Workshop) -> None:
-    reports = workshop.build(attention={"mask_decoder": "islands"})
-    assert reports["mask_decoder"]["form"] == "islands"
+    reports = workshop.build(attention={"mask_decoder": "unfused_fp32"})
+    assert reports["mask_decoder"]["form"] == "unfused_fp32"
     assert reports["memory_attention_fixed"]["form"] == "fused_fp32"
-    for wrong in ({"mask_decoder": "all_fp16"}, {"decoder": "islands"}):
-        with pytest.raises(InputRefused, match="can't be built; modules are image_encoder"):
+    for wrong in ({"mask_decoder": "all_fp16"}, {"decoder": "unfused_fp32"}):
+        with pytest.raises(InputError, match="can't be built; modules are image_encoder"):
             workshop.build(attention=wrong)
 
 
@@ -151,10 +150,10 @@ def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
     workshop: Workshop, spoil: Callable[..., None]
 ) -> None:
     node = a_product("mask_decoder")
-    spoil(node, half_only=True)
+    spoil(node, fp16_only=True)
     report = workshop.build()["mask_decoder"]
     assert report["form"] == "fp32"
-    assert [reason.partition(":")[0] for reason in report["rejected"]] == ["fused_fp32", "islands"]
+    assert [reason.partition(":")[0] for reason in report["rejected"]] == ["fused_fp32", "unfused_fp32"]
     for reason in report["rejected"]:
         assert "the first block that is wrong is /" in reason
     assert any(line.startswith("rejected fused_fp32: mask_decoder computes ") for line in workshop.said)
@@ -163,8 +162,8 @@ def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
 def test_a_module_that_is_wrong_in_every_form_leaves_nothing_behind(
     workshop: Workshop, spoil: Callable[..., None]
 ) -> None:
-    spoil(a_product("memory_attention_fixed"), half_only=False)
-    with pytest.raises(BackendUnavailable, match="no engine of memory_attention_fixed computes") as refusal:
+    spoil(a_product("memory_attention_fixed"), fp16_only=False)
+    with pytest.raises(BackendError, match="no engine of memory_attention_fixed computes") as refusal:
         workshop.build()
     assert "first block that is wrong is /memory_attention/" in refusal.value.reason
     assert "nothing was kept" in refusal.value.remedy
@@ -175,7 +174,7 @@ def test_modules_that_are_right_alone_and_wrong_in_turn_fall_back_one_by_one_and
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "LEAST_OVERLAP", 1.1)  # no clip is good enough
-    with pytest.raises(BackendUnavailable, match="the engines together do not compute what the CPU computes"):
+    with pytest.raises(BackendError, match="the engines together do not compute what the CPU computes"):
         workshop.build()
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
     assert set(fallen) == set(GRAPHS)
@@ -204,7 +203,7 @@ def test_a_folder_that_can_not_be_written_is_one_line(workshop: Workshop, tmp_pa
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
     workshop.folder = blocked
-    with pytest.raises(InputRefused, match=str(blocked)):
+    with pytest.raises(InputError, match=str(blocked)):
         workshop.build("fp32")
 
 
@@ -220,7 +219,7 @@ class TestTheBackEnd:
         return workshop
 
     def test_refuses_before_anything_was_built_and_names_the_command(self, machine: Workshop) -> None:
-        with pytest.raises(BackendUnavailable, match="there is no engine for image_encoder") as refusal:
+        with pytest.raises(BackendError, match="there is no engine for image_encoder") as refusal:
             open_pipeline(backend="tensorrt")
         assert f"efftam build {default_bundle().folder} --precision fp16" in refusal.value.remedy
 
@@ -230,7 +229,7 @@ class TestTheBackEnd:
         assert set(pipeline.launch.values()) == {"cuda graph"}
         pipeline.close()
         assert machine.gpu.memory.alive == []
-        with pytest.raises(BackendUnavailable, match="--precision fp16"):
+        with pytest.raises(BackendError, match="--precision fp16"):
             open_pipeline(backend="tensorrt")
 
     def test_refuses_engines_that_compute_something_else(
@@ -249,7 +248,7 @@ class TestTheBackEnd:
         )
         name, key = default_bundle().spec.name, engines.key("memory_encoder")
         engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
-        with pytest.raises(BackendUnavailable, match="memory_encoder computes map with a relative error"):
+        with pytest.raises(BackendError, match="memory_encoder computes map with a relative error"):
             open_pipeline(backend="tensorrt-fp32")
         assert machine.gpu.memory.alive == []
         open_pipeline(backend="tensorrt-fp32", verify="off").close()

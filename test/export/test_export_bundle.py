@@ -12,7 +12,7 @@ import pytest
 import torch
 from export_helpers import compact_network
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import STEPS, export_bundle
 from efftam_ros.export.onnx.prepare import prepare
 from efftam_ros.runtime.bundle import Bundle
@@ -88,9 +88,9 @@ def test_a_killed_export_leaves_nothing_that_loads(tmp_path):
 
 def test_other_files_are_never_overwritten(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputRefused, match="holds other files and no bundle; name a new or empty folder"):
+    with pytest.raises(InputError, match="holds other files and no bundle; name a new or empty folder"):
         export_bundle(compact_network(), tmp_path)
-    with pytest.raises(InputRefused, match="is a file; name a folder"):
+    with pytest.raises(InputError, match="is a file; name a folder"):
         export_bundle(compact_network(), tmp_path / "thesis.tex")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -100,7 +100,7 @@ def test_a_weight_beyond_float16_is_refused_by_name():
     with torch.no_grad():
         network.no_memory[0, 5] = 1e5
     with pytest.raises(
-        InputRefused, match=r"weight no_memory reaches 100000, float16 ends at 65504; use float32"
+        InputError, match=r"weight no_memory reaches 100000, float16 ends at 65504; use float32"
     ):
         prepare(network, "float16")
     prepare(network, "float32")
@@ -110,5 +110,5 @@ def test_a_weight_that_is_not_a_number_is_refused_by_name():
     network = compact_network()
     with torch.no_grad():
         network.mask_decoder.tokens[0, 0, 0] = float("nan")
-    with pytest.raises(InputRefused, match=r"weight mask_decoder\.tokens holds NaN or infinity"):
+    with pytest.raises(InputError, match=r"weight mask_decoder\.tokens holds NaN or infinity"):
         prepare(network)

@@ -11,7 +11,7 @@ import torch
 from export_helpers import compact_network
 from onnx import numpy_helper
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.parity import CHAINED_CLIP, Difference, compare_graphs, require_parity
 from efftam_ros.export.onnx.prepare import prepare
 
@@ -57,7 +57,7 @@ def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network,
     pointer.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(pointer) + 0.25, pointer.name))
     onnx.save(model, path)
     differences = compare_graphs(network("compact"), graph_files(folder))
-    with pytest.raises(InputRefused) as refusal:
+    with pytest.raises(InputError) as refusal:
         require_parity(differences)
     assert str(refusal.value) == (
         "memory_encoder: output stored_pointer is 0.25 off PyTorch (absent), 0.001 is allowed; "
@@ -70,7 +70,7 @@ def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():
     bad = Difference("mask_decoder", "masks", "box", 0.5, 9.0)
     broken = Difference("memory_encoder", "map", "absent", float("nan"), 1.0)
     require_parity([good])
-    with pytest.raises(InputRefused, match=r"mask_decoder: output masks"):
+    with pytest.raises(InputError, match=r"mask_decoder: output masks"):
         require_parity([good, bad])
-    with pytest.raises(InputRefused, match=r"memory_encoder: output map"):
+    with pytest.raises(InputError, match=r"memory_encoder: output map"):
         require_parity([bad, broken, good])

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import onnx
 import pytest
-from half_models import transformer
+from fp16_models import transformer
 from support import rtx_layers
-from support.rtx_layers import build_report, fused_with_half_sums, load_rtx
+from support.rtx_layers import build_report, fused_with_fp16_sums, load_rtx
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.fp16.convert import HalfOptions, plain_graph, to_half
+from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.export.fp16.convert import Fp16Options, plain_graph, to_fp16
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 try:
     load_rtx()
     missing = ""
-except BackendUnavailable as error:
+except BackendError as error:
     missing = str(error)
 
 rtx = pytest.mark.skipif(bool(missing), reason=missing)
@@ -38,8 +37,8 @@ def sizes(bundle: Bundle, name: str) -> dict[str, tuple[int, ...]]:
 def report_of(bundle: Bundle, name: str, form: str | None, capability: str = "SM86"):
     """``form``: "float32" for the FP32 graph, None for the default form."""
     graph = onnx.load(bundle.graphs[name].path)
-    options = HalfOptions({} if form is None else {name: form})
-    ready = plain_graph(graph) if form == "float32" else to_half(graph, name, options)
+    options = Fp16Options({} if form is None else {name: form})
+    ready = plain_graph(graph) if form == "float32" else to_fp16(graph, name, options)
     return build_report(ready, capability, sizes(bundle, name))
 
 
@@ -62,7 +61,7 @@ def test_every_shipped_graph_builds_in_fp32(name):
 def test_every_shipped_graph_builds_in_fp16_with_fp32_sums(name):
     report = shipped(name)
     assert "Half" in {kind for layer in report.layers for kind in (*layer.inputs, *layer.outputs)}
-    assert fused_with_half_sums(report) == []
+    assert fused_with_fp16_sums(report) == []
 
 
 @rtx
@@ -77,13 +76,13 @@ def test_attention_stays_fused(name):
 @rtx
 def test_sums_in_fp16_are_caught():
     report = shipped("memory_attention_fixed", "all_fp16")
-    assert len(fused_with_half_sums(report)) == 4
+    assert len(fused_with_fp16_sums(report)) == 4
     assert {fused.score_sums for fused in report.fused} == {"FP16"}
 
 
 @rtx
 def test_islands_are_not_fused():
-    report = shipped("memory_attention_fixed", "islands")
+    report = shipped("memory_attention_fixed", "unfused_fp32")
     assert report.fused == ()
     assert len(report.unfused()) == 4
 
@@ -91,7 +90,7 @@ def test_islands_are_not_fused():
 @rtx
 @pytest.mark.parametrize(("form", "sums"), [("fused_fp32", ["FP32"] * 3), ("all_fp16", ["FP16"] * 3)])
 def test_blocks_as_the_encoders_are_fused_as_their_form_says(form, sums):
-    report = build_report(to_half(transformer(3), "encoder", HalfOptions({"encoder": form})))
+    report = build_report(to_fp16(transformer(3), "encoder", Fp16Options({"encoder": form})))
     assert [fused.score_sums for fused in report.fused] == sums
 
 
@@ -102,28 +101,28 @@ def test_a_kernel_whose_sums_are_not_known_counts_as_half():
     changed = rtx_layers.EngineReport(
         "SM86", report.version, report.layers, (unknown,), report.softmax, 0, 0.0
     )
-    assert fused_with_half_sums(changed) == [unknown]
+    assert fused_with_fp16_sums(changed) == [unknown]
 
 
 @rtx
 def test_what_the_user_can_mend_is_said_in_one_line():
     with pytest.raises(
-        InputRefused, match=r"compute capability SM90 is unknown to TensorRT-RTX; it knows SM75"
+        InputError, match=r"compute capability SM90 is unknown to TensorRT-RTX; it knows SM75"
     ):
         build_report(transformer(1), "SM90")
     dynamic = plain_graph(onnx.load(default_bundle().graphs["memory_attention"].path))
-    with pytest.raises(InputRefused, match=r"input maps has dynamic axes .*; give its size"):
+    with pytest.raises(InputError, match=r"input maps has dynamic axes .*; give its size"):
         build_report(dynamic)
     unknown = transformer(1)
     unknown.graph.node[0].op_type = "NoSuchOperator"
-    with pytest.raises(InputRefused, match=r"TensorRT can't read the graph: .*NoSuchOperator") as refusal:
+    with pytest.raises(InputError, match=r"TensorRT can't read the graph: .*NoSuchOperator") as refusal:
         build_report(unknown)
     assert "\n" not in str(refusal.value)
 
 
 def test_without_tensorrt_rtx_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(rtx_layers, "MODULES", ("no_such_tensorrt",))
-    with pytest.raises(BackendUnavailable, match="not installed; pip install --no-deps tensorrt-rtx-cu13"):
+    with pytest.raises(BackendError, match="not installed; pip install --no-deps tensorrt-rtx-cu13"):
         load_rtx()
 
 
@@ -134,6 +133,6 @@ def test_an_official_network_is_fused_with_fp32_sums_on_every_gpu(golden_bundle:
     bundle = Bundle.load(golden_bundle)
     for name, attentions in (("image_encoder", 12), ("mask_decoder", 7), ("memory_attention_fixed", 0)):
         report = report_of(bundle, name, None, capability)
-        assert fused_with_half_sums(report) == []
+        assert fused_with_fp16_sums(report) == []
         assert len(report.fused) == attentions, name
-    assert len(fused_with_half_sums(report_of(bundle, "image_encoder", "all_fp16", capability))) == 12
+    assert len(fused_with_fp16_sums(report_of(bundle, "image_encoder", "all_fp16", capability))) == 12

@@ -11,7 +11,7 @@ import torch
 import efftam_ros
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.export.onnx.parity import GraphSession
-from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 
@@ -59,7 +59,7 @@ def test_it_is_small_and_says_what_it_is():
 
 
 def test_training_can_go_on_from_it():
-    network = load_network(FOLDER)
+    network = load_bundle_network(FOLDER)
     assert isinstance(network, CompactTAM)
     image = scene(96, 90)
     session = GraphSession(FOLDER / "image_encoder.onnx")

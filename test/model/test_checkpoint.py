@@ -11,7 +11,7 @@ import pickle
 
 import torch
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.efficienttam.checkpoint import load_checkpoint
 from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Pooling, configuration
 from efftam_ros.model.efficienttam.network import EfficientTAM
@@ -32,7 +32,7 @@ def saved(tmp_path, golden_state):
 
 
 def refusal(path, name: str = "efficienttam_ti_512x512") -> str:
-    with pytest.raises(InputRefused) as refused:
+    with pytest.raises(InputError) as refused:
         load_checkpoint(path, name)
     assert "\n" not in str(refused.value)
     return str(refused.value)
@@ -57,7 +57,7 @@ def test_there_are_eight_configurations():
 
 
 def test_an_unknown_configuration_is_refused_with_the_names():
-    with pytest.raises(InputRefused, match=r"'efficienttam_xl'.*efficienttam_ti, .*efficienttam_s_512x512"):
+    with pytest.raises(InputError, match=r"'efficienttam_xl'.*efficienttam_ti, .*efficienttam_s_512x512"):
         configuration("efficienttam_xl")
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from efftam_ros.baselines.torch_pipeline import TorchPipeline
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import export_bundle
 from efftam_ros.export.onnx.prepare import prepare
-from efftam_ros.model.common.from_bundle import UNUSED, load_network
+from efftam_ros.model.common.from_bundle import UNUSED, load_bundle_network
 from efftam_ros.model.common.network import Network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration
@@ -52,7 +52,7 @@ def assert_same(rebuilt: Network, original: Network) -> None:
 
 def test_efficienttam_comes_back_bit_for_bit(small_bundle):
     network, folder = small_bundle
-    assert_same(load_network(folder), network)
+    assert_same(load_bundle_network(folder), network)
 
 
 def test_the_pipeline_opens_a_bundle(small_bundle):
@@ -66,7 +66,7 @@ def test_half_precision_weights_come_back_as_the_graphs_use_them(tmp_path):
     torch.manual_seed(7)
     network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
     export_bundle(network, tmp_path / "compact", weights="float16")
-    assert_same(load_network(tmp_path / "compact"), prepare(network, "float16"))
+    assert_same(load_bundle_network(tmp_path / "compact"), prepare(network, "float16"))
 
 
 def damaged(small_bundle, tmp_path, change) -> Path:
@@ -80,17 +80,17 @@ def damaged(small_bundle, tmp_path, change) -> Path:
 
 def test_a_network_unknown_here_is_refused(small_bundle, tmp_path):
     folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(family="another"))
-    with pytest.raises(InputRefused, match=r"family 'another' .* known are efficienttam_ti, .*compact_192"):
-        load_network(folder)
+    with pytest.raises(InputError, match=r"family 'another' .* known are efficienttam_ti, .*compact_192"):
+        load_bundle_network(folder)
 
 
 def test_a_bundle_without_a_weight_is_refused(small_bundle, tmp_path):
     folder = damaged(small_bundle, tmp_path, lambda manifest: manifest["graphs"].pop("mask_decoder"))
-    with pytest.raises(InputRefused, match="has no weight"):
-        load_network(folder)
+    with pytest.raises(InputError, match="has no weight"):
+        load_bundle_network(folder)
 
 
 def test_a_bundle_of_another_configuration_is_refused(small_bundle, tmp_path):
     folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(name="efficienttam_s_512x512"))
-    with pytest.raises(InputRefused, match="has the shape"):
-        load_network(folder)
+    with pytest.raises(InputError, match="has the shape"):
+        load_bundle_network(folder)

@@ -16,7 +16,7 @@ import torch
 from golden.clip import BOX_EDGES, CENTRES, CLICK
 
 from efftam_ros.baselines.torch_pipeline import TorchPipeline
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
 from efftam_ros.model.efficienttam.configurations import Configuration
@@ -196,7 +196,7 @@ def test_a_tracked_frame_runs_every_stage_but_the_prompt_encoder(pipeline, frame
 
 def test_a_refused_prompt_leaves_the_frame_usable(pipeline, frame):
     pipeline.encode(frame, WHOLE)
-    with pytest.raises(InputRefused, match="outside the image"):
+    with pytest.raises(InputError, match="outside the image"):
         pipeline.decode(Prompt(box=Box(900, 10, 5, 5)))
     assert len(pipeline.decode(PROMPTS["box"][0])) == 1
 

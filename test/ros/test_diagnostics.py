@@ -151,7 +151,7 @@ def test_a_failure_is_an_error_once_and_one_for_good_stays_one():
     statistics.failed("ZeroDivisionError: by zero")
     assert statistics.verdict(1.0, ACTIVE, 0.25).level is Level.ERROR
     assert statistics.verdict(2.0, ACTIVE, 0.25).level is not Level.ERROR
-    statistics.failed("DeviceLost: restart", for_good=True)
+    statistics.failed("DeviceLostError: restart", for_good=True)
     for now in (3.0, 4.0):
         verdict = statistics.verdict(now, ACTIVE, 0.25)
-        assert (verdict.level, verdict.message) == (Level.ERROR, "DeviceLost: restart")
+        assert (verdict.level, verdict.message) == (Level.ERROR, "DeviceLostError: restart")

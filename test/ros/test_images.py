@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.interop.messages import fill_image, image_from_message
 from efftam_ros.ros.common.images import BRIDGED, image_reader
 from efftam_ros.runtime.image.encodings import ENCODINGS
@@ -46,7 +46,7 @@ def test_what_cv_bridge_would_trust_is_checked_first():
     pytest.importorskip("cv_bridge", reason="cv_bridge is not installed")
     cut = message("bgr8", 0)
     cut.data = cut.data[:50]
-    with pytest.raises(InputRefused, match="the image is truncated"):
+    with pytest.raises(InputError, match="the image is truncated"):
         image_reader()[0](cut)
 
 

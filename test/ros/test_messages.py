@@ -13,7 +13,7 @@ import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from efftam_ros.core.bearing import Bearing
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import (
@@ -99,14 +99,14 @@ def test_the_last_row_may_come_without_its_padding():
     del message.data[-3:]
     assert np.array_equal(image_from_message(message).rows, rows)
     del message.data[-1:]
-    with pytest.raises(InputRefused, match=r"image data has 32 bytes; 2 x 4 px in bgr8 with step 9 need 33"):
+    with pytest.raises(InputError, match=r"image data has 32 bytes; 2 x 4 px in bgr8 with step 9 need 33"):
         image_from_message(message)
 
 
 def test_big_endian_counts_for_16_bit_only():
     rows = np.zeros((4, 8), np.uint8)
     assert image_from_message(image(rows, "mono8", big=1, width=8)).width == 8
-    with pytest.raises(InputRefused, match="big-endian mono16"):
+    with pytest.raises(InputError, match="big-endian mono16"):
         image_from_message(image(rows, "mono16", big=1, width=4))
 
 

@@ -23,10 +23,9 @@ from ros_helpers import Peer, new_namespace, stamp_of
 from sensor_msgs.msg import Image
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.ros.tracker.node import TrackerNode
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 pytestmark = pytest.mark.ros
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -145,8 +144,8 @@ def test_each_transition_owns_its_part(node, peer, opener):
 @pytest.mark.parametrize(
     "error",
     [
-        InputRefused("bundle /nowhere has no bundle.json; give the folder of a bundle"),
-        BackendUnavailable("tensorrt is not installed", "pip install tensorrt"),
+        InputError("bundle /nowhere has no bundle.json; give the folder of a bundle"),
+        BackendError("tensorrt is not installed", "pip install tensorrt"),
     ],
 )
 def test_what_can_not_be_opened_fails_configure_with_its_line(node, peer, opener, error):

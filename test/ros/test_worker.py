@@ -7,11 +7,11 @@ import threading
 import numpy as np
 import pytest
 
-from efftam_ros.core.contract import PipelineLost
+from efftam_ros.core.errors import PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import Arrival, Intake
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
 from efftam_ros.ros.tracker.worker import Worker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
@@ -42,7 +42,7 @@ class Heard:
         self.refused_selections: list[str] = []
         self.delivered = threading.Condition()
 
-    def deliver(self, arrival: Arrival, image: Image, track: Track) -> None:
+    def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
         with self.delivered:
             self.tracks.append(track)
             self.delivered.notify()
@@ -62,8 +62,8 @@ class Bench:
     """A worker with one image after another."""
 
     def __init__(self) -> None:
-        self.pipeline, self.heard, self.intake = Faulty(), Heard(), Intake(10.0, 10**9)
-        self.worker = Worker(Tracker(self.pipeline), self.intake, self.heard)
+        self.pipeline, self.heard, self.frame_buffer = Faulty(), Heard(), FrameBuffer(10.0, 10**9)
+        self.worker = Worker(Tracker(self.pipeline), self.frame_buffer, self.heard)
         self.worker.start()
         self._stamp_ns = 0
 
@@ -73,16 +73,16 @@ class Bench:
         with self.heard.delivered:
             count = len(self.heard.tracks)
             if select:  # the image waits for its selection, so that the worker sees them together
-                with self.intake._condition:
-                    self.intake.put(self._arrival())
-                    self.intake.select(0, lambda arrival: PROMPT)
+                with self.frame_buffer._condition:
+                    self.frame_buffer.put(self._arrival())
+                    self.frame_buffer.select(0, lambda frame: PROMPT)
             else:
-                self.intake.put(self._arrival())
+                self.frame_buffer.put(self._arrival())
             assert self.heard.delivered.wait_for(lambda: len(self.heard.tracks) > count, 5.0)
             return self.heard.tracks[-1]
 
-    def _arrival(self) -> Arrival:
-        return Arrival(None, self._stamp_ns, 0.0, 100, lambda: PIXELS)
+    def _arrival(self) -> BufferedFrame:
+        return BufferedFrame(None, self._stamp_ns, 0.0, 100, lambda: PIXELS)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_an_internal_error_costs_the_target_and_no_more(bench):
 
 def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
     bench.step(select=True)
-    bench.pipeline.error = PipelineLost(LOST)
+    bench.pipeline.error = PipelineLostError(LOST)
     assert bench.step().reason == LOST
     bench.pipeline.error, calls = None, bench.pipeline.calls
     for _ in range(3):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 Spoil = Callable[[Callable[[Manifest], None]], Path]
 
 
-def one_line(refusal: pytest.ExceptionInfo[InputRefused]) -> str:
+def one_line(refusal: pytest.ExceptionInfo[InputError]) -> str:
     text = str(refusal.value)
     assert "\n" not in text
     return text
@@ -57,14 +57,14 @@ class TestTheShippedBundle:
 
 def test_a_folder_without_a_manifest_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(
-        InputRefused, match=r"is not a bundle: it has no bundle\.json; give a folder"
+        InputError, match=r"is not a bundle: it has no bundle\.json; give a folder"
     ) as refusal:
         Bundle.load(tmp_path)
     assert str(tmp_path) in one_line(refusal)
 
 
 def test_a_missing_folder_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(InputRefused, match="is not a bundle"):
+    with pytest.raises(InputError, match="is not a bundle"):
         Bundle.load(tmp_path / "nowhere")
 
 
@@ -72,14 +72,14 @@ def test_a_missing_folder_is_no_bundle(tmp_path: Path) -> None:
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bundle.json").write_text(text)
     with pytest.raises(
-        InputRefused, match=r"bundle\.json (is not JSON|has no format number).*again"
+        InputError, match=r"bundle\.json (is not JSON|has no format number).*again"
     ) as refusal:
         Bundle.load(tmp_path)
     one_line(refusal)
 
 
 def test_a_newer_format_asks_for_a_newer_program(spoiled: Spoil) -> None:
-    with pytest.raises(InputRefused, match="has format 2; this version reads format 1: update efftam_ros"):
+    with pytest.raises(InputError, match="has format 2; this version reads format 1: update efftam_ros"):
         Bundle.load(spoiled(lambda manifest: manifest.update(format=2)))
 
 
@@ -159,7 +159,7 @@ def test_a_faulty_manifest_is_refused_naming_the_entry(
     spoiled: Spoil, change: Callable[[Manifest], None], message: str
 ) -> None:
     folder = spoiled(change)
-    with pytest.raises(InputRefused, match=message) as refusal:
+    with pytest.raises(InputError, match=message) as refusal:
         Bundle.load(folder)
     assert str(folder) in one_line(refusal)
 
@@ -172,7 +172,7 @@ def test_a_missing_file_is_refused(spoiled: Spoil) -> None:
     folder = spoiled(unchanged)
     (folder / "mask_decoder.onnx").unlink()
     with pytest.raises(
-        InputRefused, match=r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"
+        InputError, match=r"bundle file .*mask_decoder\.onnx is missing; export or fetch it again"
     ):
         Bundle.load(folder)
 
@@ -181,7 +181,7 @@ def test_a_truncated_file_is_refused_with_both_sizes(spoiled: Spoil) -> None:
     folder = spoiled(unchanged)
     path = folder / "memory_attention.weights"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(InputRefused, match=r"weights has 1000 bytes, its manifest says \d+; export or fetch"):
+    with pytest.raises(InputError, match=r"weights has 1000 bytes, its manifest says \d+; export or fetch"):
         Bundle.load(folder)
 
 
@@ -192,7 +192,7 @@ def test_a_changed_file_is_refused_with_both_hashes(spoiled: Spoil) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputRefused, match=r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}"):
+    with pytest.raises(InputError, match=r"has sha256 [0-9a-f]{12}\.\.\., its manifest says [0-9a-f]{12}"):
         Bundle.load(folder)
 
 
@@ -218,7 +218,7 @@ class TestGraphsThatAreNotWhatTheTableSays:
     def test_other_tensors(self, spoiled: Spoil) -> None:
         bundle = Bundle.load(spoiled(self.swap))
         with pytest.raises(
-            InputRefused, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned"
+            InputError, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned"
         ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
@@ -231,7 +231,7 @@ class TestGraphsThatAreNotWhatTheTableSays:
 
         bundle = Bundle.load(spoiled(halve))
         with pytest.raises(
-            InputRefused, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]"
+            InputError, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]"
         ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)
@@ -251,7 +251,7 @@ class TestGraphsThatAreNotWhatTheTableSays:
         (folder / "mask_decoder.onnx").write_bytes(noise)
         bundle = Bundle.load(folder)
         with pytest.raises(
-            InputRefused, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"
+            InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"
         ) as e:
             OrtPipeline(bundle, threads=1)
         one_line(e)

@@ -16,7 +16,8 @@ from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt, Faults
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
@@ -260,7 +261,7 @@ class TestBadInput:
         for r in (rig, clean):
             one_frame(r.pipeline, 0, PROMPTS["box"])
         broken = replace(Image.from_array(clip()[0][1], "rgb8"), encoding="jpeg2000")
-        with pytest.raises(InputRefused, match="jpeg2000"):
+        with pytest.raises(InputError, match="jpeg2000"):
             rig.pipeline.encode(broken, window(rig.pipeline, 1))
         with pytest.raises(RuntimeError, match="encode comes first"):
             rig.pipeline.decode(None)
@@ -279,7 +280,7 @@ class TestBadInput:
 
     def test_too_many_points_are_refused(self, rig: Rig) -> None:
         rig.pipeline.encode(Image.from_array(clip()[0][0], "rgb8"), window(rig.pipeline, 0))
-        with pytest.raises(InputRefused, match="300 points; give at most 256"):
+        with pytest.raises(InputError, match="300 points; give at most 256"):
             rig.pipeline.decode(Prompt(points=(CENTRES[0],) * 300, labels=(1,) * 300))
 
     def test_decode_without_attend_is_an_error(self, rig: Rig) -> None:

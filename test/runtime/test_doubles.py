@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.null_pipeline import NullPipeline
@@ -128,13 +129,13 @@ class TestScripted:
 )
 class TestBoth:
     def test_refuse_a_bad_image_as_the_real_ones_do(self, make: type[NullPipeline]) -> None:
-        with pytest.raises(InputRefused, match="encoding 'h264' is not supported"):
+        with pytest.raises(InputError, match="encoding 'h264' is not supported"):
             make().encode(Image(IMAGE.rows, 80, 60, "h264"), VIEW)
 
     def test_refuse_a_bad_prompt_as_the_real_ones_do(self, make: type[NullPipeline]) -> None:
         pipeline = make()
         pipeline.encode(IMAGE, VIEW)
-        with pytest.raises(InputRefused, match="outside the image"):
+        with pytest.raises(InputError, match="outside the image"):
             pipeline.decode(Prompt(box=Box(500, 500, 10, 10)))
 
     def test_want_an_image_first(self, make: type[NullPipeline]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.encodings import ENCODINGS, Region, check_image, to_bgr
 
@@ -131,19 +131,19 @@ class TestEveryEncoding:
 
     def test_too_few_bytes_per_row_are_refused_with_both_numbers(self, encoding: str) -> None:
         rows, _ = stored(encoding)
-        with pytest.raises(InputRefused, match=rf"{rows.shape[1] - 1} bytes; .* need {rows.shape[1]}"):
+        with pytest.raises(InputError, match=rf"{rows.shape[1] - 1} bytes; .* need {rows.shape[1]}"):
             check_image(Image(rows[:, :-1], WIDTH, HEIGHT, encoding))
 
     def test_too_few_rows_are_refused_with_both_numbers(self, encoding: str) -> None:
         rows, _ = stored(encoding)
         with pytest.raises(
-            InputRefused, match=rf"after {rows.shape[0] - 1} rows; .* need {rows.shape[0]}: .*truncated"
+            InputError, match=rf"after {rows.shape[0] - 1} rows; .* need {rows.shape[0]}: .*truncated"
         ):
             check_image(Image(rows[:-1], WIDTH, HEIGHT, encoding))
 
     def test_zero_size_is_refused(self, encoding: str) -> None:
         rows, _ = stored(encoding)
-        with pytest.raises(InputRefused, match="0 x 28 px; both sides must be at least 1"):
+        with pytest.raises(InputError, match="0 x 28 px; both sides must be at least 1"):
             check_image(Image(rows, 0, HEIGHT, encoding))
 
 
@@ -170,7 +170,7 @@ def test_odd_sizes_are_refused_where_pixels_share_colour(
 ) -> None:
     rows = np.zeros((100, 200), np.uint8)
     with pytest.raises(
-        InputRefused, match=f"{width} x {height} px; encoding {encoding} needs an even {sides}:"
+        InputError, match=f"{width} x {height} px; encoding {encoding} needs an even {sides}:"
     ):
         check_image(Image(rows, width, height, encoding))
 
@@ -180,7 +180,7 @@ def test_an_odd_height_is_fine_where_rows_stand_alone() -> None:
 
 
 def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
-    with pytest.raises(InputRefused) as refusal:
+    with pytest.raises(InputError) as refusal:
         check_image(Image(np.zeros((4, 4), np.uint8), 4, 4, "32FC1"))
     assert "'32FC1'" in str(refusal.value)
     assert all(name in str(refusal.value) for name in ENCODINGS)
@@ -192,7 +192,7 @@ def test_an_unknown_encoding_is_refused_with_the_names_that_are_known() -> None:
     ids=["float", "three axes", "bytes apart"],
 )
 def test_rows_of_another_form_are_refused(rows: np.ndarray) -> None:
-    with pytest.raises(InputRefused, match="give uint8"):
+    with pytest.raises(InputError, match="give uint8"):
         check_image(Image(rows, 4, 4, "mono8"))
 
 

@@ -10,12 +10,12 @@ from golden.clip import BOX_EDGES, clip
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
-from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.tools.common.backends import MEASURABLE, open_measurable
 
 pytestmark = pytest.mark.gpu
@@ -26,7 +26,7 @@ HALF = ("torch-cuda-bf16", "torch-cuda-compiled")
 def pipeline(request: pytest.FixtureRequest, shipped: Bundle) -> Iterator[tuple[str, Pipeline]]:
     try:
         opened = open_measurable(shipped.folder, request.param)
-    except BackendUnavailable as error:
+    except BackendError as error:
         pytest.skip(str(error))
     yield request.param, opened
     opened.close()

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import BACKENDS, open_pipeline
 from efftam_ros.runtime.threads import default_threads
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 
 @pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])
@@ -31,20 +30,20 @@ def test_the_bundle_may_be_given_in_any_form(shipped: Bundle, given: str) -> Non
 
 
 def test_an_unknown_back_end_is_refused_with_the_names_that_are_known() -> None:
-    with pytest.raises(InputRefused) as refusal:
+    with pytest.raises(InputError) as refusal:
         open_pipeline(backend="cuda")
     assert "'cuda'" in str(refusal.value)
     assert all(name in str(refusal.value) for name in BACKENDS)
 
 
 def test_a_negative_number_of_threads_is_refused() -> None:
-    with pytest.raises(InputRefused, match="threads is -1; give 0"):
+    with pytest.raises(InputError, match="threads is -1; give 0"):
         open_pipeline(threads=-1)
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "onnxruntime-cpu"])
 def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
-    with pytest.raises(BackendUnavailable) as unavailable:
+    with pytest.raises(BackendError) as unavailable:
         open_pipeline(backend=backend)
     assert backend in unavailable.value.reason
     assert "onnxruntime-cpu" in unavailable.value.remedy
@@ -66,10 +65,10 @@ def test_a_missing_library_is_named_with_the_line_that_mends_it(
 import sys
 sys.modules["{module}"] = None
 from efftam_ros.tools.common.backends import open_measurable
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError
 try:
     open_measurable(None, "{backend}")
-except BackendUnavailable as error:
+except BackendError as error:
     print(error)
 """
     root = Path(__file__).parents[2]

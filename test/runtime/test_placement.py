@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.placement import (
     BOOKKEEPING,
@@ -15,7 +16,6 @@ from efftam_ros.runtime.onnxruntime.placement import (
     check_provider,
     read_assignment,
 )
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
@@ -43,7 +43,7 @@ def test_work_on_another_provider_is_refused_naming_graph_node_type_and_provider
         Node(provider, op_type, "/block/7"),
         Node(provider, op_type, ""),
     ]
-    with pytest.raises(BackendUnavailable) as refused:
+    with pytest.raises(BackendError) as refused:
         check_placement(nodes, TENSORRT, "memory_attention_fixed")
     assert refused.value.reason == (
         f"memory_attention_fixed: node /block/7 ({op_type}) and 1 more would run on {provider},"
@@ -61,9 +61,7 @@ def test_arithmetic_on_shapes_may_stay_on_the_cpu(op_type: str) -> None:
 def test_a_replaced_provider_is_refused_whatever_follows_it() -> None:
     check_provider([CUDA, CPU], CUDA, "g")
     for registered in ([CPU], [CPU, CUDA], []):
-        with pytest.raises(
-            BackendUnavailable, match="could not start its CUDAExecutionProvider and opened g on"
-        ):
+        with pytest.raises(BackendError, match="could not start its CUDAExecutionProvider and opened g on"):
             check_provider(registered, CUDA, "g")
 
 
@@ -77,9 +75,7 @@ def test_a_real_session_tells_every_node(shipped: Bundle) -> None:
     assert nodes is not None
     counts = check_placement(nodes, CPU, "image_encoder").counts
     assert counts[CPU]["Conv"] + counts[CPU].get("FusedConv", 0) == 52
-    with pytest.raises(
-        BackendUnavailable, match=r"image_encoder: node /image_encoder/.* \(Conv\) and \d+ more"
-    ):
+    with pytest.raises(BackendError, match=r"image_encoder: node /image_encoder/.* \(Conv\) and \d+ more"):
         check_placement(nodes, CUDA, "image_encoder")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as PillowImage
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.preprocess import Preprocessor
@@ -91,7 +91,7 @@ class TestTheArray:
     def test_is_not_touched_by_a_refused_image(self) -> None:
         prepare = make(32)
         before = prepare(Image.from_array(np.full((60, 80, 3), 77, np.uint8)), View.full(80, 60, 32)).copy()
-        with pytest.raises(InputRefused):
+        with pytest.raises(InputError):
             prepare(Image(np.zeros((60, 100), np.uint8), 80, 60, "bgr8"), View.full(80, 60, 32))
         assert np.array_equal(prepare.output, before)
 

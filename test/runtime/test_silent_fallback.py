@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 from runtime.fake_ort import FakeOrt
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime import libraries
 from efftam_ros.runtime.onnxruntime.errors import left_to_the_cpu
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, architectures, needed, provider_library
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 STREAM = 0x7F00_1234_5678  # never reached
 COMPILED_IN = set(PROVIDERS.values()) <= set(onnxruntime.get_available_providers())
@@ -44,7 +44,7 @@ no_driver = pytest.mark.skipif(driver(), reason="this machine has an NVIDIA driv
 class TestOnnxruntimeForTheCpu:
     @without_gpu_wheel
     def test_has_no_such_provider_and_we_say_so(self, shipped: Bundle, provider: str) -> None:
-        with pytest.raises(BackendUnavailable) as refused:
+        with pytest.raises(BackendError) as refused:
             OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
         written = {"cuda": "CUDA", "tensorrt": "TensorRT"}[provider]
         assert refused.value.reason == (
@@ -95,9 +95,7 @@ class TestOnnxruntimeForTheGpu:
     def test_without_a_driver_is_refused_before_anything_is_loaded(
         self, shipped: Bundle, provider: str
     ) -> None:
-        with pytest.raises(
-            BackendUnavailable, match=r"needs an NVIDIA driver: libcuda\.so\.1 can't be loaded"
-        ):
+        with pytest.raises(BackendError, match=r"needs an NVIDIA driver: libcuda\.so\.1 can't be loaded"):
             OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
         assert "libcudart" not in Path("/proc/self/maps").read_text()
 
@@ -108,7 +106,7 @@ class TestOnnxruntimeForTheGpu:
     ) -> None:
         """Every library taken for present: then onnxruntime itself can't start the provider."""
         monkeypatch.setattr(libraries, "_loads", lambda name: True)
-        with pytest.raises(BackendUnavailable) as refused:
+        with pytest.raises(BackendError) as refused:
             OrtGraphs(shipped, provider, STREAM).open("image_encoder")  # type: ignore[arg-type]
         assert "could not start" in str(refused.value) or "Please install TensorRT" in str(refused.value)
         assert "\n" not in str(refused.value)
@@ -124,7 +122,7 @@ class TestOnnxruntimeForTheGpu:
         assert library is not None
         missing = [name for name in needed(library) if not name.startswith("libcuda.") and not real(name)]
         assert missing, "this machine has them all"
-        with pytest.raises(BackendUnavailable) as refused:
+        with pytest.raises(BackendError) as refused:
             OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
         assert all(name in refused.value.reason for name in missing)
 
@@ -153,7 +151,7 @@ class TestLibraries:
     ) -> None:
         tried: list[str] = []
         monkeypatch.setattr(libraries, "_loads", lambda name: tried.append(name))
-        with pytest.raises(BackendUnavailable, match=r"needs an NVIDIA driver: libcuda\.so\.1"):
+        with pytest.raises(BackendError, match=r"needs an NVIDIA driver: libcuda\.so\.1"):
             OrtGraphs(shipped, provider, STREAM, ort=self.with_libraries(tmp_path))  # type: ignore[arg-type]
         assert tried == ["libcuda.so.1"]
 
@@ -164,9 +162,7 @@ class TestLibraries:
         absent = ("libnvinfer.so.10", "libnvonnxparser.so.10")
         monkeypatch.setattr(libraries, "needed", lambda library: [*absent, "libc.so.6"])
         monkeypatch.setattr(libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11"))
-        with pytest.raises(
-            BackendUnavailable, match=r"TensorRT 11 is installed; install TensorRT 10, or ask for"
-        ):
+        with pytest.raises(BackendError, match=r"TensorRT 11 is installed; install TensorRT 10, or ask for"):
             OrtGraphs(shipped, "tensorrt", STREAM, ort=module)
 
     def test_cublas_is_installed_for_the_right_cuda(
@@ -179,7 +175,7 @@ class TestLibraries:
             ("libcublas.so.13", "nvidia-cublas"),
         ):
             monkeypatch.setattr(libraries, "needed", lambda library, soname=soname: [soname])
-            with pytest.raises(BackendUnavailable) as refused:
+            with pytest.raises(BackendError) as refused:
                 OrtGraphs(shipped, "cuda", STREAM, ort=module)
             assert f"needs {soname}, which can't be loaded" in refused.value.reason
             assert f"'onnxruntime-gpu[cuda,cudnn]' {package}," in refused.value.remedy

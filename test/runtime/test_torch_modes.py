@@ -17,7 +17,6 @@ pytest.importorskip("torch", reason="the torch back ends need torch: pip install
 pytest.importorskip("onnx", reason="the torch back ends read weights from graphs: pip install onnx")
 
 import torch
-from efftam_ros.baselines.opening import BASELINES
 
 from efftam_ros.baselines.device import torch_device
 from efftam_ros.baselines.modes import (
@@ -27,17 +26,18 @@ from efftam_ros.baselines.modes import (
     open_modules,
     with_bfloat16_weights,
 )
+from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.baselines.timing import AFTER_THE_WAIT, EventTimer, StageTimer
 from efftam_ros.baselines.torch_pipeline import TorchPipeline
+from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
 from efftam_ros.export.onnx import fixed_form
-from efftam_ros.model.common.from_bundle import load_network
+from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS
 from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
 from efftam_ros.model.efficienttam.network import EfficientTAM
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def replaying(graph, _inputs):
 
 
 def opened(bundle: Bundle, mode: str) -> TorchPipeline:
-    return TorchPipeline(load_network(bundle.folder), threads=2, mode=mode, compiler=replaying)
+    return TorchPipeline(load_bundle_network(bundle.folder), threads=2, mode=mode, compiler=replaying)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_a_slot_beyond_the_ring_is_an_error_on_the_host(shipped: Bundle, frame: 
 
 
 def test_the_layers_that_autocast_casts_hold_bfloat16_in_a_copy_of_the_network(shipped: Bundle):
-    network = load_network(shipped.folder)
+    network = load_bundle_network(shipped.folder)
     half = with_bfloat16_weights(network)
     assert {p.dtype for p in network.parameters()} == {torch.float32}
     assert half.image_encoder.stem.weight.dtype == torch.bfloat16
@@ -229,9 +229,7 @@ def test_the_layers_that_autocast_casts_hold_bfloat16_in_a_copy_of_the_network(s
 def test_a_pytorch_without_cuda_is_refused_before_weights_are_read(tmp_path, shipped: Bundle):
     for name, (device, mode) in BASELINES.items():
         if device == "cuda":
-            with pytest.raises(
-                BackendUnavailable, match="built without CUDA; install a CUDA build"
-            ) as refusal:
+            with pytest.raises(BackendError, match="built without CUDA; install a CUDA build") as refusal:
                 TorchPipeline.from_bundle(shipped, device=device, mode=mode)
             assert torch.__version__ in refusal.value.reason, name
 
@@ -243,13 +241,13 @@ def test_a_missing_driver_and_a_missing_device_are_told_apart(monkeypatch: pytes
         raise RuntimeError("Found no NVIDIA driver on your system. Please check that you have one.\nMore")
 
     monkeypatch.setattr(torch.cuda, "current_device", no_driver)
-    with pytest.raises(BackendUnavailable, match="Found no NVIDIA driver on your system; install") as refusal:
+    with pytest.raises(BackendError, match="Found no NVIDIA driver on your system; install") as refusal:
         torch_device("cuda")
     assert "CUDA 12.6" in refusal.value.remedy
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Orin")
-    with pytest.raises(BackendUnavailable, match="no CUDA device 3; choose one of cuda:0 Orin"):
+    with pytest.raises(BackendError, match="no CUDA device 3; choose one of cuda:0 Orin"):
         torch_device("cuda:3")
 
 
@@ -264,7 +262,7 @@ def test_a_gpu_without_code_for_it_is_refused(monkeypatch: pytest.MonkeyPatch):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCUDA ...")
 
     monkeypatch.setattr(torch, "ones", no_code)
-    with pytest.raises(BackendUnavailable, match="does not run on Orin: CUDA error: no kernel image"):
+    with pytest.raises(BackendError, match="does not run on Orin: CUDA error: no kernel image"):
         torch_device("cuda")
 
 
@@ -275,7 +273,7 @@ def test_a_network_that_does_not_fit_into_the_device_is_refused(monkeypatch: pyt
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(network, "to", full)
-    with pytest.raises(BackendUnavailable, match="small does not fit into the free memory of cuda"):
+    with pytest.raises(BackendError, match="small does not fit into the free memory of cuda"):
         open_modules(network, torch.device("cuda"), "fp32")
 
 
@@ -284,7 +282,7 @@ def test_a_network_that_cannot_be_compiled_is_refused():
         raise RuntimeError("no code for this operator")
 
     network = EfficientTAM(Configuration("small", 96, 192, 3))
-    with pytest.raises(BackendUnavailable, match="no code for this operator") as refusal:
+    with pytest.raises(BackendError, match="no code for this operator") as refusal:
         open_modules(network, CPU, "compiled", broken)
     assert "can't compile small" in refusal.value.reason
     assert refusal.value.remedy == "choose the back end torch-cuda-bf16"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from efftam_ros.runtime.verify.compare import ClipAgreement, Deviation
-from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Verdict
+from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Agreement
 
 GOOD = (Deviation("image_encoder", "features", 1e-3), Deviation("mask_decoder", "boxes", MOST_DEVIATION))
 
@@ -16,15 +16,15 @@ def clip(*overlaps: float) -> ClipAgreement:
 
 @pytest.mark.parametrize("agreement", [None, clip(LEAST_OVERLAP), clip(1.0, 1.0, 1.0, 1.0, LEAST_WORST)])
 def test_what_is_within_the_limits_is_well(agreement):
-    assert Verdict(GOOD, agreement).fault == ""
+    assert Agreement(GOOD, agreement).fault == ""
 
 
 @pytest.mark.parametrize("relative", [1.01 * MOST_DEVIATION, float("inf"), float("nan")])
 def test_one_output_beyond_the_limit_is_named(relative):
-    fault = Verdict((*GOOD, Deviation("memory_encoder", "map", relative)), clip(1.0)).fault
+    fault = Agreement((*GOOD, Deviation("memory_encoder", "map", relative)), clip(1.0)).fault
     assert fault.startswith("memory_encoder computes map with a relative error of")
 
 
 @pytest.mark.parametrize("agreement", [clip(LEAST_OVERLAP - 0.001), clip(*[1.0] * 9, LEAST_WORST - 0.01)])
 def test_a_clip_fails_by_its_mean_or_by_its_worst_frame(agreement):
-    assert f"masks of {len(agreement.overlaps)} frames overlap" in Verdict(GOOD, agreement).fault
+    assert f"masks of {len(agreement.overlaps)} frames overlap" in Agreement(GOOD, agreement).fault

@@ -6,30 +6,30 @@ from collections.abc import Mapping
 
 import onnx
 
-from efftam_ros.export.fp16.convert import HalfOptions, load_graphs, to_half
+from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.verify.compare import Deviation, compare_graphs, seeded_chain
 from efftam_ros.runtime.verify.runners import Runner
 from support.fp16_interpreter import LiteralGraph
 
 
-def half_graphs(
-    graphs: Mapping[str, onnx.ModelProto], options: HalfOptions | None = None
+def fp16_graphs(
+    graphs: Mapping[str, onnx.ModelProto], options: Fp16Options | None = None
 ) -> dict[str, onnx.ModelProto]:
-    return {name: to_half(model, name, options) for name, model in graphs.items()}
+    return {name: to_fp16(model, name, options) for name, model in graphs.items()}
 
 
 def literal(graphs: Mapping[str, onnx.ModelProto], fused: bool = False) -> dict[str, Runner]:
-    """Runners of these graphs in the interpreter (`half_interpreter.LiteralGraph`)."""
+    """Runners of these graphs in the interpreter (`fp16_interpreter.LiteralGraph`)."""
     return {name: LiteralGraph(model, fused) for name, model in graphs.items()}
 
 
-def compare_half(
-    bundle: Bundle, options: HalfOptions | None = None, graphs: Mapping[str, onnx.ModelProto] | None = None
+def compare_fp16(
+    bundle: Bundle, options: Fp16Options | None = None, graphs: Mapping[str, onnx.ModelProto] | None = None
 ) -> list[Deviation]:
     """Every output of every FP16 graph against FP32, in the interpreter, on seeded inputs: a box prompt on a
     noise picture with a disc, then two tracked frames. ``graphs``: FP32 graphs in place of the bundle's
     own."""
     graphs = load_graphs(bundle) if graphs is None else graphs
     chain = seeded_chain(bundle, literal(graphs))
-    return compare_graphs(chain, literal(half_graphs(graphs, options)))
+    return compare_graphs(chain, literal(fp16_graphs(graphs, options)))

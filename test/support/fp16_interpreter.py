@@ -66,7 +66,7 @@ def _as_fused(model: onnx.ModelProto) -> onnx.ModelProto:
                 ]
                 node.input[:] = wide
             else:
-                node.domain, node.op_type = EMULATED, "MatMulHalfSums"
+                node.domain, node.op_type = EMULATED, "MatMulFp16Sums"
         nodes.append(node)
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
@@ -82,7 +82,7 @@ def _stored(value: torch.Tensor, like: NDArray[Any]) -> tuple[NDArray[Any]]:
     return (value.numpy().astype(like.dtype, copy=False),)
 
 
-class MatMulHalfSums(OpRun):
+class MatMulFp16Sums(OpRun):
     op_domain = EMULATED
 
     def _run(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any]]:
@@ -217,4 +217,4 @@ _RESIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("nearest", "asymmetric"): {"mode": "nearest"},
     ("linear", "half_pixel"): {"mode": "bilinear", "align_corners": False},
 }
-_OPERATORS = [MatMulHalfSums, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization, Erf, Resize]
+_OPERATORS = [MatMulFp16Sums, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization, Erf, Resize]

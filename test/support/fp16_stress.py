@@ -11,10 +11,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.fp16.attention import Attention, attentions
-from efftam_ros.export.fp16.convert import HalfOptions, to_half
-from efftam_ros.export.fp16.divergence import DRIFT
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.fp16.attention import AttentionBlock, attentions
+from efftam_ros.export.fp16.convert import Fp16Options, to_fp16
+from efftam_ros.export.fp16.divergence import DIVERGED
 from efftam_ros.runtime.verify.compare import deviation
 from efftam_ros.runtime.verify.runners import Runner
 from support.fp16_interpreter import LiteralGraph
@@ -33,11 +33,11 @@ class Stressed:
     all_fp16: float
 
 
-def enlarged(model: onnx.ModelProto, attention: Attention, factor: float) -> onnx.ModelProto:
-    """A copy of an FP32 graph (`half.plain_graph`) with one attention's scores ``factor`` times as large, by
-    way of the constant that scales its queries. Raises InputRefused where there is no such constant."""
+def enlarged(model: onnx.ModelProto, attention: AttentionBlock, factor: float) -> onnx.ModelProto:
+    """A copy of an FP32 graph (`fp16.plain_graph`) with one attention's scores ``factor`` times as large, by
+    way of the constant that scales its queries. Raises InputError where there is no such constant."""
     if not attention.scale:
-        raise InputRefused(f"attention {attention.score} has no constant scale; choose another to enlarge")
+        raise InputError(f"attention {attention.score} has no constant scale; choose another to enlarge")
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     scale = next(node for node in copy.graph.node if node.name == attention.scale)
@@ -54,13 +54,13 @@ def enlarge_until_wrong(
     model: onnx.ModelProto,
     name: str,
     inputs: Mapping[str, NDArray[Any]],
-    attention: Attention | None = None,
-    limit: float = DRIFT,
+    attention: AttentionBlock | None = None,
+    limit: float = DIVERGED,
 ) -> Stressed:
     """Double the scores of one attention (the graph's first by default) until the fused all-FP16 form of the
     graph deviates by more than ``limit`` in some output, or is not finite.
 
-    Raises InputRefused when it never does up to a factor of 2^14: such a graph can't show the fault.
+    Raises InputError when it never does up to a factor of 2^14: such a graph can't show the fault.
     """
     attention = attention or attentions(model)[0]
     factor = 1.0
@@ -70,7 +70,7 @@ def enlarge_until_wrong(
         if worst > limit:
             return Stressed(candidate, attention.score, factor, worst)
         factor *= 2
-    raise InputRefused(
+    raise InputError(
         f"{name}: scores of {attention.score} enlarged {MOST:g} times still fit FP16 sums;"
         " choose another attention or larger inputs"
     )
@@ -81,8 +81,8 @@ def worst_deviation(
 ) -> float:
     """The largest relative deviation among the outputs of a graph in FP16 with attentions of this form.
 
-    ``fused``: attentions compute as TensorRT's fused kernels do (`half_interpreter.LiteralGraph`).
+    ``fused``: attentions compute as TensorRT's fused kernels do (`fp16_interpreter.LiteralGraph`).
     """
-    half: Runner = LiteralGraph(to_half(model, name, HalfOptions({name: form})), fused)
-    got, wanted = half(inputs), LiteralGraph(model)(inputs)
+    fp16: Runner = LiteralGraph(to_fp16(model, name, Fp16Options({name: form})), fused)
+    got, wanted = fp16(inputs), LiteralGraph(model)(inputs)
     return max(deviation(reference, got[output]) for output, reference in wanted.items())

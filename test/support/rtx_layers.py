@@ -20,8 +20,7 @@ from typing import Any
 
 import onnx
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError, InputError
 
 MODULES = ("tensorrt_rtx", "tensorrt_rtx_bindings")
 INSTALL = "pip install --no-deps tensorrt-rtx-cu13-bindings==1.7.1.116 tensorrt-rtx-cu13-libs==1.7.1.116"
@@ -81,17 +80,17 @@ class EngineReport:
         return [name for name in self.softmax if name not in inside]
 
 
-def fused_with_half_sums(report: EngineReport) -> list[FusedAttention]:
+def fused_with_fp16_sums(report: EngineReport) -> list[FusedAttention]:
     """The fused attentions that don't provably sum Q.K^T in FP32."""
     return [fused for fused in report.fused if fused.score_sums != "FP32"]
 
 
 def load_rtx() -> ModuleType:
-    """TensorRT-RTX's Python module. Raises BackendUnavailable when it is not installed."""
+    """TensorRT-RTX's Python module. Raises BackendError when it is not installed."""
     for name in MODULES:
         if importlib.util.find_spec(name) is not None:
             return importlib.import_module(name)
-    raise BackendUnavailable("TensorRT-RTX is not installed", INSTALL)
+    raise BackendError("TensorRT-RTX is not installed", INSTALL)
 
 
 def build_report(
@@ -99,13 +98,13 @@ def build_report(
 ) -> EngineReport:
     """Build ``model`` (weights loaded, under 2 GB) for a compute capability and read what it became.
 
-    ``shapes``: sizes of inputs with dynamic axes. Raises InputRefused naming the parser's or builder's
-    complaint, an unknown capability, an input without a size; BackendUnavailable without TensorRT-RTX.
+    ``shapes``: sizes of inputs with dynamic axes. Raises InputError naming the parser's or builder's
+    complaint, an unknown capability, an input without a size; BackendError without TensorRT-RTX.
     """
     rtx = load_rtx()
     if not capability.startswith("SM") or capability not in rtx.ComputeCapability.__members__:
         known = ", ".join(name for name in rtx.ComputeCapability.__members__ if name.startswith("SM"))
-        raise InputRefused(f"compute capability {capability} is unknown to TensorRT-RTX; it knows {known}")
+        raise InputError(f"compute capability {capability} is unknown to TensorRT-RTX; it knows {known}")
     log = _logger(rtx)
     start = time.perf_counter()
     engine = _build(rtx, log, model, capability, shapes or {})
@@ -138,20 +137,18 @@ def _build(
     if not parser.parse(model.SerializeToString()):
         found = [parser.get_error(i) for i in range(parser.num_errors)]
         errors = [f"{error.node_operator()} {error.node_name()}: {error.desc()}" for error in found]
-        raise InputRefused(f"TensorRT can't read the graph: {_line(errors)}; export it again")
+        raise InputError(f"TensorRT can't read the graph: {_line(errors)}; export it again")
     config = builder.create_builder_config()
     config.profiling_verbosity = rtx.ProfilingVerbosity.DETAILED
     config.num_compute_capabilities = 1
     if not config.set_compute_capability(getattr(rtx.ComputeCapability, capability), 0):
-        raise InputRefused(f"TensorRT-RTX {rtx.__version__} can't build for {capability}")
+        raise InputError(f"TensorRT-RTX {rtx.__version__} can't build for {capability}")
     profile = builder.create_optimization_profile()
     dynamic = False
     for tensor in (network.get_input(i) for i in range(network.num_inputs)):
         if any(axis < 0 for axis in tensor.shape):
             if tensor.name not in shapes:
-                raise InputRefused(
-                    f"input {tensor.name} has dynamic axes {tuple(tensor.shape)}; give its size"
-                )
+                raise InputError(f"input {tensor.name} has dynamic axes {tuple(tensor.shape)}; give its size")
             size = tuple(shapes[tensor.name])
             profile.set_shape(tensor.name, size, size, size)
             dynamic = True
@@ -160,7 +157,7 @@ def _build(
     engine = builder.build_serialized_network(network, config)
     if engine is None:
         errors = [message for severity, message in log.lines if severity in ("ERROR", "INTERNAL_ERROR")]
-        raise InputRefused(f"TensorRT can't build the graph for {capability}: {_line(errors)}")
+        raise InputError(f"TensorRT can't build the graph for {capability}: {_line(errors)}")
     return bytes(memoryview(engine))
 
 

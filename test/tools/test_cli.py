@@ -15,8 +15,7 @@ import pytest
 from tools_helpers import ROOT, assert_refused, package_environment
 
 from efftam_ros import __version__
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.tools import cli
 
 
@@ -68,8 +67,8 @@ def test_wrong_option_is_one_line(efftam):
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (InputRefused("box is empty;\n draw one"), "box is empty; draw one"),
-        (BackendUnavailable("no GPU", "buy one"), "no GPU; buy one"),
+        (InputError("box is empty;\n draw one"), "box is empty; draw one"),
+        (BackendError("no GPU", "buy one"), "no GPU; buy one"),
         (
             FileNotFoundError(2, "No such file or directory", "clip.mp4"),
             "clip.mp4: no such file or directory",

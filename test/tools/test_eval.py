@@ -12,7 +12,7 @@ import pytest
 from test_sequences import write_own
 from tools_helpers import ROOT, assert_refused
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.common.video import VideoFrame
 from efftam_ros.tools.eval.command import Result, jittered, one_pass, spread
@@ -113,14 +113,14 @@ def test_nanotracks_files_are_found_by_either_name(tmp_path: Path):
 
 
 def test_peers_that_cannot_run_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(InputRefused, match="--peer-models DIR"):
+    with pytest.raises(InputError, match="--peer-models DIR"):
         open_peer("nano")
-    with pytest.raises(InputRefused, match="holds no pair"):
+    with pytest.raises(InputError, match="holds no pair"):
         open_peer("nano", tmp_path)
-    with pytest.raises(InputRefused, match="is not a peer"):
+    with pytest.raises(InputError, match="is not a peer"):
         open_peer("siamese")
     monkeypatch.delattr(cv2, "TrackerCSRT_create", raising=False)
-    with pytest.raises(InputRefused, match="opencv-contrib-python-headless"):
+    with pytest.raises(InputError, match="opencv-contrib-python-headless"):
         open_peer("csrt")
 
 

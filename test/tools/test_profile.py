@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tools_helpers import assert_refused
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.tools.bench.frames import MODULES
 from efftam_ros.tools.profile.frames import OperatorTime, Profile
@@ -51,7 +51,7 @@ def test_onnxruntimes_operators_are_those_of_the_last_runs(tmp_path: Path):
 
 def test_runs_that_onnxruntime_did_not_record_are_missed(tmp_path: Path):
     trace = written(tmp_path, [event("Session", "model_run", 100, 90)])
-    with pytest.raises(InputRefused, match="recorded 1 of 2 runs of mask_decoder; ask for fewer --frames"):
+    with pytest.raises(InputError, match="recorded 1 of 2 runs of mask_decoder; ask for fewer --frames"):
         list(onnxruntime_operations(trace, "mask_decoder", 2))
 
 

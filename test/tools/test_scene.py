@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.eval.sequences import find_sequences
 from efftam_ros.tools.scene.render import SceneFrame, render_scene, write_scene
@@ -98,9 +98,9 @@ def test_every_seed_keeps_the_target_in_the_picture(seed: int):
 
 
 def test_sizes_and_lengths_out_of_range():
-    with pytest.raises(InputRefused, match="20x20"):
+    with pytest.raises(InputError, match="20x20"):
         render_scene(size=(20, 20))
-    with pytest.raises(InputRefused, match="0 frames"):
+    with pytest.raises(InputError, match="0 frames"):
         render_scene(frames=0)
 
 

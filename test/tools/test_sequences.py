@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from tools_helpers import square_picture
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.video import NS, VideoWriter
 from efftam_ros.tools.eval.sequences import find_sequences, mask_box, read_boxes
 
@@ -151,7 +151,7 @@ def test_uav123_part_without_its_table(tmp_path: Path):
     write_images(tmp_path / "data_seq" / "UAV123" / "car1", 2)
     (tmp_path / "anno").mkdir()
     (tmp_path / "anno" / "car1_2.txt").write_text("1,1,9,9\n1,1,9,9\n")
-    with pytest.raises(InputRefused, match="configSeqs"):
+    with pytest.raises(InputError, match="configSeqs"):
         find_sequences(tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_got10k_test_split_has_no_truth(tmp_path: Path):
     folder = tmp_path / "GOT-10k_Test_000001"
     write_images(folder, 3)
     (folder / "groundtruth.txt").write_text("1,2,9,9\n")
-    with pytest.raises(InputRefused, match="only the first box"):
+    with pytest.raises(InputError, match="only the first box"):
         find_sequences(folder)
 
 
@@ -199,26 +199,26 @@ def test_boxes_without_area_are_absent(tmp_path: Path):
 )
 def test_broken_truth_is_refused(tmp_path: Path, rows: list[str], frames: int, words: str):
     write_own(tmp_path / "s", rows, frames=frames)
-    with pytest.raises(InputRefused, match=words):
+    with pytest.raises(InputError, match=words):
         find_sequences(tmp_path / "s")
 
 
 def test_more_boxes_than_pictures(tmp_path: Path):
     write_own(tmp_path / "s", [f"{i},1,1,9,9" for i in range(4)], frames=3)
     (sequence,) = find_sequences(tmp_path / "s")
-    with pytest.raises(InputRefused, match="4 boxes but only 3 pictures"):
+    with pytest.raises(InputError, match="4 boxes but only 3 pictures"):
         list(sequence.frames())
 
 
 def test_a_line_that_is_no_box_is_named(tmp_path: Path):
     path = tmp_path / "gt.txt"
     path.write_text("1,2,3,4\n1,2,3\n")
-    with pytest.raises(InputRefused, match=r"line 2: '1,2,3' is not a box"):
+    with pytest.raises(InputError, match=r"line 2: '1,2,3' is not a box"):
         read_boxes(path)
 
 
 def test_a_folder_without_sequences(tmp_path: Path):
-    with pytest.raises(InputRefused, match="holds no sequence"):
+    with pytest.raises(InputError, match="holds no sequence"):
         find_sequences(tmp_path)
-    with pytest.raises(InputRefused, match="is not a folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         find_sequences(tmp_path / "nope")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tools_helpers import ROOT, assert_refused, square_picture
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.tools.common.options import tracker_config
@@ -169,9 +169,9 @@ def test_settings_from_the_command_line():
         "bundle",
     )
     for text in ("lost_after", "=3", "nope=1", "acquire_frames=2.5", "lost_after=soon"):
-        with pytest.raises(InputRefused, match="--set"):
+        with pytest.raises(InputError, match="--set"):
             tracker_config([text])
-    with pytest.raises(InputRefused, match="give it once"):
+    with pytest.raises(InputError, match="give it once"):
         tracker_config(["policy=samurai"], policy="default")
 
 
@@ -180,5 +180,5 @@ def test_prompts_from_the_command_line():
     assert read_prompt("1,2,3,4", [], None, 100, 100) == Prompt(box=Box(1, 2, 3, 4))
     prompt = read_prompt(None, ["5,6", "7,8,0", "9,9,1"], None, 100, 100)
     assert prompt == Prompt(points=((5, 6), (7, 8), (9, 9)), labels=(1, 0, 1))
-    with pytest.raises(InputRefused, match="third number"):
+    with pytest.raises(InputError, match="third number"):
         read_prompt(None, ["5,6,2"], None, 100, 100)

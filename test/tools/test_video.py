@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tools_helpers import square_picture
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.video import NS, VideoWriter, natural_key, open_video, read_bgr
 
 
@@ -131,7 +131,7 @@ def test_stamps_of_a_fractional_rate_do_not_drift(tmp_path: Path):
 def test_what_is_no_video_is_refused(tmp_path: Path, make, words: str):
     path = tmp_path / "clip.mp4"
     make(path)
-    with pytest.raises(InputRefused, match=words) as refusal:
+    with pytest.raises(InputError, match=words) as refusal:
         open_video(path)
     assert "\n" not in str(refusal.value)
 
@@ -144,7 +144,7 @@ def test_sound_without_pictures_is_refused(tmp_path: Path):
         frame.sample_rate = 8000
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    with pytest.raises(InputRefused, match="holds no video stream"):
+    with pytest.raises(InputError, match="holds no video stream"):
         open_video(path)
 
 
@@ -156,7 +156,7 @@ def test_a_video_that_was_cut_off_says_so_at_its_end(tmp_path: Path):
             writer.write(rng.integers(0, 255, (120, 160, 3), np.uint8), i * NS // 10)
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     seen = []
-    with pytest.raises(InputRefused, match=r"cut off|can't be decoded"):
+    with pytest.raises(InputError, match=r"cut off|can't be decoded"):
         seen.extend(open_video(path).frames())
     assert 5 < len(seen) < 25
 
@@ -164,30 +164,30 @@ def test_a_video_that_was_cut_off_says_so_at_its_end(tmp_path: Path):
 def test_an_image_of_another_size_is_refused_by_name(tmp_path: Path):
     cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
     cv2.imwrite(str(tmp_path / "1.png"), np.zeros((8, 9, 3), np.uint8))
-    with pytest.raises(InputRefused, match=r"1\.png is 9x8 after 8x8"):
+    with pytest.raises(InputError, match=r"1\.png is 9x8 after 8x8"):
         list(open_video(tmp_path).frames())
 
 
 def test_a_broken_image_is_refused_by_name(tmp_path: Path):
     path = tmp_path / "0.png"
     path.write_bytes(b"\x89PNG nonsense")
-    with pytest.raises(InputRefused, match=r"0\.png is not a readable image"):
+    with pytest.raises(InputError, match=r"0\.png is not a readable image"):
         read_bgr(path)
 
 
 def test_frame_rates_that_are_none(square_video: Path, tmp_path: Path):
-    with pytest.raises(InputRefused, match="its own time stamps"):
+    with pytest.raises(InputError, match="its own time stamps"):
         open_video(square_video, fps=30)
     cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
     for fps in (0.0, -1.0, float("nan")):
-        with pytest.raises(InputRefused, match="frame rate"):
+        with pytest.raises(InputError, match="frame rate"):
             open_video(tmp_path, fps=fps)
 
 
 def test_outputs_that_would_not_play_are_refused(tmp_path: Path):
-    with pytest.raises(InputRefused, match=r"\.mp4"):
+    with pytest.raises(InputError, match=r"\.mp4"):
         VideoWriter(tmp_path / "o.avi", 8, 8, 30)
-    with pytest.raises(InputRefused, match="does not exist"):
+    with pytest.raises(InputError, match="does not exist"):
         VideoWriter(tmp_path / "no" / "o.mp4", 8, 8, 30)
     with VideoWriter(tmp_path / "empty.mp4", 8, 8, 30):
         pass

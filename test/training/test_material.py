@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from training_helpers import BOX_ONLY, BRIGHT, bright_footage, bright_photograph, plate, write_sequence
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from training.material import (
     DAVIS_TRAINED_ON,
     FOOTAGE_WIDTH,
@@ -55,7 +55,7 @@ def damaged(archive: Path, folder: Path, change) -> Path:
 
 def refusal(path: Path, *arguments) -> str:
     """The one line that load_material refuses with."""
-    with pytest.raises(InputRefused) as refused:
+    with pytest.raises(InputError) as refused:
         load_material(path, *arguments)
     assert "\n" not in str(refused.value)
     return str(refused.value)
@@ -273,7 +273,7 @@ def test_an_unknown_or_empty_split_is_refused(archive):
 def test_a_source_without_one_of_its_folders_is_refused(tmp_path, missing):
     for name in {"synthetic", "real_masks", "sequences", "sequences_train"} - {missing}:
         (tmp_path / name).mkdir()
-    with pytest.raises(InputRefused, match=f"no folder {missing};"):
+    with pytest.raises(InputError, match=f"no folder {missing};"):
         pack_material(tmp_path, tmp_path / "material.zip")
 
 

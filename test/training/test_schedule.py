@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from training.schedule import DEFAULT_STAGES, TRUNK, Stage, learning_rate, parse_stages, stage_at
 
 
@@ -50,7 +50,7 @@ def test_the_trunks_first_stages_never_learn():
     ],
 )
 def test_stages_that_can_not_be_meant_are_refused_in_one_line(text, faulty):
-    with pytest.raises(InputRefused) as refused:
+    with pytest.raises(InputError) as refused:
         parse_stages(text)
     assert faulty in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from training_helpers import bright_material, run_training
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.onnx.networks import load_network
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx.networks import load_checkpoint_network
 from training import checkpoints
 from training import train as module
 from training.__main__ import main
@@ -222,7 +222,7 @@ def test_the_recipe_tells_seed_options_and_versions(whole_run, archive):
 
 
 def test_the_weights_are_such_as_export_takes(whole_run):
-    network = load_network(whole_run / "weights.pt", "compact_192")
+    network = load_checkpoint_network(whole_run / "weights.pt", "compact_192")
     assert _equal(network.state_dict(), weights_of(whole_run))
 
 
@@ -304,14 +304,14 @@ def test_a_process_ends_so_too(tmp_path):
 def test_a_damaged_checkpoint_is_refused_in_one_line(damage, whole_run, tmp_path):
     path = tmp_path / "resume.pt"
     path.write_bytes(damage((whole_run / "resume.pt").read_bytes()))
-    with pytest.raises(InputRefused) as refused:
+    with pytest.raises(InputError) as refused:
         checkpoints.load(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_weights_alone_are_no_checkpoint_to_resume_from(whole_run):
-    with pytest.raises(InputRefused, match=r"name a run's resume\.pt"):
+    with pytest.raises(InputError, match=r"name a run's resume\.pt"):
         checkpoints.load(whole_run / "weights.pt")
 
 

@@ -14,7 +14,7 @@ from export_helpers import compact_network
 from lite0_helpers import published_state
 from training_helpers import ground
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.export.onnx.prepare import prepare
 from efftam_ros.export.onnx.trace import Tracer
@@ -107,7 +107,7 @@ def test_another_trunk_explains_less(started, bundle):
 
 def test_a_bundle_that_lacks_a_weight_is_refused_by_name(bundle):
     graphs = {name: graph for name, graph in bundle.graphs.items() if name != "memory_encoder"}
-    with pytest.raises(InputRefused) as refused:
+    with pytest.raises(InputError) as refused:
         warm_start(compact_network(), replace(bundle, graphs=graphs), pictures(1))
     line = str(refused.value)
     assert str(bundle.folder) in line
@@ -122,13 +122,13 @@ def test_a_bundle_of_another_width_is_refused_by_name(bundle, tmp_path):
     path = tmp_path / "mask_decoder.onnx"
     onnx.save_model(model, path)
     graphs = {**bundle.graphs, "mask_decoder": replace(bundle.graphs["mask_decoder"], path=path)}
-    with pytest.raises(InputRefused, match=r"mask_decoder\.tokens does not fit"):
+    with pytest.raises(InputError, match=r"mask_decoder\.tokens does not fit"):
         warm_start(compact_network(), replace(bundle, graphs=graphs), pictures(1))
 
 
 def test_a_refused_bundle_leaves_the_network_as_it_was(bundle):
     network = compact_network()
     before = copy.deepcopy(network.state_dict())
-    with pytest.raises(InputRefused):
+    with pytest.raises(InputError):
         warm_start(network, replace(bundle, graphs={}), pictures(1))
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.windows import (
-    ELSEWHERE_SHARE,
     LARGE_FACTORS,
     NARROWEST,
+    RELOCATION_SHARE,
     WIDEST,
     away,
     draw_path,
@@ -77,7 +77,7 @@ def test_windows_have_the_trackers_sizes_and_a_share_looks_elsewhere():
     assert np.mean(np.abs(np.log(factors / 5)) < 0.2) > 0.42  # most at what the tracker shows most
     assert factors.min() < 1.15 * NARROWEST
     assert factors.max() > 0.9 * WIDEST
-    assert np.mean([p.elsewhere.any() for p in drawn]) == pytest.approx(ELSEWHERE_SHARE, abs=0.04)
+    assert np.mean([p.elsewhere.any() for p in drawn]) == pytest.approx(RELOCATION_SHARE, abs=0.04)
 
 
 @settings(deadline=None)

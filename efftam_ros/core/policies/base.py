@@ -15,7 +15,7 @@ from efftam_ros.core.types import Candidates, MemoryPlan, TrackState
 
 
 @dataclass(frozen=True)
-class Situation:
+class FrameContext:
     """What is known about a frame before its candidates are judged. ``motion`` is predicted to the frame's
     stamp, None when nothing is believed."""
 
@@ -30,7 +30,7 @@ class Choice:
     """A policy's verdict. ``accepted``: the box counts as measured; ``present``: what the memory is told;
     ``reason``: why it was not accepted, one line; ``motion_iou``: overlap with the predicted box where the
     policy looks at it; ``jumped``: accepted away from where the motion expected it, so that the motion must
-    start anew; ``look``: where the next frame should be looked at to tell whether that is the target;
+    start anew; ``next_crop``: where the next frame should be looked at to tell whether that is the target;
     ``partial``: accepted, but only part of the target shows.
     """
 
@@ -40,7 +40,7 @@ class Choice:
     reason: str = ""
     motion_iou: float | None = None
     jumped: bool = False
-    look: Box | None = None
+    next_crop: Box | None = None
     partial: bool = False
 
 
@@ -58,16 +58,16 @@ class Policy(Protocol):
         """What the coming frame attends to."""
         ...
 
-    def begin(self, candidates: Candidates, situation: Situation) -> Choice:
+    def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a prompted frame."""
         ...
 
-    def choose(self, candidates: Candidates, situation: Situation) -> Choice:
+    def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a tracked frame. The candidates are finite."""
         ...
 
     def finish(
-        self, candidates: Candidates, choice: Choice, situation: Situation, confirmed: bool
+        self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> int | None:
         """Close the frame; the ring slot it is to be remembered in, None when it is not. ``confirmed``: the
         state after this frame claims the target (first frames of a selection, or TRACKING)."""
@@ -83,7 +83,9 @@ def best_quality(candidates: Candidates) -> int:
     return int(np.argmax(candidates.ious))
 
 
-def plainly(candidates: Candidates, index: int, present: bool, motion_iou: float | None = None) -> Choice:
+def accept_if_visible(
+    candidates: Candidates, index: int, present: bool, motion_iou: float | None = None
+) -> Choice:
     """Accept whatever is present and not empty."""
     reason = ""
     if not present:

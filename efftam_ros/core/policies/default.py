@@ -11,7 +11,14 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import MemoryBank, RankedFrames
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies.base import Choice, RememberingPolicy, Situation, best_quality, plainly, unseen
+from efftam_ros.core.policies.base import (
+    Choice,
+    FrameContext,
+    RememberingPolicy,
+    accept_if_visible,
+    best_quality,
+    unseen,
+)
 from efftam_ros.core.types import Candidates, PipelineSpec, TrackState
 
 
@@ -25,7 +32,7 @@ class DefaultPolicy(RememberingPolicy):
     3. The gate: while it is followed, a candidate that lies neither within the motion filter's uncertainty
        nor on the predicted box is another object. After a gap so is one further away than targets stray from
        a constant velocity in that time, or of quite another size: the filter's own uncertainty, made for any
-       manoeuvre, would reach every look-alike in the image.
+       manoeuvre, would reach every next_crop-alike in the image.
     4. Among the candidates that pass, the best predicted IoU plus a share of the overlap with the predicted
        box. With none, the frame is not measured: nothing is updated or remembered from it.
     5. A clear candidate that fails the gate but keeps being seen where it is in view, following a motion of
@@ -40,12 +47,12 @@ class DefaultPolicy(RememberingPolicy):
     SEEN_SHARE = 0.4  # to go on
     CLEAR_SHARE = 0.65  # to be found again
     KEPT_SHARE = 0.7  # to be remembered
-    ELSEWHERE_SHARE = 0.85  # to be found where it was not expected
+    RELOCATION_SHARE = 0.85  # to be found where it was not expected
     # How far from the prediction a target returns, in its sizes: at once, per second of absence, at most.
     STRAY, STRAY_PER_S, STRAY_MOST = 1.25, 1.0, 3.0
     WHOLE_SHARE = 0.5  # of its usual area, to be remembered
     MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
-    ELSEWHERE_FACTOR = 5  # of ``reacquire_frames``, once gone for longer than a jump of the camera takes
+    RELOCATION_FACTOR = 5  # of ``reacquire_frames``, once gone for longer than a jump of the camera takes
     JUMP_S = 0.25  # within this time the target is seen again after a jump of the camera
     USUAL_FRAMES = 60
     MOST_LOOKS = 8  # frames in a row that something in the wrong place is looked at
@@ -66,38 +73,38 @@ class DefaultPolicy(RememberingPolicy):
         self._qualities: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
-        self._elsewhere: MotionFilter | None = None  # where a rejected candidate keeps being seen
-        self._elsewhere_frames = 0
+        self._relocation: MotionFilter | None = None  # where a rejected candidate keeps being seen
+        self._relocation_frames = 0
         self._looks = 0  # frames spent on it
 
-    def begin(self, candidates: Candidates, situation: Situation) -> Choice:
+    def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._prompted = True
         # The operator says that the target is here: presence does not overrule a selection.
-        return plainly(candidates, best_quality(candidates), present=True)
+        return accept_if_visible(candidates, best_quality(candidates), present=True)
 
-    def choose(self, candidates: Candidates, situation: Situation) -> Choice:
-        self._confirmed &= situation.state not in (TrackState.COASTING, TrackState.LOST)
+    def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
+        self._confirmed &= context.state not in (TrackState.COASTING, TrackState.LOST)
         if candidates.presence < self.config.presence_threshold:
-            self._nothing_elsewhere(situation)
+            self._drop_relocation(context)
             return Choice(best_quality(candidates), False, False, unseen(candidates))
-        ranked = self._ranked(candidates, situation.motion)
+        ranked = self._ranked(candidates, context.motion)
         if not ranked:
-            self._nothing_elsewhere(situation)
+            self._drop_relocation(context)
             return Choice(best_quality(candidates), False, False, "every mask is empty")
         reasons = []
         for index, box, overlap in ranked:
-            reason = self._implausible(box, float(candidates.ious[index]), overlap, situation)
+            reason = self._implausible(box, float(candidates.ious[index]), overlap, context)
             if not reason:
-                self._elsewhere, self._looks = None, 0
+                self._relocation, self._looks = None, 0
                 partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
         index, box, overlap = ranked[0]
-        if self._keeps_being_seen(box, float(candidates.ious[index]), situation):
+        if self._keeps_being_seen(box, float(candidates.ious[index]), context):
             return Choice(index, True, True, "the target jumped", overlap, jumped=True)
-        gone = situation.state in (TrackState.COASTING, TrackState.LOST)
-        look = box if gone and self._is_worth_a_look(box, float(candidates.ious[index])) else None
-        return Choice(index, True, False, reasons[0], overlap, look=look)
+        gone = context.state in (TrackState.COASTING, TrackState.LOST)
+        next_crop = box if gone and self._is_worth_a_look(box, float(candidates.ious[index])) else None
+        return Choice(index, True, False, reasons[0], overlap, next_crop=next_crop)
 
     def _is_worth_a_look(self, box: Box, quality: float) -> bool:
         """Whether something rejected might prove to be the target, seen from the middle of the window."""
@@ -119,23 +126,23 @@ class DefaultPolicy(RememberingPolicy):
         found.sort(key=lambda item: (-item[0], item[1]))
         return [(index, box, overlap) for _, index, box, overlap in found]
 
-    def _implausible(self, box: Box, quality: float, overlap: float, situation: Situation) -> str:
+    def _implausible(self, box: Box, quality: float, overlap: float, context: FrameContext) -> str:
         """Why a candidate cannot be the target; empty when it can."""
-        gone = situation.state in (TrackState.COASTING, TrackState.LOST)
-        misplaced = self._misplaced(box, quality, overlap, situation, gone)
+        gone = context.state in (TrackState.COASTING, TrackState.LOST)
+        misplaced = self._misplaced(box, quality, overlap, context, gone)
         if misplaced or not gone:
             return misplaced or self._unclear(
                 quality, self.SEEN_SHARE if self._confirmed else self.CLEAR_SHARE
             )
         return self._unlike(box) or self._unclear(quality, self.CLEAR_SHARE)
 
-    def _misplaced(self, box: Box, quality: float, overlap: float, situation: Situation, gone: bool) -> str:
+    def _misplaced(self, box: Box, quality: float, overlap: float, context: FrameContext, gone: bool) -> str:
         """Why the target cannot be where a candidate is; empty when it can."""
-        motion = situation.motion
+        motion = context.motion
         if motion is None or overlap >= self.config.gate_iou:
             return ""
         if gone:
-            reach = min(self.STRAY + self.STRAY_PER_S * self._gone_s(situation), self.STRAY_MOST)
+            reach = min(self.STRAY + self.STRAY_PER_S * self._gone_s(context), self.STRAY_MOST)
             away = _distance(box, motion.box) / max(motion.box.size, 1.0)
             return (
                 f"seen {away:.1f} sizes from where it would be (at most {reach:.1f})" if away > reach else ""
@@ -148,8 +155,8 @@ class DefaultPolicy(RememberingPolicy):
             f"overlap {overlap:.2f} below {self.config.gate_iou:g})"
         )
 
-    def _gone_s(self, situation: Situation) -> float:
-        return (situation.stamp_ns - self._confirmed_ns) * 1e-9
+    def _gone_s(self, context: FrameContext) -> float:
+        return (context.stamp_ns - self._confirmed_ns) * 1e-9
 
     def _unclear(self, quality: float, share: float) -> str:
         """Why a candidate is not seen as clearly as the target usually is; empty when it is."""
@@ -168,45 +175,42 @@ class DefaultPolicy(RememberingPolicy):
             return ""
         return f"seen at {ratio:.2g} times its usual area"
 
-    def _keeps_being_seen(self, box: Box, quality: float, situation: Situation) -> bool:
+    def _keeps_being_seen(self, box: Box, quality: float, context: FrameContext) -> bool:
         """True when a rejected candidate has moved consistently for long enough."""
-        if self._unlike(box) or self._unclear(quality, self.ELSEWHERE_SHARE):
-            self._nothing_elsewhere(situation)
+        if self._unlike(box) or self._unclear(quality, self.RELOCATION_SHARE):
+            self._drop_relocation(context)
             return False
-        if self._elsewhere is not None:
-            self._elsewhere.predict(situation.stamp_ns)
-            if self._elsewhere.mahalanobis(box, quality) <= self.config.gate_mahalanobis:
-                self._elsewhere.update(box, quality)
-                self._elsewhere_frames += 1
+        if self._relocation is not None:
+            self._relocation.predict(context.stamp_ns)
+            if self._relocation.mahalanobis(box, quality) <= self.config.gate_mahalanobis:
+                self._relocation.update(box, quality)
+                self._relocation_frames += 1
             else:
-                self._elsewhere = None
-        if self._elsewhere is None:
-            self._elsewhere, self._elsewhere_frames = MotionFilter(situation.stamp_ns, box), 1
+                self._relocation = None
+        if self._relocation is None:
+            self._relocation, self._relocation_frames = MotionFilter(context.stamp_ns, box), 1
         factor = 1
-        if (
-            situation.state in (TrackState.COASTING, TrackState.LOST)
-            and self._gone_s(situation) > self.JUMP_S
-        ):
-            factor = self.ELSEWHERE_FACTOR
-        if self._elsewhere_frames < factor * self.config.reacquire_frames:
+        if context.state in (TrackState.COASTING, TrackState.LOST) and self._gone_s(context) > self.JUMP_S:
+            factor = self.RELOCATION_FACTOR
+        if self._relocation_frames < factor * self.config.reacquire_frames:
             return False
-        self._elsewhere = None
+        self._relocation = None
         return True
 
-    def _nothing_elsewhere(self, situation: Situation) -> None:
+    def _drop_relocation(self, context: FrameContext) -> None:
         """What was seen elsewhere is forgotten, unless this frame's view did not show its place."""
-        if self._elsewhere is not None:
-            self._elsewhere.predict(situation.stamp_ns)
-            if _shows(situation.view, self._elsewhere.box):
-                self._elsewhere = None
+        if self._relocation is not None:
+            self._relocation.predict(context.stamp_ns)
+            if _shows(context.view, self._relocation.box):
+                self._relocation = None
 
     def finish(
-        self, candidates: Candidates, choice: Choice, situation: Situation, confirmed: bool
+        self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> int | None:
         quality = float(candidates.ious[choice.index])
         self._confirmed = confirmed
         if confirmed:
-            self._confirmed_ns = situation.stamp_ns
+            self._confirmed_ns = context.stamp_ns
         keep = self._prompted
         if choice.accepted and confirmed:
             area = max(candidates.box(choice.index).area, 1.0)

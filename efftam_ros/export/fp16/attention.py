@@ -1,12 +1,12 @@
-"""Attention blocks in an ONNX graph: finding them, giving them a precision form.
+"""AttentionBlock blocks in an ONNX graph: finding them, giving them a precision form.
 
-In half precision the scores of a block need float32 sums. TensorRT chooses its kernel, and the kernel's sums,
+In fp16 precision the scores of a block need float32 sums. TensorRT chooses its kernel, and the kernel's sums,
 by where the Casts stand, so each form below is a fixed arrangement of Casts:
 
 - ``all_fp16``: no Cast. Fused, sums in FP16; wrong on real networks, kept to show that checks can fail.
 - ``fused_fp32``: score product in FP16, Cast, bias and Softmax in FP32, rounding to FP16, Cast, value product
   in FP32. Fused with FP32 sums. Between the two products a plain interpreter still stores the scores in FP16.
-- ``islands``: q and k cast to FP32 before the score product, FP32 up to the Softmax, value product in FP16.
+- ``unfused_fp32``: q and k cast to FP32 before the score product, FP32 up to Softmax, value product in FP16.
   Never fused; scores lie in memory in FP32.
 """
 
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
-FORMS = ("all_fp16", "fused_fp32", "islands")
+FORMS = ("all_fp16", "fused_fp32", "unfused_fp32")
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionBlock:
     """One attention block; the fields are node names, except ``queries``, ``keys`` and ``head`` (channels of
     one head), which are sizes, 0 where not static.
 
@@ -41,11 +41,11 @@ class Attention:
     head: int
 
 
-def attentions(model: onnx.ModelProto) -> list[Attention]:
+def attentions(model: onnx.ModelProto) -> list[AttentionBlock]:
     """The attention blocks MatMul, optional bias Add, optional Cast, Softmax, optional Casts, MatMul, in
     order.
 
-    Raises InputRefused for a Softmax in any other surroundings: its products would go unprotected.
+    Raises InputError for a Softmax in any other surroundings: its products would go unprotected.
     """
     wires = Wires(onnx.shape_inference.infer_shapes(model))
     return [_around(wires, node) for node in model.graph.node if node.op_type == "Softmax"]
@@ -83,7 +83,7 @@ class Wires:
         return tuple(axis.dim_value for axis in self.types[name].shape.dim) if name in self.types else ()
 
 
-def _around(wires: Wires, softmax: onnx.NodeProto) -> Attention:
+def _around(wires: Wires, softmax: onnx.NodeProto) -> AttentionBlock:
     bias = wires.before(softmax.input[0])
     score = bias
     if bias is not None and bias.op_type == "Add":
@@ -96,12 +96,12 @@ def _around(wires: Wires, softmax: onnx.NodeProto) -> Attention:
     takers = wires.after(softmax.output[0])
     value = takers[0] if len(takers) == 1 and takers[0].op_type == "MatMul" else None
     if score is None or score.op_type != "MatMul" or value is None:
-        raise InputRefused(
+        raise InputError(
             f"Softmax {softmax.name} is not between two matrix products, so its precision can't be protected;"
             " export the attention as MatMul, Add of a bias if any, Softmax, MatMul"
         )
     shape, query = wires.shape(softmax.output[0]), wires.shape(score.input[0])
-    return Attention(
+    return AttentionBlock(
         score=score.name,
         bias="" if bias is None else bias.name,
         softmax=softmax.name,
@@ -124,15 +124,15 @@ def _scale(wires: Wires, score: onnx.NodeProto) -> str:
     return ""
 
 
-def apply_form(model: onnx.ModelProto, attention: Attention, form: str) -> None:
-    """Give one block of an all-FP16 graph its form, in place. Raises InputRefused for a form that is unknown
+def apply_form(model: onnx.ModelProto, attention: AttentionBlock, form: str) -> None:
+    """Give one block of an all-FP16 graph its form, in place. Raises InputError for a form that is unknown
     or that needs queries scaled before the score product where they are not."""
     if form not in FORMS:
-        raise InputRefused(f"attention form {form} is unknown; choose one of {', '.join(FORMS)}")
+        raise InputError(f"attention form {form} is unknown; choose one of {', '.join(FORMS)}")
     if form == "all_fp16":
         return
     if not attention.scale:
-        raise InputRefused(
+        raise InputError(
             f"attention {attention.score}: queries are not scaled before the score product, so FP16 scores"
             " overflow early; scale them first or keep the graph in FP32"
         )
@@ -140,7 +140,7 @@ def apply_form(model: onnx.ModelProto, attention: Attention, form: str) -> None:
 
 
 class _Rewriting:
-    def __init__(self, model: onnx.ModelProto, attention: Attention) -> None:
+    def __init__(self, model: onnx.ModelProto, attention: AttentionBlock) -> None:
         self._nodes = model.graph.node
         named = {node.name: node for node in self._nodes}
         self._score, self._softmax = named[attention.score], named[attention.softmax]
@@ -148,7 +148,7 @@ class _Rewriting:
         self._producer = {name: node for node in self._nodes for name in node.output}
 
     def apply(self, form: str) -> None:
-        if form == "islands":
+        if form == "unfused_fp32":
             for position in (0, 1):
                 self._widen(self._score, position)
         else:
@@ -184,7 +184,7 @@ class _Rewriting:
         """Put a Cast behind the node. Its takers take the Cast's output; with ``keep_name`` that has the old
         name, so that the block's output is called as before."""
         name = node.output[0]
-        suffix = "float32" if (to == TensorProto.FLOAT) != keep_name else "half"
+        suffix = "float32" if (to == TensorProto.FLOAT) != keep_name else "fp16"
         other = f"{name}/{suffix}"
         if keep_name:
             node.output[0] = other

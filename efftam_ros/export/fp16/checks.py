@@ -8,52 +8,52 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from efftam_ros.export.fp16.attention import Attention, Wires, attentions
+from efftam_ros.export.fp16.attention import AttentionBlock, Wires, attentions
 from efftam_ros.export.fp16.fp32_regions import EXACT, PERIODIC, PRODUCTS, float32_nodes
 
 _BITS: dict[int, str] = {TensorProto.FLOAT: "32", TensorProto.FLOAT16: "16"}
 _PATHS = {
     "all_fp16": ["MatMul16", "Add16", "Softmax16", "MatMul16"],
     "fused_fp32": ["MatMul16", "Cast32", "Add32", "Softmax32", "Cast16", "Cast32", "MatMul32", "Cast16"],
-    "islands": ["MatMul32", "Add32", "Softmax32", "Cast16", "MatMul16"],
+    "unfused_fp32": ["MatMul32", "Add32", "Softmax32", "Cast16", "MatMul16"],
 }
 """From score to value product: operators with the type of their result. The Add is there where there is a
 bias."""
 
 
-def check_half(half: onnx.ModelProto, reference: onnx.ModelProto, form: str) -> list[str]:
-    """Everything that is wrong with the FP16 graph made of ``reference`` (`half.plain_graph`'s result), one
+def check_fp16(fp16: onnx.ModelProto, reference: onnx.ModelProto, form: str) -> list[str]:
+    """Everything that is wrong with the FP16 graph made of ``reference`` (`fp16.plain_graph`'s result), one
     line each; empty for a good one. ``form``: the form its attentions must have."""
     try:
-        onnx.checker.check_model(half, full_check=True)
-        inferred = onnx.shape_inference.infer_shapes(half, strict_mode=True)
+        onnx.checker.check_model(fp16, full_check=True)
+        inferred = onnx.shape_inference.infer_shapes(fp16, strict_mode=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         return [f"not a valid graph: {' '.join(str(error).split())}"]
     wires = Wires(inferred)
     return [
-        *_border(half, reference),
+        *_border(fp16, reference),
         *_shapes(wires, Wires(onnx.shape_inference.infer_shapes(reference))),
-        *_forms(half, reference, wires, form),
-        *_precisions(half, reference, wires),
-        *_cast_chains(half, wires, form),
-        *_weights(half),
+        *_forms(fp16, reference, wires, form),
+        *_precisions(fp16, reference, wires),
+        *_cast_chains(fp16, wires, form),
+        *_weights(fp16),
     ]
 
 
-def _border(half: onnx.ModelProto, reference: onnx.ModelProto) -> Iterator[str]:
+def _border(fp16: onnx.ModelProto, reference: onnx.ModelProto) -> Iterator[str]:
     for kind in ("input", "output"):
-        if list(getattr(half.graph, kind)) != list(getattr(reference.graph, kind)):
+        if list(getattr(fp16.graph, kind)) != list(getattr(reference.graph, kind)):
             yield f"{kind}s are no longer the reference's"
 
 
-def _shapes(half: Wires, reference: Wires) -> Iterator[str]:
+def _shapes(fp16: Wires, reference: Wires) -> Iterator[str]:
     for name in reference.types:
-        if name in half.types and half.shape(name) != reference.shape(name):
-            yield f"{name} has shape {half.shape(name)}, the reference {reference.shape(name)}"
+        if name in fp16.types and fp16.shape(name) != reference.shape(name):
+            yield f"{name} has shape {fp16.shape(name)}, the reference {reference.shape(name)}"
 
 
-def _forms(half: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
-    found, expected = attentions(half), attentions(reference)
+def _forms(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
+    found, expected = attentions(fp16), attentions(reference)
     if [a.score for a in found] != [a.score for a in expected]:
         yield f"{len(found)} attentions, the reference has {len(expected)}"
     for attention in found:
@@ -63,7 +63,7 @@ def _forms(half: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires, form
             yield f"attention {attention.score} runs {' '.join(path)}; {form} is {' '.join(wanted)}"
 
 
-def _path(wires: Wires, attention: Attention, steps: int) -> list[str]:
+def _path(wires: Wires, attention: AttentionBlock, steps: int) -> list[str]:
     node = next(n for n in wires.producer.values() if n.name == attention.score)
     path: list[str] = []
     while len(path) < steps:
@@ -76,21 +76,21 @@ def _path(wires: Wires, attention: Attention, steps: int) -> list[str]:
     return path
 
 
-def _precisions(half: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires) -> Iterator[str]:
+def _precisions(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires) -> Iterator[str]:
     must = float32_nodes(onnx.shape_inference.infer_shapes(reference))
-    may = must | {name for a in attentions(half) for name in (a.score, a.bias, a.softmax, a.value)}
-    for node in half.graph.node:
+    may = must | {name for a in attentions(fp16) for name in (a.score, a.bias, a.softmax, a.value)}
+    for node in fp16.graph.node:
         types = {wires.types[name].elem_type for name in (*node.input, *node.output) if name in wires.types}
-        is_half = TensorProto.FLOAT16 in types
-        if is_half and node.op_type != "Cast" and (node.op_type in EXACT | PERIODIC or node.name in must):
+        is_fp16 = TensorProto.FLOAT16 in types
+        if is_fp16 and node.op_type != "Cast" and (node.op_type in EXACT | PERIODIC or node.name in must):
             yield f"{node.op_type} {node.name} computes in FP16 and must not"
         elif TensorProto.FLOAT in types and node.op_type in PRODUCTS and node.name not in may:
             yield f"{node.op_type} {node.name} computes in FP32 without need"
 
 
-def _cast_chains(half: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
-    softmax = {a.softmax for a in attentions(half)} if form == "fused_fp32" else set()
-    for node in half.graph.node:
+def _cast_chains(fp16: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
+    softmax = {a.softmax for a in attentions(fp16)} if form == "fused_fp32" else set()
+    for node in fp16.graph.node:
         if node.op_type != "Cast":
             continue
         source = wires.producer.get(node.input[0])
@@ -102,7 +102,7 @@ def _cast_chains(half: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str
                 yield f"Cast {node.name} follows a Cast"
 
 
-def _weights(half: onnx.ModelProto) -> Iterator[str]:
-    for tensor in half.graph.initializer:
+def _weights(fp16: onnx.ModelProto) -> Iterator[str]:
+    for tensor in fp16.graph.initializer:
         if tensor.data_type == TensorProto.FLOAT16 and not np.isfinite(numpy_helper.to_array(tensor)).all():
             yield f"weight {tensor.name} is not finite in FP16"

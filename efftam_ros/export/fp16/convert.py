@@ -3,7 +3,7 @@
 Written here rather than taken from onnxconverter-common 1.16: its float16 pass clamps weights at 10000 where
 this one must refuse those that do not fit, casts around every node to be kept in FP32 instead of once per
 tensor, and knows no attention. What a typed conversion needs is little: a precision per node
-(`half_regions`), a Cast on every edge between two.
+(`fp32_regions`), a Cast on every edge between two.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.fp16.attention import Attention, Wires, apply_form, attentions
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.fp16.attention import AttentionBlock, Wires, apply_form, attentions
 from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
 from efftam_ros.runtime.bundle import Bundle
@@ -29,60 +29,60 @@ WIDE_HEAD = 256
 FUSED_QUERIES = 4096
 """Heads this wide with fewer queries TensorRT fuses in no form (measured with TensorRT-RTX 1.7: 1024 queries
 are not fused, 4096 are; heads of 16 to 64 channels are from 9 queries on). Their scores lie in memory, in
-`islands` in FP32."""
+`unfused_fp32` in FP32."""
 
 
 @dataclass(frozen=True)
-class HalfOptions:
-    """``attention``: the form (see `half_attention`) of the attentions of a graph, by the graph's name;
+class Fp16Options:
+    """``attention``: the form (see `fp16.attention`) of the attentions of a graph, by the graph's name;
     graphs that are not named get `default_form`."""
 
     attention: Mapping[str, str] = field(default_factory=dict)
 
-    def form(self, name: str, found: list[Attention]) -> str:
+    def form(self, name: str, found: list[AttentionBlock]) -> str:
         return self.attention.get(name) or default_form(found)
 
 
 @dataclass(frozen=True)
-class HalfReport:
+class Fp16Report:
     """What a conversion did. Counts of nodes are those that compute floats, Casts left out."""
 
     graph: str
-    attentions: tuple[Attention, ...]
+    attentions: tuple[AttentionBlock, ...]
     form: str
     casts_added: int
-    half_nodes: int
+    fp16_nodes: int
     float32_nodes: int
 
 
-def default_form(found: list[Attention]) -> str:
-    """The form that gives scores FP32 sums at the least cost: `islands` where TensorRT fuses nothing
+def default_form(found: list[AttentionBlock]) -> str:
+    """The form that gives scores FP32 sums at the least cost: `unfused_fp32` where TensorRT fuses nothing
     anyway."""
     unfused = [a.head >= WIDE_HEAD and 0 < a.queries < FUSED_QUERIES for a in found]
-    return "islands" if found and all(unfused) else "fused_fp32"
+    return "unfused_fp32" if found and all(unfused) else "fused_fp32"
 
 
-def to_half(model: onnx.ModelProto, name: str, options: HalfOptions | None = None) -> onnx.ModelProto:
+def to_fp16(model: onnx.ModelProto, name: str, options: Fp16Options | None = None) -> onnx.ModelProto:
     """The graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
 
-    ``model`` is FP32, its weights loaded, and stays untouched. Raises InputRefused naming a weight that does
+    ``model`` is FP32, its weights loaded, and stays untouched. Raises InputError naming a weight that does
     not fit FP16, or an attention that is not recognised.
     """
     return convert(model, name, options)[0]
 
 
 def convert(
-    model: onnx.ModelProto, name: str, options: HalfOptions | None = None
-) -> tuple[onnx.ModelProto, HalfReport]:
-    """`to_half` with the report of what was done."""
+    model: onnx.ModelProto, name: str, options: Fp16Options | None = None
+) -> tuple[onnx.ModelProto, Fp16Report]:
+    """`to_fp16` with the report of what was done."""
     plain = plain_graph(model)
     found = attentions(plain)
-    form = (options or HalfOptions()).form(name, found)
-    half = _Typing(name, plain).typed()
+    form = (options or Fp16Options()).form(name, found)
+    fp16 = _Typing(name, plain).typed()
     for attention in found:
-        apply_form(half, attention, form)
-    _drop_unread(half)
-    return half, _report(name, half, found, form, plain)
+        apply_form(fp16, attention, form)
+    _drop_unread(fp16)
+    return fp16, _report(name, fp16, found, form, plain)
 
 
 def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
@@ -154,7 +154,7 @@ class _Typing:
                 if made not in self._floats:
                     continue
                 if made in outputs and precision == TensorProto.FLOAT16:
-                    node.output[i] = f"{made}/half"
+                    node.output[i] = f"{made}/fp16"
                     self._casts[made, TensorProto.FLOAT16] = node.output[i]
                     self._nodes.append(_cast(node.output[i], made, TensorProto.FLOAT))
                     self._types[made] = TensorProto.FLOAT
@@ -174,13 +174,13 @@ class _Typing:
         if self._types[name] == to:
             return name
         if (name, to) not in self._casts:
-            made = f"{name}/{'half' if to == TensorProto.FLOAT16 else 'float32'}"
+            made = f"{name}/{'fp16' if to == TensorProto.FLOAT16 else 'float32'}"
             self._nodes.append(_cast(name, made, to))
             self._casts[name, to] = made
         return self._casts[name, to]
 
     def _weight(self, name: str, to: int) -> str:
-        typed = name if to == TensorProto.FLOAT else f"{name}/half"
+        typed = name if to == TensorProto.FLOAT else f"{name}/fp16"
         if typed not in self._new_weights:
             value = numpy_helper.to_array(self._weights[name])
             if to == TensorProto.FLOAT16:
@@ -190,19 +190,19 @@ class _Typing:
 
     def _rounded(self, name: str, value: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
-            half = value.astype(np.float16)
-        if not np.array_equal(np.isfinite(half), np.isfinite(value)):
+            fp16 = value.astype(np.float16)
+        if not np.array_equal(np.isfinite(fp16), np.isfinite(value)):
             worst = float(np.abs(value[np.isfinite(value)]).max())
-            raise InputRefused(
+            raise InputError(
                 f"{self._name}: weight {name} reaches {worst:.6g}, FP16 ends at 65504;"
                 " keep this graph in FP32"
             )
-        if value.any() and not half.any():
-            raise InputRefused(
+        if value.any() and not fp16.any():
+            raise InputError(
                 f"{self._name}: weight {name} is at most {np.abs(value).max():.3g} and vanishes in FP16;"
                 " keep this graph in FP32"
             )
-        return half
+        return fp16
 
 
 def _cast(source: str, made: str, to: int) -> onnx.NodeProto:
@@ -225,17 +225,17 @@ def _drop_unread(model: onnx.ModelProto) -> None:
 
 
 def _report(
-    name: str, half: onnx.ModelProto, found: list[Attention], form: str, plain: onnx.ModelProto
-) -> HalfReport:
+    name: str, fp16: onnx.ModelProto, found: list[AttentionBlock], form: str, plain: onnx.ModelProto
+) -> Fp16Report:
     types = {
-        key: kind.elem_type for key, kind in Wires(onnx.shape_inference.infer_shapes(half)).types.items()
+        key: kind.elem_type for key, kind in Wires(onnx.shape_inference.infer_shapes(fp16)).types.items()
     }
     counts = {TensorProto.FLOAT: 0, TensorProto.FLOAT16: 0}
-    for node in half.graph.node:
+    for node in fp16.graph.node:
         kind = types.get(node.output[0])
         if node.op_type != "Cast" and kind in counts:
             counts[kind] += 1
-    casts = [sum(node.op_type == "Cast" for node in m.graph.node) for m in (plain, half)]
-    return HalfReport(
+    casts = [sum(node.op_type == "Cast" for node in m.graph.node) for m in (plain, fp16)]
+    return Fp16Report(
         name, tuple(found), form, casts[1] - casts[0], counts[TensorProto.FLOAT16], counts[TensorProto.FLOAT]
     )

@@ -1,4 +1,4 @@
-"""Where an FP16 graph starts to be wrong: the first block whose output drifts."""
+"""Where an FP16 graph starts to be wrong: the first block whose output diverges."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from efftam_ros.export.fp16.attention import Wires
 from efftam_ros.runtime.verify.compare import deviation
 from efftam_ros.runtime.verify.runners import Runner
 
-DRIFT = 0.05
-"""Relative deviation (`gate.Deviation`) of a block's output that counts as drifted."""
+DIVERGED = 0.05
+"""Relative deviation (`gate.Deviation`) of a block's output that counts as diverged."""
 
 
 def block_outputs(model: onnx.ModelProto) -> list[str]:
@@ -36,41 +36,41 @@ def block_outputs(model: onnx.ModelProto) -> list[str]:
     return [*found, *(info.name for info in model.graph.output if info.name not in found)]
 
 
-def first_drift(
+def first_divergent_block(
     reference: onnx.ModelProto,
-    half: onnx.ModelProto,
+    fp16: onnx.ModelProto,
     inputs: Mapping[str, NDArray[Any]],
     run: Callable[[onnx.ModelProto], Runner],
-    limit: float = DRIFT,
+    limit: float = DIVERGED,
     run_reference: Callable[[onnx.ModelProto], Runner] | None = None,
 ) -> str | None:
     """The first block output (`block_outputs`) that deviates by more than ``limit``; None when no output of
     the graph does.
 
     Found by bisection: what is returned deviates, and the block output before it does not. ``reference``: the
-    graph that ``half`` was made of, as `half.plain_graph` gives it. ``run`` opens a graph, so that engines
+    graph that ``fp16`` was made of, as `fp16.plain_graph` gives it. ``run`` opens a graph, so that engines
     can be searched too; ``run_reference`` opens the reference's (left out: ``run`` does). Each probe opens
     both graphs cut off at one block.
     """
     names = block_outputs(reference)
     ends = {info.name for info in reference.graph.output}
 
-    def drifts(name: str) -> bool:
+    def diverges(name: str) -> bool:
         wanted = (run_reference or run)(_ending_at(reference, name))(inputs)[name]
-        got = run(_ending_at(half, name))(inputs)[name]
+        got = run(_ending_at(fp16, name))(inputs)[name]
         return not deviation(wanted, got.astype(np.float32)) <= limit
 
-    wrong = [name for name in names if name in ends and drifts(name)]
+    wrong = [name for name in names if name in ends and diverges(name)]
     if not wrong:
         return None
-    right, drifted = -1, names.index(wrong[0])
-    while drifted - right > 1:
-        middle = (right + drifted) // 2
-        if drifts(names[middle]):
-            drifted = middle
+    right, diverged = -1, names.index(wrong[0])
+    while diverged - right > 1:
+        middle = (right + diverged) // 2
+        if diverges(names[middle]):
+            diverged = middle
         else:
             right = middle
-    return names[drifted]
+    return names[diverged]
 
 
 def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:

@@ -6,7 +6,7 @@ import onnx
 from onnx import TensorProto
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LayerNormalization"})
-"""What half precision is for. FP32 regions end here."""
+"""What fp16 precision is for. FP32 regions end here."""
 
 EXACT = frozenset(
     {

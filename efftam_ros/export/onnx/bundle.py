@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.checks import graph_faults
 from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.export.onnx.manifest import FILE_NAME, Source, write_manifest
@@ -38,7 +38,7 @@ def export_bundle(
     """Write ``network`` as a bundle to the folder ``out`` and return how far its graphs are from PyTorch.
 
     An existing bundle there is replaced, and only by a complete one. ``progress`` is told each step's name
-    before the step. Raises InputRefused when ``out`` is something else than a bundle, when weights do not fit
+    before the step. Raises InputError when ``out`` is something else than a bundle, when weights do not fit
     the storage type and when a graph's output is further from PyTorch's than 1e-3.
     """
     _require_replaceable(out)
@@ -77,9 +77,9 @@ def _require_replaceable(out: Path) -> None:
     if not out.exists() or (out / FILE_NAME).is_file():
         return
     if not out.is_dir():
-        raise InputRefused(f"{out} is a file; name a folder for the bundle")
+        raise InputError(f"{out} is a file; name a folder for the bundle")
     if any(out.iterdir()):
-        raise InputRefused(f"{out} holds other files and no bundle; name a new or empty folder")
+        raise InputError(f"{out} holds other files and no bundle; name a new or empty folder")
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class GraphModule(nn.Module):
 
 
 @dataclass(frozen=True)
-class Graph:
+class ExportGraph:
     """What is traced. ``inputs``: example tensors by name, in the order of ``function``'s arguments after the
     network; ``outputs``: shapes by name, in the order of its results; ``axes``: names of the inputs' dynamic
     axes.
@@ -46,7 +46,7 @@ class Graph:
     axes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
-def build_graphs(network: Network) -> Iterator[Graph]:
+def build_graphs(network: Network) -> Iterator[ExportGraph]:
     """The graphs of ``network`` in the order of a frame."""
     yield _image_encoder(network)
     yield _prompt_encoder(network)
@@ -56,7 +56,7 @@ def build_graphs(network: Network) -> Iterator[Graph]:
     yield _memory_encoder(network)
 
 
-def _image_encoder(network: Network) -> Graph:
+def _image_encoder(network: Network) -> ExportGraph:
     spec = network.spec
     outputs = {"features": _features_shape(spec)} | _skip_shapes(spec)
 
@@ -65,10 +65,10 @@ def _image_encoder(network: Network) -> Graph:
         return tuple(encoded[name] for name in outputs)
 
     inputs = {"image": torch.zeros(1, 3, spec.side, spec.side)}
-    return Graph("image_encoder", encode_image, inputs, outputs)
+    return ExportGraph("image_encoder", encode_image, inputs, outputs)
 
 
-def _prompt_encoder(network: Network) -> Graph:
+def _prompt_encoder(network: Network) -> ExportGraph:
     spec = network.spec
     features = _features_shape(spec)
     outputs: dict[str, Shape] = {
@@ -85,10 +85,10 @@ def _prompt_encoder(network: Network) -> Graph:
 
     inputs = _prompt_inputs(spec, points=2)
     axes = {"points": {1: "n"}, "labels": {1: "n"}}
-    return Graph("prompt_encoder", encode_prompt, inputs, outputs, axes)
+    return ExportGraph("prompt_encoder", encode_prompt, inputs, outputs, axes)
 
 
-def _memory_attention(network: Network) -> Graph:
+def _memory_attention(network: Network) -> ExportGraph:
     spec = network.spec
 
     def attend(
@@ -104,10 +104,10 @@ def _memory_attention(network: Network) -> Graph:
     }
     outputs = {"conditioned": _features_shape(spec)}
     axes = {"maps": {0: "T"}, "rows": {0: "T"}, "pointers": {0: "P"}}
-    return Graph("memory_attention", attend, inputs, outputs, axes)
+    return ExportGraph("memory_attention", attend, inputs, outputs, axes)
 
 
-def _memory_attention_fixed(network: Network) -> Graph:
+def _memory_attention_fixed(network: Network) -> ExportGraph:
     spec = network.spec
     rows = torch.arange(spec.temporal_rows)
 
@@ -123,10 +123,10 @@ def _memory_attention_fixed(network: Network) -> Graph:
         "key_bias": torch.zeros(1, 1, 1, key_count(spec)),
     }
     outputs = {"conditioned": _features_shape(spec)}
-    return Graph("memory_attention_fixed", attend, inputs, outputs)
+    return ExportGraph("memory_attention_fixed", attend, inputs, outputs)
 
 
-def _mask_decoder(network: Network) -> Graph:
+def _mask_decoder(network: Network) -> ExportGraph:
     spec = network.spec
     skips = _skip_shapes(spec)
 
@@ -153,10 +153,10 @@ def _mask_decoder(network: Network) -> Graph:
         "areas": (CANDIDATES,),
     }
     axes = {"sparse": {1: tokens}} if isinstance(tokens, str) else {}
-    return Graph("mask_decoder", decode, inputs, outputs, axes)
+    return ExportGraph("mask_decoder", decode, inputs, outputs, axes)
 
 
-def _memory_encoder(network: Network) -> Graph:
+def _memory_encoder(network: Network) -> ExportGraph:
     spec = network.spec
 
     def encode_memory(network: Network, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -176,7 +176,7 @@ def _memory_encoder(network: Network) -> Graph:
         "map": (1, spec.grid * spec.grid, spec.memory_channels),
         "stored_pointer": (1, spec.channels),
     }
-    return Graph("memory_encoder", encode_memory, inputs, outputs)
+    return ExportGraph("memory_encoder", encode_memory, inputs, outputs)
 
 
 def _features_shape(spec: NetworkSpec) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.common.network import Network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from efftam_ros.model.efficienttam.checkpoint import load_checkpoint, read_state_dict
@@ -17,19 +17,19 @@ _OFFICIAL_PARAMETER = "sam_mask_decoder.mask_tokens.weight"
 
 
 def build_network(name: str) -> Network:
-    """The network of this configuration with fresh weights. Raises InputRefused listing the names when
+    """The network of this configuration with fresh weights. Raises InputError listing the names when
     unknown."""
     if name in COMPACT_CONFIGS:
         return CompactTAM(COMPACT_CONFIGS[name]).eval()
     if name in CONFIGURATIONS:
         return EfficientTAM(configuration(name)).eval()
-    raise InputRefused(f"there is no configuration {name!r}; choose one of {', '.join(NAMES)}")
+    raise InputError(f"there is no configuration {name!r}; choose one of {', '.join(NAMES)}")
 
 
-def load_network(checkpoint: Path, name: str) -> Network:
+def load_checkpoint_network(checkpoint: Path, name: str) -> Network:
     """The network of this configuration with the weights of ``{"model": state_dict}``, loaded strictly.
 
-    Raises InputRefused when the configuration is unknown, the file is no checkpoint, or is of another
+    Raises InputError when the configuration is unknown, the file is no checkpoint, or is of another
     network.
     """
     network = build_network(name)
@@ -44,9 +44,9 @@ def load_network(checkpoint: Path, name: str) -> Network:
         network.load_state_dict(state)
     except RuntimeError as error:
         faults = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise InputRefused(f"{checkpoint} does not fit {name}: {faults[:300]}") from None
+        raise InputError(f"{checkpoint} does not fit {name}: {faults[:300]}") from None
     return network
 
 
-def _wrong_family(checkpoint: Path, found: str, name: str, fitting: str) -> InputRefused:
-    return InputRefused(f"{checkpoint} is of {found}, {name} is not; name one of {fitting}")
+def _wrong_family(checkpoint: Path, found: str, name: str, fitting: str) -> InputError:
+    return InputError(f"{checkpoint} is of {found}, {name} is not; name one of {fitting}")

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.fixed_form import fixed_maps, fixed_pointers, key_bias
 from efftam_ros.model.common.boxes import boxes_and_areas
 from efftam_ros.model.common.network import Network
@@ -30,7 +30,7 @@ _CLIP_FRAMES = 5
 Tensors = dict[str, Tensor]
 
 
-class ParityFailed(InputRefused):
+class ParityError(InputError):
     """A graph's output is further from PyTorch's than allowed; the text names graph, output and case."""
 
 
@@ -57,11 +57,11 @@ def compare_graphs(network: Network, graphs: Mapping[str, Path]) -> list[Differe
 
 
 def require_parity(differences: Sequence[Difference], limit: float = LIMIT) -> None:
-    """Raises ParityFailed naming the worst output when one is beyond ``limit`` or not a number."""
+    """Raises ParityError naming the worst output when one is beyond ``limit`` or not a number."""
     failed = [d for d in differences if not d.max_abs <= limit]
     if failed:
         worst = max(failed, key=lambda d: (np.isnan(d.max_abs), d.max_abs))
-        raise ParityFailed(
+        raise ParityError(
             f"{worst.graph}: output {worst.output} is {worst.max_abs:.3g} off PyTorch ({worst.case}), "
             f"{limit:g} is allowed; the bundle was not written"
         )
@@ -214,7 +214,7 @@ class _Comparison:
         }
 
     def _clip(self) -> list[Tensor]:
-        """A red disc drifting over a soft background, normalised as the network wants it."""
+        """A red disc diverging over a soft background, normalised as the network wants it."""
         side = self.spec.side
         coarse = torch.rand(1, 3, 8, 8, generator=self.random)
         background = 0.6 * F.interpolate(coarse, (side, side), mode="bilinear", align_corners=False)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from efftam_ros.export.onnx.folding import constants, fold_constants
-from efftam_ros.export.onnx.graphs import Graph, GraphModule
+from efftam_ros.export.onnx.graphs import ExportGraph, GraphModule
 from efftam_ros.model.common.network import Network
 
 OPSET = 17
@@ -36,7 +36,7 @@ class Tracer:
         for number, parameter in enumerate(self._twin.parameters()):
             parameter.data.fill_(number)
 
-    def trace(self, graph: Graph) -> onnx.ModelProto:
+    def trace(self, graph: ExportGraph) -> onnx.ModelProto:
         """Export ``graph`` with the TorchScript exporter.
 
         Parameters and persistent buffers become initialisers named as in the network's state dict, tables
@@ -53,7 +53,7 @@ class Tracer:
         return model
 
 
-def _export(graph: Graph, network: Network) -> onnx.ModelProto:
+def _export(graph: ExportGraph, network: Network) -> onnx.ModelProto:
     buffer = io.BytesIO()
     module = GraphModule(network, graph.function).eval()
     axes = {name: dict(named) for name, named in graph.axes.items()}
@@ -116,7 +116,7 @@ def _content(value: NDArray[Any]) -> bytes:
     return value.dtype.str.encode() + np.ascontiguousarray(value).tobytes()
 
 
-def _state_shapes(model: onnx.ModelProto, graph: Graph) -> None:
+def _state_shapes(model: onnx.ModelProto, graph: ExportGraph) -> None:
     """Write the outputs' shapes into the graph; the exporter leaves computed ones open."""
     for info in model.graph.output:
         shape = graph.outputs[info.name]

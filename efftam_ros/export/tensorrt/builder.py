@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
 from efftam_ros.runtime.tensorrt.library import RTX, Library, one_line, target_of
 from efftam_ros.runtime.tensorrt.store import write_atomically
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 Progress = Callable[[str, int, int], bool]
 """Told (phase, step, steps) as a build goes on, from any thread; False cancels the build."""
@@ -23,7 +22,7 @@ Progress = Callable[[str, int, int], bool]
 _ELSEWHERE = "choose the onnxruntime back end, or export the bundle again"
 
 
-class BuildCancelled(RuntimeError):
+class BuildCancelledError(RuntimeError):
     """A build that its progress callback ended; nothing is left of it."""
 
 
@@ -47,13 +46,13 @@ def build_engine(
     read and written where TensorRT keeps one; one that can't be used or written costs time and gives a
     warning in ``library.log``.
 
-    Raises InputRefused (no such file, shapes that don't fit the graph), BackendUnavailable (a graph that
-    TensorRT can't parse or build; the text has all its errors), BuildCancelled, KeyboardInterrupt (Ctrl-C
-    ends a build at its next step), and what ``progress`` raises.
+    Raises InputError (no such file, shapes that do not fit the graph), BackendError (a graph that TensorRT
+    can't parse or build; the text has all its errors), BuildCancelledError, KeyboardInterrupt (Ctrl-C ends a
+    build at its next step), and what ``progress`` raises.
     """
     target = _target(library, options, device)
     if isinstance(model, Path) and not model.is_file():
-        raise InputRefused(f"graph {model} is not a file; export or fetch the bundle again")
+        raise InputError(f"graph {model} is not a file; export or fetch the bundle again")
     said = library.log.position
     trt = library.module
     builder = trt.Builder(library.logger)
@@ -72,9 +71,7 @@ def build_engine(
     del parser
     watch.raise_if_stopped()
     if built is None:
-        raise BackendUnavailable(
-            f"{library.name} can't build the graph ({library.log.reason(said)})", _ELSEWHERE
-        )
+        raise BackendError(f"{library.name} can't build the graph ({library.log.reason(said)})", _ELSEWHERE)
     if cache is not None:
         _keep_timing_cache(library, config, cache)
     return bytes(memoryview(built))
@@ -84,10 +81,10 @@ def _target(library: Library, options: BuildOptions, device: DeviceFacts | None)
     """The GPU to name to TensorRT-RTX, "" for TensorRT."""
     if options.target and options.target not in library.targets:
         known = ", ".join(library.targets) or f"none: {library.name} builds for the GPU at hand"
-        raise InputRefused(f"{library.name} {library.dotted} has no target {options.target}; it has {known}")
+        raise InputError(f"{library.name} {library.dotted} has no target {options.target}; it has {known}")
     if device is None:
         if not options.target:
-            raise BackendUnavailable(
+            raise BackendError(
                 f"building with {library.name} needs a GPU whose driver works",
                 "open one, or give a target to TensorRT-RTX",
             )
@@ -106,7 +103,7 @@ def _parse(library: Library, network: Any, model: bytes | Path, said: int) -> An
         errors = [one_line(parser.get_error(i).desc()) for i in range(parser.num_errors)]
         what = model.name if isinstance(model, Path) else "the graph"
         reason = "; ".join(errors) or library.log.reason(said)
-        raise BackendUnavailable(f"{library.name} {library.dotted} can't parse {what} ({reason})", _ELSEWHERE)
+        raise BackendError(f"{library.name} {library.dotted} can't parse {what} ({reason})", _ELSEWHERE)
     return parser
 
 
@@ -123,9 +120,7 @@ def _configure(library: Library, config: Any, options: BuildOptions, target: str
     if target:
         config.num_compute_capabilities = 1
         if not config.set_compute_capability(getattr(trt.ComputeCapability, target), 0):
-            raise BackendUnavailable(
-                f"{library.name} {library.dotted} refused the target {target}", _ELSEWHERE
-            )
+            raise BackendError(f"{library.name} {library.dotted} refused the target {target}", _ELSEWHERE)
 
 
 def _add_profile(
@@ -138,22 +133,22 @@ def _add_profile(
         wanted = named.get(name)
         if wanted is None:
             if -1 in shape:
-                raise InputRefused(f"input {name} {shape} is dynamic and has no profile; give its shapes")
+                raise InputError(f"input {name} {shape} is dynamic and has no profile; give its shapes")
         elif len(wanted.usual) != len(shape) or any(
             axis not in (-1, *sizes) or (axis != -1 and len(set(sizes)) > 1)
             for axis, *sizes in zip(shape, wanted.smallest, wanted.usual, wanted.largest, strict=True)
         ):
-            raise InputRefused(f"the profile {wanted.usual} of input {name} does not fit its shape {shape}")
+            raise InputError(f"the profile {wanted.usual} of input {name} does not fit its shape {shape}")
     unknown = set(named) - set(shapes)
     if unknown:
-        raise InputRefused(f"a profile for {min(unknown)}, which is no input; inputs are {', '.join(shapes)}")
+        raise InputError(f"a profile for {min(unknown)}, which is no input; inputs are {', '.join(shapes)}")
     if not ranges:
         return
     profile = builder.create_optimization_profile()
     for wanted in ranges:
         profile.set_shape(wanted.name, wanted.smallest, wanted.usual, wanted.largest)  # answers nothing
     if config.add_optimization_profile(profile) < 0:
-        raise BackendUnavailable(
+        raise BackendError(
             f"{library.name} refused the profile of {', '.join(named)} ({library.log.reason(said)})",
             _ELSEWHERE,
         )
@@ -210,7 +205,7 @@ class _Watch:
         if self._error is not None:
             raise self._error
         if self._cancelled or self.interrupted:
-            raise BuildCancelled("the build was cancelled; nothing of it is kept")
+            raise BuildCancelledError("the build was cancelled; nothing of it is kept")
 
 
 def _make_monitor(trt: Any, watch: _Watch) -> Any:

@@ -12,11 +12,11 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.attention import attentions
-from efftam_ros.export.fp16.checks import check_half
-from efftam_ros.export.fp16.convert import HalfOptions, convert, load_graphs
-from efftam_ros.export.fp16.divergence import first_drift
+from efftam_ros.export.fp16.checks import check_fp16
+from efftam_ros.export.fp16.convert import Fp16Options, convert, load_graphs
+from efftam_ros.export.fp16.divergence import first_divergent_block
 from efftam_ros.export.tensorrt.builder import Progress, build_engine, timing_cache_path
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.stream import Stream
@@ -24,14 +24,13 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, DeviceRunner, Runner
-from efftam_ros.runtime.verify.verify import MOST_DEVIATION, Reference, Verdict
+from efftam_ros.runtime.verify.verify import MOST_DEVIATION, Agreement, Reference
 
 FP32 = "fp32"
-FORMS = {"fp32": (FP32,), "fp16": ("", "islands", FP32)}
-"""What is tried for each module in turn: FP32, or a form of `half_attention`, "" for the module's default."""
-ALLOWED = ("fused_fp32", "islands")
+FORMS = {"fp32": (FP32,), "fp16": ("", "unfused_fp32", FP32)}
+"""What is tried for each module in turn: FP32, or a form of `fp16.attention`, "" for the module's default."""
+ALLOWED = ("fused_fp32", "unfused_fp32")
 """Forms to ask for; all_fp16 sums scores in FP16."""
 
 
@@ -50,7 +49,7 @@ class Built:
     fused: tuple[str, ...]
     rejected: tuple[str, ...]
 
-    def report(self, verdict: Verdict) -> dict[str, Any]:
+    def report(self, verdict: Agreement) -> dict[str, Any]:
         """What is kept beside the engine, as JSON."""
         record = {key: value for key, value in asdict(self).items() if key != "plan"}
         deviations = {d.output: d.relative for d in verdict.deviations if d.graph == self.module}
@@ -74,11 +73,11 @@ class EngineBuilder:
         attention: Mapping[str, str] | None = None,
     ) -> None:
         """``say`` is told in one line what is done and what was rejected. ``attention``: the form that a
-        module is tried in first (`half_attention.FORMS`) in place of its default. Raises InputRefused for a
+        module is tried in first (`fp16.attention.FORMS`) in place of its default. Raises InputError for a
         module or form that there is not."""
         for module, form in (attention or {}).items():
             if module not in GRAPHS or form not in ALLOWED:
-                raise InputRefused(
+                raise InputError(
                     f"attention {module}={form} can't be built; modules are {', '.join(GRAPHS)},"
                     f" forms {', '.join(ALLOWED)}"
                 )
@@ -91,8 +90,8 @@ class EngineBuilder:
         """Build, judge and keep all modules, unless all of them are there and not ``force``; their reports by
         name.
 
-        Raises BackendUnavailable naming the module and the first block that is wrong when no form of it
-        agrees with the CPU, and then keeps nothing; InputRefused when the folder can't be written.
+        Raises BackendError naming the module and the first block that is wrong when no form of it
+        agrees with the CPU, and then keeps nothing; InputError when the folder can't be written.
         """
         self._engines.load_or_build(self._build_all, self._say, force)
         reports = {name: self._engines.report(name) for name in GRAPHS}
@@ -120,7 +119,7 @@ class EngineBuilder:
         tried = set()
         for wanted in forms:
             half, form = self._converted(name, wanted)
-            if form in tried or (form == "islands" and not found):
+            if form in tried or (form == "unfused_fp32" and not found):
                 continue
             tried.add(form)
             self._say(f"building {name}, {form}")
@@ -132,12 +131,12 @@ class EngineBuilder:
             block = self._first_wrong_block(name, half, reference)
             faults.append(f"{form}: {verdict.fault}; the first block that is wrong is {block}")
             self._say(f"rejected {faults[-1]}")
-        raise BackendUnavailable(
+        raise BackendError(
             f"no engine of {name} computes what the CPU computes ({faults[-1]})",
             "nothing was kept; report this with the versions that efftam doctor prints",
         )
 
-    def _judge_together(self, built: dict[str, Built], reference: Reference) -> Verdict:
+    def _judge_together(self, built: dict[str, Built], reference: Reference) -> Agreement:
         """The verdict over a chained clip. Of modules that are right one by one and wrong in turn, the one
         that is worst alone is replaced by its next form, until all is well."""
         while True:
@@ -152,7 +151,7 @@ class EngineBuilder:
                         assert alone is not None
                         overlaps[name] = alone.mean
             if not overlaps:
-                raise BackendUnavailable(
+                raise BackendError(
                     f"the engines together do not compute what the CPU computes ({verdict.fault})",
                     "nothing was kept; report this with the versions that efftam doctor prints",
                 )
@@ -168,8 +167,8 @@ class EngineBuilder:
         plain = self._models[name]
         if wanted == FP32:
             return plain, FP32
-        half, report = convert(plain, name, HalfOptions({name: wanted} if wanted else {}))
-        faults = check_half(half, plain, report.form)
+        half, report = convert(plain, name, Fp16Options({name: wanted} if wanted else {}))
+        faults = check_fp16(half, plain, report.form)
         if faults:
             raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
         return half, report.form
@@ -229,7 +228,7 @@ class EngineBuilder:
             return CpuRunner(part.SerializeToString())
 
         plain, inputs = self._models[name], reference.chain.inputs[name]
-        found = first_drift(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
+        found = first_divergent_block(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
         return found or "not found: built in parts the module is right"
 
     def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:

@@ -12,7 +12,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.common.network import Network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configuration
@@ -25,11 +25,11 @@ TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"
 """Parameters of which the graphs hold only the table made of them."""
 
 
-def load_network(folder: str | Path) -> Network:
+def load_bundle_network(folder: str | Path) -> Network:
     """The network that the bundle in ``folder`` was exported from, in evaluation mode with FP32 weights.
 
     Weights and tables are the graphs' initialisers, which bear their PyTorch names; batch norms are folded as
-    they were for export. Raises InputRefused when the network is not known here or when its weights are not
+    they were for export. Raises InputError when the network is not known here or when its weights are not
     those in the graphs.
     """
     folder = Path(folder)
@@ -44,7 +44,7 @@ def load_network(folder: str | Path) -> Network:
         if table is None:
             state[name] = _fitting(stored, name, like, folder)
         elif table not in stored:
-            raise InputRefused(f"bundle {folder} has no table {table}; export it again")
+            raise InputError(f"bundle {folder} has no table {table}; export it again")
     network.load_state_dict(state)
     for name, like in network.named_buffers():
         if name in stored:
@@ -58,9 +58,7 @@ def _untrained(family: str, name: str) -> Network:
     if family == "compact" and name in COMPACT_CONFIGS:
         return CompactTAM(COMPACT_CONFIGS[name])
     known = ", ".join([*CONFIGURATIONS, *COMPACT_CONFIGS])
-    raise InputRefused(
-        f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}"
-    )
+    raise InputError(f"network {name!r} of family {family!r} can't be rebuilt in PyTorch; known are {known}")
 
 
 def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
@@ -77,9 +75,9 @@ def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
 def _fitting(stored: dict[str, Tensor], name: str, like: Tensor, folder: Path) -> Tensor:
     value = stored.get(name)
     if value is None:
-        raise InputRefused(f"bundle {folder} has no weight {name}; export it again")
+        raise InputError(f"bundle {folder} has no weight {name}; export it again")
     if value.numel() != like.numel():
-        raise InputRefused(
+        raise InputError(
             f"bundle {folder}: weight {name} has the shape {list(value.shape)}, not {list(like.shape)};"
             " export it again"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configuration
 from efftam_ros.model.efficienttam.network import EfficientTAM
 
@@ -23,7 +23,7 @@ def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
     evaluation mode.
 
     A checkpoint can't tell its image side nor its pooling, so the name is the caller's to know (official
-    files are called after their configuration). Raises InputRefused when the file is no checkpoint or does
+    files are called after their configuration). Raises InputError when the file is no checkpoint or does
     not fit the configuration.
     """
     network = EfficientTAM(configuration(name)).eval()
@@ -39,19 +39,19 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise InputRefused(f"there is no checkpoint {path}; check the path or run efftam fetch") from None
+        raise InputError(f"there is no checkpoint {path}; check the path or run efftam fetch") from None
     except pickle.UnpicklingError:
-        raise InputRefused(
+        raise InputError(
             f"{path} is no PyTorch checkpoint of tensors alone; use an official checkpoint"
         ) from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputRefused(
+        raise InputError(
             f"{path} can't be read as a PyTorch checkpoint ({reason}); download it again"
         ) from None
     state = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputRefused(
+        raise InputError(
             f"{path} holds {_describe(content)}, not {{'model': state_dict}}; use an official checkpoint"
         )
     return dict(state)
@@ -71,7 +71,7 @@ def _refuse_other_width(path: str | Path, name: str, state: Mapping[str, Tensor]
     width = tensor.numel()
     fitting = [c.name for c in CONFIGURATIONS.values() if c.width == width]
     remedy = f"name one of {', '.join(fitting)}" if fitting else "use an official checkpoint"
-    raise InputRefused(f"{path} has a trunk of width {width}, but {name} has {expected}; {remedy}")
+    raise InputError(f"{path} has a trunk of width {width}, but {name} has {expected}; {remedy}")
 
 
 def _refuse_other_tensors(
@@ -96,7 +96,7 @@ def _refuse_other_tensors(
         if items
     ]
     if faults:
-        raise InputRefused(f"{path} does not fit {name}: {'; '.join(faults)}; use the official {name}.pt")
+        raise InputError(f"{path} does not fit {name}: {'; '.join(faults)}; use the official {name}.pt")
 
 
 def _shortened(items: Sequence[str], most: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.model.common.network import NetworkSpec
 
 
@@ -58,11 +58,9 @@ CONFIGURATIONS: dict[str, Configuration] = {
 
 
 def configuration(name: str) -> Configuration:
-    """The official configuration of this name. Raises InputRefused listing the names when there is none."""
+    """The official configuration of this name. Raises InputError listing the names when there is none."""
     try:
         return CONFIGURATIONS[name]
     except KeyError:
         names = ", ".join(CONFIGURATIONS)
-        raise InputRefused(
-            f"there is no EfficientTAM configuration {name!r}; choose one of {names}"
-        ) from None
+        raise InputError(f"there is no EfficientTAM configuration {name!r}; choose one of {names}") from None

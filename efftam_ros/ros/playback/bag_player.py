@@ -16,7 +16,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.messages import stamp_like, stamp_ns
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
@@ -74,7 +74,7 @@ class BagPlayer:
     def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
         """Publish everything in order; returns the number of images played.
 
-        ``box`` selects on the first image. Raises InputRefused when nobody listens to the images.
+        ``box`` selects on the first image. Raises InputError when nobody listens to the images.
         """
         self._wait_for_tracker()
         images, last_ns = 0, -1
@@ -108,12 +108,12 @@ class BagPlayer:
         while images.get_subscription_count() == 0 and not self._stop():
             found = {i.topic_type for i in self._node.get_subscriptions_info_by_topic(images.topic_name)}
             if found and self._image_type not in found:
-                raise InputRefused(
+                raise InputError(
                     f"the bag holds {self._image_type}, the tracker wants {', '.join(sorted(found))} on"
                     f" {images.topic_name}; start it with the other image_transport (raw, compressed)"
                 )
             if time.monotonic() > end:
-                raise InputRefused(
+                raise InputError(
                     f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active?"
                 )
             self._executor.spin_once(timeout_sec=0.05)

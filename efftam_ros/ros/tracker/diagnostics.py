@@ -38,7 +38,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Health:
     """One DiagnosticStatus: level, one line, and values by name."""
 
     level: Level
@@ -114,7 +114,7 @@ class Statistics:
             self._last[kind] = reason
             self._fresh.add(kind)
 
-    def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Verdict:
+    def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
         """Judge the time since the last verdict; the worst finding gives the level and the line."""
         with self._lock:
             _forget(self._arrivals, now_s)
@@ -126,7 +126,7 @@ class Statistics:
         level, message = max(findings, key=lambda finding: _WEIGHT[finding[0]])
         if level is Level.OK and track is not None and setup.lifecycle == "active":
             message = f"{track.state.name}: {track.reason}" if track.reason else track.state.name
-        return Verdict(level, message, values)
+        return Health(level, message, values)
 
     def _findings(
         self, now_s: float, setup: Setup, image_timeout_s: float, loss: float | None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
 
 # A worker that runs behind the camera aims to be level again in about this time, s.
@@ -16,9 +16,9 @@ CATCH_UP_S = 0.5
 
 
 @dataclass(frozen=True)
-class Arrival:
+class BufferedFrame:
     """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``read``
-    makes the pixels (raises InputRefused); ``header`` goes into the answers unchanged."""
+    makes the pixels (raises InputError); ``header`` goes into the answers unchanged."""
 
     header: Any
     stamp_ns: int
@@ -28,10 +28,10 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Work:
+class Task:
     """What to do next: forget the target, or process an image, with a prompt when it was selected on."""
 
-    arrival: Arrival | None
+    frame: BufferedFrame | None
     prompt: Prompt | None = None
     skipped: int = 0
 
@@ -39,10 +39,10 @@ class Work:
 @dataclass
 class _Kept:
     number: int
-    arrival: Arrival
+    frame: BufferedFrame
 
 
-class Intake:
+class FrameBuffer:
     """Between the threads that receive and the one that works. Every method may be called from any thread.
 
     Images are taken newest first: what arrives meanwhile replaces what waits. After a selection on an older
@@ -60,7 +60,7 @@ class Intake:
         self._furthest = 0  # highest number that was ever taken or skipped
         self._cursor_stamp_ns = 0
         self._behind = False
-        self._command: Work | None = None
+        self._command: Task | None = None
         self._selected: _Kept | None = None
         self._closed = False
 
@@ -70,46 +70,46 @@ class Intake:
             self._keep_s, self._keep_bytes = keep_s, keep_bytes
             self._trim()
 
-    def put(self, arrival: Arrival) -> None:
-        """Store the newest image. Raises InputRefused when its stamp equals the last one's."""
+    def put(self, frame: BufferedFrame) -> None:
+        """Store the newest image. Raises InputError when its stamp equals the last one's."""
         with self._condition:
-            newest = self._kept[-1].arrival if self._kept else None
-            if newest is not None and arrival.stamp_ns == newest.stamp_ns:
-                raise InputRefused(
-                    f"two images in a row have the stamp {_seconds(arrival.stamp_ns)}; the second is dropped:"
+            newest = self._kept[-1].frame if self._kept else None
+            if newest is not None and frame.stamp_ns == newest.stamp_ns:
+                raise InputError(
+                    f"two images in a row have the stamp {_seconds(frame.stamp_ns)}; the second is dropped:"
                     " stamp each image with its own time"
                 )
-            if newest is not None and arrival.stamp_ns < newest.stamp_ns:
+            if newest is not None and frame.stamp_ns < newest.stamp_ns:
                 # Time went back (a bag loops): stamps of before mean other images now.
                 self._kept.clear()
                 self._bytes = 0
             self._count += 1
-            self._kept.append(_Kept(self._count, arrival))
-            self._bytes += arrival.nbytes
+            self._kept.append(_Kept(self._count, frame))
+            self._bytes += frame.nbytes
             self._trim()
             self._condition.notify()
 
-    def find(self, stamp_ns: int) -> Arrival:
-        """The kept image with this stamp, 0: the newest. Raises InputRefused saying how far off the stamp
+    def find(self, stamp_ns: int) -> BufferedFrame:
+        """The kept image with this stamp, 0: the newest. Raises InputError saying how far off the stamp
         is."""
         with self._condition:
-            return self._find(stamp_ns).arrival
+            return self._find(stamp_ns).frame
 
-    def select(self, stamp_ns: int, prompt: Callable[[Arrival], Prompt]) -> None:
+    def select(self, stamp_ns: int, prompt: Callable[[BufferedFrame], Prompt]) -> None:
         """Ask the worker to start on a kept image. ``prompt`` makes what is marked on it, and may raise
-        InputRefused, as `find` does; then nothing changes."""
+        InputError, as `find` does; then nothing changes."""
         with self._condition:
             kept = self._find(stamp_ns)
-        made = prompt(kept.arrival)
+        made = prompt(kept.frame)
         with self._condition:
             self._selected = kept
-            self._command = Work(kept.arrival, made)
+            self._command = Task(kept.frame, made)
             self._condition.notify()
 
     def clear(self) -> None:
         """Ask the worker to forget the target; a selection that still waits is forgotten too."""
         with self._condition:
-            self._command, self._selected = Work(None), None
+            self._command, self._selected = Task(None), None
             self._condition.notify()
 
     @property
@@ -130,7 +130,7 @@ class Intake:
             self._closed = True
             self._condition.notify_all()
 
-    def take(self, frame_s: float = 0.0) -> Work | None:
+    def take(self, frame_s: float = 0.0) -> Task | None:
         """Wait for something to do; None once closed. ``frame_s``: what a frame takes at present."""
         with self._condition:
             while True:
@@ -142,56 +142,54 @@ class Intake:
                     return self._take_image(frame_s)
                 self._condition.wait()
 
-    def _take_command(self, command: Work) -> Work:
+    def _take_command(self, command: Task) -> Task:
         selected, self._command, self._selected = self._selected, None, None
         if selected is not None:
             self._behind = selected.number < self._count
             self._advance(selected)
         return command
 
-    def _take_image(self, frame_s: float) -> Work:
+    def _take_image(self, frame_s: float) -> Task:
         chosen = self._kept[-1]
         if self._behind:
             chosen = self._next_in_order(frame_s)
             self._behind = chosen is not self._kept[-1]
-        return Work(chosen.arrival, skipped=self._advance(chosen))
+        return Task(chosen.frame, skipped=self._advance(chosen))
 
     def _next_in_order(self, frame_s: float) -> _Kept:
         """The image to go to while behind: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
-        lag_s = (self._kept[-1].arrival.stamp_ns - self._cursor_stamp_ns) * 1e-9
+        lag_s = (self._kept[-1].frame.stamp_ns - self._cursor_stamp_ns) * 1e-9
         target_ns = self._cursor_stamp_ns + int(frame_s * (1 + lag_s / CATCH_UP_S) * 1e9)
         ahead = [kept for kept in self._kept if kept.number > self._cursor]
-        return next((kept for kept in ahead if kept.arrival.stamp_ns >= target_ns), ahead[-1])
+        return next((kept for kept in ahead if kept.frame.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: _Kept) -> int:
         """Move the cursor; returns how many images were passed over for good."""
         skipped = max(0, chosen.number - 1 - max(self._cursor, self._furthest))
-        self._cursor, self._cursor_stamp_ns = chosen.number, chosen.arrival.stamp_ns
+        self._cursor, self._cursor_stamp_ns = chosen.number, chosen.frame.stamp_ns
         self._furthest = max(self._furthest, chosen.number)
         return skipped
 
     def _find(self, stamp_ns: int) -> _Kept:
         if not self._kept:
-            raise InputRefused(
-                "no image has arrived yet; select once images come (is the topic image right?)"
-            )
+            raise InputError("no image has arrived yet; select once images come (is the topic image right?)")
         if stamp_ns == 0:
             return self._kept[-1]
         for kept in reversed(self._kept):
-            if kept.arrival.stamp_ns == stamp_ns:
+            if kept.frame.stamp_ns == stamp_ns:
                 return kept
-        newest, oldest = self._kept[-1].arrival.stamp_ns, self._kept[0].arrival.stamp_ns
+        newest, oldest = self._kept[-1].frame.stamp_ns, self._kept[0].frame.stamp_ns
         age_s, kept_s = (newest - stamp_ns) * 1e-9, (newest - oldest) * 1e-9
         if age_s < 0:
-            raise InputRefused(
+            raise InputError(
                 f"the stamp {_seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
                 " it from the image's header, or use 0 for the newest image"
             )
         if age_s <= kept_s:
-            raise InputRefused(
+            raise InputError(
                 f"no image with the stamp {_seconds(stamp_ns)} was received; copy it from the image's header"
             )
-        raise InputRefused(
+        raise InputError(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
             f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}); select on a"
             " newer image or raise them"
@@ -200,9 +198,9 @@ class Intake:
     def _trim(self) -> None:
         while len(self._kept) > 1 and (
             self._bytes > self._keep_bytes
-            or self._kept[-1].arrival.stamp_ns - self._kept[0].arrival.stamp_ns > self._keep_s * 1e9
+            or self._kept[-1].frame.stamp_ns - self._kept[0].frame.stamp_ns > self._keep_s * 1e9
         ):
-            self._bytes -= self._kept.popleft().arrival.nbytes
+            self._bytes -= self._kept.popleft().frame.nbytes
 
 
 def _seconds(stamp_ns: int) -> str:

@@ -34,7 +34,7 @@ def _run(stop: StopFlag, args: list[str] | None, pipeline_factory: PipelineFacto
     from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
     from rclpy.signals import SignalHandlerOptions
 
-    from efftam_ros.core.contract import InputRefused
+    from efftam_ros.core.errors import InputError
     from efftam_ros.ros.tracker.node import NODE_NAME, TrackerNode
 
     try:
@@ -51,7 +51,7 @@ def _run(stop: StopFlag, args: list[str] | None, pipeline_factory: PipelineFacto
             node.start()
         while not stop.asked:
             executor.spin_once(timeout_sec=PATIENCE_S)
-    except InputRefused as refusal:
+    except InputError as refusal:
         print(f"{NODE_NAME}: {refusal}", file=sys.stderr)
         return 2
     except ExternalShutdownException:

@@ -15,7 +15,8 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.parameters import (
@@ -28,7 +29,6 @@ from efftam_ros.ros.tracker.parameters import (
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
@@ -43,7 +43,7 @@ def _reported(transition: Transition) -> Transition:
     def run(node: TrackerNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             result = transition(node, state)
-        except (InputRefused, BackendUnavailable) as refusal:
+        except (InputError, BackendError) as refusal:
             node.get_logger().error(str(refusal))
             node.fault = str(refusal)
             result = TransitionCallbackReturn.FAILURE
@@ -67,7 +67,7 @@ class TrackerNode(LifecycleNode):
     | deactivate | | subscriptions, worker thread (after the frame in work), the target |
     | cleanup, shutdown | | publishers, services, back end |
 
-    Raises InputRefused when a parameter given at the start is not allowed.
+    Raises InputError when a parameter given at the start is not allowed.
     """
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
@@ -234,7 +234,7 @@ class TrackerNode(LifecycleNode):
     def _on_select_target(self, request: Any, response: Any) -> Any:
         try:
             self._active_session().select(request.selection)
-        except InputRefused as refusal:
+        except InputError as refusal:
             response.message = str(refusal)
             self.get_logger().warning(f"selection refused: {refusal}")
         else:
@@ -245,11 +245,11 @@ class TrackerNode(LifecycleNode):
         try:
             session = self._active_session()
             if request.target_id != 0:
-                raise InputRefused(f"target_id is {request.target_id}; one target is supported, its id is 0")
+                raise InputError(f"target_id is {request.target_id}; one target is supported, its id is 0")
             if not session.has_target:
-                raise InputRefused("there is no target to clear")
-            session.intake.clear()
-        except InputRefused as refusal:
+                raise InputError("there is no target to clear")
+            session.frame_buffer.clear()
+        except InputError as refusal:
             response.message = str(refusal)
         else:
             response.success = True
@@ -257,7 +257,7 @@ class TrackerNode(LifecycleNode):
 
     def _active_session(self) -> Session:
         if self._session is None:
-            raise InputRefused("the node is inactive; activate it first (ros2 lifecycle set)")
+            raise InputError("the node is inactive; activate it first (ros2 lifecycle set)")
         return self._session
 
     # Diagnostics

@@ -12,7 +12,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig, check_setting, setting
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
@@ -21,7 +21,7 @@ TRANSPORTS = ("raw", "compressed")
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The node's own settings. Times in seconds. Raises InputRefused naming the field, the value and the
+    """The node's own settings. Times in seconds. Raises InputError naming the field, the value and the
     range."""
 
     bundle: str = setting("", "folder of the network bundle; empty: the one that ships")
@@ -72,18 +72,18 @@ Config = TypeVar("Config", NodeConfig, TrackerConfig)
 def declare_parameters(node: Node, config_type: type[Any]) -> None:
     """Declare one parameter per field, with description, range and choices.
 
-    Raises InputRefused when a value given at the start (file, command line) has the wrong type or lies
+    Raises InputError when a value given at the start (file, command line) has the wrong type or lies
     outside its range.
     """
     for f in fields(config_type):
         try:
             node.declare_parameter(f.name, f.default, _descriptor(f))
         except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-            raise InputRefused(f"parameter {f.name}: {error}; it is {_allowed(f)}") from error
+            raise InputError(f"parameter {f.name}: {error}; it is {_allowed(f)}") from error
 
 
 def read_parameters(node: Node, config_type: type[Config]) -> Config:
-    """The dataclass with the parameters' values. Raises InputRefused when one is not allowed."""
+    """The dataclass with the parameters' values. Raises InputError when one is not allowed."""
     return config_type(**{f.name: node.get_parameter(f.name).value for f in fields(config_type)})
 
 
@@ -106,7 +106,7 @@ def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
                 continue
             try:
                 check_setting(f.name, changes[f.name], f.metadata)
-            except InputRefused as refusal:
+            except InputError as refusal:
                 reasons.append(str(refusal))
     return reasons
 

@@ -14,7 +14,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.bearing import Bearing
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
 from efftam_ros.interop.messages import (
@@ -25,7 +25,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, TargetVelocity
-from efftam_ros.ros.tracker.frame_buffer import Arrival
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.overlay import draw_overlay
 
@@ -76,7 +76,7 @@ class Outputs:
 
     def publish(
         self,
-        arrival: Arrival,
+        arrival: BufferedFrame,
         image: Image,
         track: Track,
         tracker: Tracker,
@@ -103,7 +103,7 @@ class Outputs:
         self._publish_pictures(arrival, image, track, tracker)
         return latency_s, no_bearing
 
-    def _publish_pictures(self, arrival: Arrival, image: Image, track: Track, tracker: Tracker) -> None:
+    def _publish_pictures(self, arrival: BufferedFrame, image: Image, track: Track, tracker: Tracker) -> None:
         wants_mask = self._mask.get_subscription_count() > 0
         wants_overlay = self._overlay.get_subscription_count() > 0
         if not (wants_mask or wants_overlay):
@@ -142,5 +142,5 @@ def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, 
     try:
         centre = (motion.box.cx, motion.box.cy)
         return camera.intrinsics.bearing(centre, motion.velocity, motion.covariance), ""
-    except InputRefused as refusal:
+    except InputError as refusal:
         return None, f"no bearing: {refusal}"

@@ -1,4 +1,4 @@
-"""What lives while the node is active: subscriptions, the intake, the worker, and the watch over stale
+"""What lives while the node is active: subscriptions, frame buffer, worker, and the watch over stale
 input."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.contract import InputRefused, PipelineLost
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import (
@@ -31,7 +31,7 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import Arrival, Intake
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.worker import Worker
@@ -67,11 +67,11 @@ class Session:
         self._warn = Throttle(self._log.warning)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
-        self._newest: Arrival | None = None
+        self._newest: BufferedFrame | None = None
         self._stale_said = False
         self._last = Track(0, TrackState.IDLE)
-        self.intake = Intake(config.selection_buffer, config.selection_buffer_bytes)
-        self._worker = Worker(tracker, self.intake, self)
+        self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
+        self._worker = Worker(tracker, self.frame_buffer, self)
         self._subscriptions = [
             self._subscribe_to_images(),
             self._subscribe(CameraInfo, "camera_info", self._on_camera_info, IMAGE_QOS),
@@ -98,12 +98,12 @@ class Session:
 
     @property
     def has_target(self) -> bool:
-        return self._worker.state is not TrackState.IDLE or self.intake.has_selection
+        return self._worker.state is not TrackState.IDLE or self.frame_buffer.has_selection
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Use what may change while active."""
         before, self._config = self._config, config
-        self.intake.limit(config.selection_buffer, config.selection_buffer_bytes)
+        self.frame_buffer.limit(config.selection_buffer, config.selection_buffer_bytes)
         if config.image_timeout != before.image_timeout:
             self._node.destroy_timer(self._watch)
             self._watch = self._start_watch()
@@ -115,19 +115,19 @@ class Session:
         self._worker.reconfigure(config)
 
     def select(self, message: Any) -> None:
-        """Carry out a TargetSelection. Raises InputRefused; then nothing changes."""
+        """Carry out a TargetSelection. Raises InputError; then nothing changes."""
         if check_selection(message) is Kind.CLEAR:
-            self.intake.clear()
+            self.frame_buffer.clear()
             self._log.info("target cleared")
             return
 
-        def prompt(arrival: Arrival) -> Prompt:
-            image = arrival.read()
+        def prompt(frame: BufferedFrame) -> Prompt:
+            image = frame.read()
             return selection_prompt(message, image.width, image.height)
 
         try:
-            self.intake.select(stamp_ns(message.header.stamp), prompt)
-        except InputRefused as refusal:
+            self.frame_buffer.select(stamp_ns(message.header.stamp), prompt)
+        except InputError as refusal:
             self._statistics.selection_refused(str(refusal))
             raise
         self._log.info(f"selection accepted: {Kind(message.kind).name}")
@@ -165,7 +165,7 @@ class Session:
         now_s = time.monotonic()
         try:
             image = self._read_raw(message)
-        except InputRefused as refusal:
+        except InputError as refusal:
             self.image_refused(str(refusal))
             return
         self._receive(message, now_s, lambda: image)
@@ -176,17 +176,17 @@ class Session:
 
     def _receive(self, message: Any, now_s: float, read: Any) -> None:
         stamp = stamp_ns(message.header.stamp)
-        arrival = Arrival(message.header, stamp, now_s, len(message.data), read)
+        frame = BufferedFrame(message.header, stamp, now_s, len(message.data), read)
         try:
             if stamp == 0:
-                raise InputRefused(
+                raise InputError(
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
                 )
-            self.intake.put(arrival)
-        except InputRefused as refusal:
+            self.frame_buffer.put(frame)
+        except InputError as refusal:
             self.image_refused(str(refusal))
             return
-        self._newest, self._stale_said = arrival, False
+        self._newest, self._stale_said = frame, False
         self._statistics.image_received(now_s, stamp)
 
     def _on_camera_info(self, message: Any) -> None:
@@ -197,7 +197,7 @@ class Session:
     def _read_camera(self, message: Any) -> None:
         try:
             self._camera = _Camera(message, camera_model(message, self._config.rectified))
-        except InputRefused as refusal:
+        except InputError as refusal:
             self._camera = _Camera(message, None)
             self._no_bearing(str(refusal))
             return
@@ -208,7 +208,7 @@ class Session:
     def _on_selection(self, message: Any) -> None:
         try:
             self.select(message)
-        except InputRefused as refusal:
+        except InputError as refusal:
             self._warn("selection", f"selection refused: {refusal}")
 
     # Stale input
@@ -238,10 +238,10 @@ class Session:
 
     # worker.Listener
 
-    def deliver(self, arrival: Arrival, image: Image, track: Track) -> None:
+    def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
         camera = self._camera.model
         latency_s, no_bearing = self._outputs.publish(
-            arrival, image, track, self._tracker, camera, self._stale()
+            frame, image, track, self._tracker, camera, self._stale()
         )
         self._statistics.answered(time.monotonic(), latency_s, track)
         if no_bearing:
@@ -263,7 +263,7 @@ class Session:
         self._statistics.dropped(images)
 
     def failed(self, error: Exception) -> None:
-        self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLost))
+        self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
         self._log.error("".join(traceback.format_exception(error)).rstrip())
 
     def _no_bearing(self, reason: str) -> None:

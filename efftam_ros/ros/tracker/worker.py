@@ -1,4 +1,4 @@
-"""The one thread that tracks: takes images from the intake, steps the tracker, delivers what it says."""
+"""The one thread that tracks: takes images from the frame buffer, steps the tracker, delivers its answers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from typing import Protocol
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused, PipelineLost
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import Arrival, Intake, Work
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer, Task
 
 # How fast the estimate of a frame's time follows, as a share per frame.
 FRAME_TIME_GAIN = 0.2
@@ -19,7 +19,7 @@ FRAME_TIME_GAIN = 0.2
 class Listener(Protocol):
     """Who is told what the worker does. Every method is called in the worker's thread."""
 
-    def deliver(self, arrival: Arrival, image: Image, track: Track) -> None:
+    def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
         """The tracker's answer for an image; the tracker may be asked for its mask and predictions until this
         returns."""
         ...
@@ -38,8 +38,8 @@ class Listener(Protocol):
 class Worker:
     """Owns the tracker while it runs. `stop` lets the frame in work finish and be delivered."""
 
-    def __init__(self, tracker: Tracker, intake: Intake, listener: Listener) -> None:
-        self._tracker, self._intake, self._listener = tracker, intake, listener
+    def __init__(self, tracker: Tracker, frame_buffer: FrameBuffer, listener: Listener) -> None:
+        self._tracker, self._frame_buffer, self._listener = tracker, frame_buffer, listener
         self._config: TrackerConfig | None = None
         self._frame_s = 0.0
         self._state = tracker.state
@@ -56,7 +56,7 @@ class Worker:
 
     def stop(self) -> None:
         """Finish the frame in work and end the thread; what waits is left."""
-        self._intake.close()
+        self._frame_buffer.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -65,23 +65,23 @@ class Worker:
         self._config = config
 
     def _run(self) -> None:
-        while (work := self._intake.take(self._frame_s)) is not None:
+        while (work := self._frame_buffer.take(self._frame_s)) is not None:
             config, self._config = self._config, None
             if config is not None:
                 self._tracker.reconfigure(config)
-            if work.arrival is None:
+            if work.frame is None:
                 self._tracker.clear()
                 self._state = self._tracker.state
             else:
-                self._process(work, work.arrival)
+                self._process(work, work.frame)
 
-    def _process(self, work: Work, arrival: Arrival) -> None:
+    def _process(self, work: Task, frame: BufferedFrame) -> None:
         begin = time.monotonic()
         if work.skipped:
             self._listener.skipped(work.skipped)
         try:
-            image = arrival.read()
-        except InputRefused as refusal:
+            image = frame.read()
+        except InputError as refusal:
             if work.prompt is not None:
                 self._refuse_selection(str(refusal))
             self._listener.image_refused(str(refusal))
@@ -89,18 +89,18 @@ class Worker:
         if self._lost and work.prompt is not None:
             self._refuse_selection(self._lost)
         if self._lost:
-            track = _idle(arrival.stamp_ns, image, self._lost)
+            track = _idle(frame.stamp_ns, image, self._lost)
         else:
             try:
-                track = self._tracker.step(Frame(image, arrival.stamp_ns), work.prompt)
-            except InputRefused as refusal:
+                track = self._tracker.step(Frame(image, frame.stamp_ns), work.prompt)
+            except InputError as refusal:
                 self._refuse_selection(str(refusal))
                 return
             except Exception as error:
-                track = _idle(arrival.stamp_ns, image, self._drop_target(error))
+                track = _idle(frame.stamp_ns, image, self._drop_target(error))
         self._state = track.state
         if track.processed:
-            self._listener.deliver(arrival, image, track)
+            self._listener.deliver(frame, image, track)
         else:
             self._listener.image_refused(track.reason)
         taken = time.monotonic() - begin
@@ -110,13 +110,13 @@ class Worker:
         """Whatever it was, the stream goes on, and nothing half-updated is tracked with. The reason."""
         self._tracker.clear()
         self._listener.failed(error)
-        if isinstance(error, PipelineLost):
+        if isinstance(error, PipelineLostError):
             self._lost = str(error)
             return self._lost
         return f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
 
     def _refuse_selection(self, reason: str) -> None:
-        self._intake.resume()
+        self._frame_buffer.resume()
         self._listener.selection_refused(reason)
 
 

@@ -6,8 +6,7 @@ import importlib
 from contextlib import suppress
 from typing import Any
 
-from efftam_ros.core.contract import PipelineLost
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError, PipelineLostError
 
 RESTART = "this process can't use the GPU any more: restart it"
 STARTED = "work started earlier may be the cause"
@@ -62,7 +61,7 @@ class CudaError(RuntimeError):
         super().__init__("; ".join(" ".join(part.split()) for part in parts if part))
 
 
-class DeviceLost(CudaError, PipelineLost):
+class DeviceLostError(CudaError, PipelineLostError):
     """A `CudaError` after which every call of this process fails."""
 
 
@@ -75,37 +74,37 @@ class Cuda:
 
     @classmethod
     def load(cls) -> Cuda:
-        """Raises BackendUnavailable: no cuda-bindings, no driver, or a driver too old for them."""
+        """Raises BackendError: no cuda-bindings, no driver, or a driver too old for them."""
         try:
             runtime, driver = (
                 importlib.import_module(f"cuda.bindings.{name}") for name in ("runtime", "driver")
             )
         except ImportError as error:
-            raise BackendUnavailable(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
+            raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
         cuda = cls(runtime, driver)
         cuda.require_driver()
         return cuda
 
     def require_driver(self) -> int:
-        """The driver's CUDA version, as 12020 for 12.2. Raises BackendUnavailable as `load` does."""
+        """The driver's CUDA version, as 12020 for 12.2. Raises BackendError as `load` does."""
         try:
             version = int(self.call("cudaDriverGetVersion"))
             if version == 0:
-                raise BackendUnavailable("there is no NVIDIA driver", NO_DRIVER)
+                raise BackendError("there is no NVIDIA driver", NO_DRIVER)
             needed = int(self.call("cudaRuntimeGetVersion"))
             if version // 1000 < needed // 1000:
-                raise BackendUnavailable(
+                raise BackendError(
                     f"the NVIDIA driver has CUDA {dotted(version)}, cuda-bindings needs {needed // 1000}.0",
                     REMEDIES[35],
                 )
             self.drive("cuInit", 0)
             self.call("cudaGetDeviceCount")
         except CudaError as error:
-            raise BackendUnavailable("the NVIDIA driver does not start", str(error)) from error
-        except BackendUnavailable:
+            raise BackendError("the NVIDIA driver does not start", str(error)) from error
+        except BackendError:
             raise
         except RuntimeError as error:  # what cuda-bindings raises where it finds no libcuda
-            raise BackendUnavailable("there is no NVIDIA driver", NO_DRIVER) from error
+            raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
         return version
 
     def call(self, name: str, *args: Any, detail: str = "") -> Any:
@@ -120,7 +119,7 @@ class Cuda:
     def release(self, name: str, *args: Any) -> None:
         """The runtime or driver call ``name`` that gives something back. Raises CudaError, but no sticky one:
         what was held went with the context, and every other call says so."""
-        with suppress(DeviceLost):
+        with suppress(DeviceLostError):
             (self.call if name.startswith("cuda") else self.drive)(name, *args)
 
     @staticmethod
@@ -128,7 +127,7 @@ class Cuda:
         """The values of what a call answered, as `call` gives them."""
         status, *values = answer
         if int(status):
-            kind = DeviceLost if int(status) in STICKY else CudaError
+            kind = DeviceLostError if int(status) in STICKY else CudaError
             raise kind(name, int(status), str(status.name), detail)
         if len(values) > 1:
             return tuple(values)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, megabytes
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class DeviceFacts:
 def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFacts:
     """Make GPU ``index`` this thread's, in the context that it shares with every other library.
 
-    Raises BackendUnavailable: a missing or old driver, no such GPU, one that does not start, or less than
+    Raises BackendError: a missing or old driver, no such GPU, one that does not start, or less than
     ``needed_bytes`` of memory free.
     """
     driver_version = cuda.require_driver()
@@ -33,7 +33,7 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
         count = int(cuda.call("cudaGetDeviceCount"))
         if not 0 <= index < count:
             there = ", ".join(f"{i} ({_name(cuda, i)})" for i in range(count))
-            raise BackendUnavailable(f"there is no GPU {index}", f"choose one of: {there}")
+            raise BackendError(f"there is no GPU {index}", f"choose one of: {there}")
         make_current(cuda, index)
         attributes = cuda.runtime.cudaDeviceAttr
         major, minor, integrated = (
@@ -56,10 +56,10 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
             int(cuda.call("cudaRuntimeGetVersion")),
         )
     except CudaError as error:
-        raise BackendUnavailable(f"GPU {index} does not open", str(error)) from error
+        raise BackendError(f"GPU {index} does not open", str(error)) from error
     # Where GPU and host share memory, what the page cache holds counts as taken but is given up on demand.
     if needed_bytes > free and not facts.integrated:
-        raise BackendUnavailable(
+        raise BackendError(
             f"GPU {index} ({facts.name}) has {free // 1_000_000} MB of {megabytes(total)} free "
             f"and {megabytes(needed_bytes)} are needed",
             "stop other programs that hold its memory, or choose a smaller bundle",

@@ -14,7 +14,7 @@ class KernelSet:
     """All kernels of `kernel_table.KERNELS`; the driver compiles their PTX while this is made."""
 
     def __init__(self, cuda: Cuda) -> None:
-        """Raises InputRefused (a damaged PTX file) and CudaError (a driver that can't read it)."""
+        """Raises InputError (a damaged PTX file) and CudaError (a driver that can't read it)."""
         self._modules: dict[str, KernelModule] = {}
         try:
             for file in sorted({signature.file for signature in KERNELS.values()}):

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 KERNEL_FOLDER = Path(__file__).parent / "kernels"
 """Sources, PTX, and ``kernels.json`` with the hashes of both."""
@@ -135,7 +135,7 @@ KERNELS: dict[str, KernelSignature] = {
 def load_ptx(file: str, folder: Path = KERNEL_FOLDER) -> bytes:
     """The PTX of ``kernels/<file>.ptx``, as committed (no NUL at its end).
 
-    Raises InputRefused when it is missing, not what ``kernels.json`` names, or older than its source.
+    Raises InputError when it is missing, not what ``kernels.json`` names, or older than its source.
     """
     remedy = "install efftam_ros again, or run scripts/build_ptx where the source was changed"
     try:
@@ -144,12 +144,12 @@ def load_ptx(file: str, folder: Path = KERNEL_FOLDER) -> bytes:
         source = (folder / f"{file}.cu").read_bytes()
         expected = {"ptx_sha256": hashes["ptx_sha256"], "source_sha256": hashes["source_sha256"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputRefused(f"no usable kernels for {file!r} in {folder}: {error}; {remedy}") from None
+        raise InputError(f"no usable kernels for {file!r} in {folder}: {error}; {remedy}") from None
     for kind, content in (("source", source), ("ptx", ptx)):
         found = hashlib.sha256(content).hexdigest()
         if found != expected[f"{kind}_sha256"]:
             suffix = "cu" if kind == "source" else kind
-            raise InputRefused(
+            raise InputError(
                 f"{folder / file}.{suffix} has sha256 {found[:12]}...,"
                 f" kernels.json names {expected[f'{kind}_sha256'][:12]}...: {remedy}"
             )

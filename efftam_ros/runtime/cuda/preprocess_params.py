@@ -45,7 +45,7 @@ ENCODING_CODES = {
 _MARGIN = 3
 
 
-class PictureMaker:
+class PreprocessParameters:
     """Tells the preprocessing kernel what to read: the device's counterpart of `Preprocessor`.
 
     ``side`` network px; ``mean``, ``std`` per RGB channel, as fractions of white.
@@ -60,7 +60,7 @@ class PictureMaker:
         """The record of dtype PICTURE, shape [], by which the kernel makes the view of the image.
 
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
-        InputRefused as `encodings.check_image` does.
+        InputError as `encodings.check_image` does.
         """
         encoding = self._checked(image, view)
         record = np.zeros((), PICTURE)
@@ -80,7 +80,7 @@ class PictureMaker:
         """The rows of ``image.rows`` that the kernel's result depends on, as slices with start and stop.
 
         One slice, or two (luma, chroma) for a window of nv12 and nv21; none for a view past the image. Rows
-        elsewhere may hold any bytes. Raises InputRefused as `picture` does.
+        elsewhere may hold any bytes. Raises InputError as `picture` does.
         """
         encoding = self._checked(image, view)
         stored = image.height * encoding.half_rows // 2

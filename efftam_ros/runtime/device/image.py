@@ -10,7 +10,7 @@ from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import Launch
-from efftam_ros.runtime.cuda.preprocess_params import PictureMaker
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
 
 
@@ -26,7 +26,7 @@ class DeviceImage:
         cuda: Cuda,
         stream: Stream,
         kernels: KernelSet,
-        picture: PictureMaker,
+        picture: PreprocessParameters,
         side: int,
         shared_memory: bool,
     ) -> None:
@@ -43,7 +43,7 @@ class DeviceImage:
 
     def prepare(self, image: Image, view: View, record: HostBuffer, offset: int) -> tuple[slice, ...]:
         """Describe image and view at ``offset`` of ``record``, and copy the rows that the view reads into
-        pinned memory. Returns these rows. Raises InputRefused as `encodings.check_image` does."""
+        pinned memory. Returns these rows. Raises InputError as `encodings.check_image` does."""
         description = self._picture.picture(image, view)
         rows = self._picture.needed_rows(image, view)
         record.view(np.uint8, (description.nbytes,), offset)[:] = np.frombuffer(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
@@ -16,7 +17,6 @@ from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError, load_library
-from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.runtime.verify.verify import Reference
 
 ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32"}
@@ -29,13 +29,13 @@ NEEDED_BYTES = 512 << 20
 def open_device_pipeline(bundle: Bundle, backend: str, verify: str) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``verify``: of `pipeline.VERIFY`. Raises BackendUnavailable: no cuda-python, no driver, no GPU, too little
+    ``verify``: of `pipeline.VERIFY`. Raises BackendError: no cuda-python, no driver, no GPU, too little
     memory, a library that is missing or can't run every heavy node there, an engine that was not built, a
     result that is not the CPU's. What the process can survive is found out before anything is touched that
     would crash without a driver.
     """
     if ATTENTION not in bundle.graphs:
-        raise BackendUnavailable(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
+        raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
     cuda, facts = _opened()
     stream = Stream(cuda)
     try:
@@ -46,7 +46,7 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str) -> Pipeline:
     try:
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener)
     except (CudaError, TensorRTError) as error:
-        raise BackendUnavailable(f"opening {facts.name} failed", str(error)) from error
+        raise BackendError(f"opening {facts.name} failed", str(error)) from error
     if verify != "off":
         _require_agreement(bundle, pipeline, verify)
     return pipeline
@@ -54,7 +54,7 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str) -> Pipeline:
 
 @contextmanager
 def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
-    """The GPU and a stream on it, for work that is not a pipeline's. Raises BackendUnavailable."""
+    """The GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
     cuda, facts = _opened()
     stream = Stream(cuda)
     try:
@@ -89,7 +89,7 @@ def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str) ->
         raise
     if fault:
         pipeline.close()
-        raise BackendUnavailable(f"it does not compute what the CPU computes: {fault}", "run efftam verify")
+        raise BackendError(f"it does not compute what the CPU computes: {fault}", "run efftam verify")
 
 
 def engine_folder() -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.bundle import Bundle
@@ -20,7 +20,7 @@ from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
-from efftam_ros.runtime.cuda.preprocess_params import PictureMaker, mask_view
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 from efftam_ros.runtime.device.image import DeviceImage
@@ -58,8 +58,8 @@ class DevicePipeline:
     def __init__(
         self, bundle: Bundle, cuda: Cuda, facts: DeviceFacts, stream: Stream, opener: GraphOpener
     ) -> None:
-        """Takes over ``stream`` and ``opener`` and closes them. Raises BackendUnavailable (a graph that
-        can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputRefused."""
+        """Takes over ``stream`` and ``opener`` and closes them. Raises BackendError (a graph that
+        can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputError."""
         self._spec, self._cuda, self._facts = bundle.spec, cuda, facts
         self._stream, self._opener = stream, opener
         self._layout = MemoryLayout.of(bundle)
@@ -246,7 +246,7 @@ class DevicePipeline:
         self._closing.append(self._masked.close)
         self._clock = StageClock(self._cuda, STAGES)
         self._closing.append(self._clock.close)
-        picture = PictureMaker(spec.image_side, bundle.mean, bundle.std)
+        picture = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
         self._image = DeviceImage(
             self._cuda, self._stream, self._kernels, picture, spec.image_side, self._facts.integrated
         )
@@ -329,7 +329,7 @@ class DevicePipeline:
         alone."""
         count = encoded.points.shape[1]
         if count > MOST_POINTS:
-            raise InputRefused(f"selection has {count} points; give at most {MOST_POINTS}")
+            raise InputError(f"selection has {count} points; give at most {MOST_POINTS}")
         side = self._spec.image_side
         inputs: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
             "points": (encoded.points, (1, count, 2)),

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
@@ -148,20 +148,20 @@ ENCODINGS: dict[str, Encoding] = {
 def check_image(image: Image) -> Encoding:
     """The encoding of an image whose bytes suffice for its size.
 
-    Raises InputRefused: unknown encoding, zero size, odd size where pixels share colour, too few rows or
+    Raises InputError: unknown encoding, zero size, odd size where pixels share colour, too few rows or
     bytes.
     """
     encoding = ENCODINGS.get(image.encoding)
     if encoding is None:
-        raise InputRefused(
+        raise InputError(
             f"image encoding {image.encoding!r} is not supported; publish one of {', '.join(ENCODINGS)}"
         )
     width, height = image.width, image.height
     if width < 1 or height < 1:
-        raise InputRefused(f"image is {width} x {height} px; both sides must be at least 1")
+        raise InputError(f"image is {width} x {height} px; both sides must be at least 1")
     if width % encoding.multiple[0] or height % encoding.multiple[1]:
         sides = "width and height" if encoding.multiple[1] > 1 else "width"
-        raise InputRefused(
+        raise InputError(
             f"image is {width} x {height} px; encoding {image.encoding} needs an even {sides}:"
             " crop it or convert it to bgr8"
         )
@@ -171,17 +171,17 @@ def check_image(image: Image) -> Encoding:
         width * encoding.bytes_per_pixel,
     )
     if rows.ndim != 2 or rows.dtype != np.uint8 or (rows.shape[1] > 1 and rows.strides[1] != 1):
-        raise InputRefused(
+        raise InputError(
             f"image rows are {rows.dtype} {rows.shape};"
             " give uint8 [rows, bytes] with the bytes of a row side by side"
         )
     if rows.shape[1] < need_bytes:
-        raise InputRefused(
+        raise InputError(
             f"image row (step) has {rows.shape[1]} bytes; {width} px of {image.encoding} need {need_bytes}:"
             " correct the step or the width"
         )
     if rows.shape[0] < need_rows:
-        raise InputRefused(
+        raise InputError(
             f"image data ends after {rows.shape[0]} rows; {width} x {height} px of {image.encoding}"
             f" need {need_rows}: the image is truncated or its height wrong"
         )

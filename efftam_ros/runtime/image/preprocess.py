@@ -46,7 +46,7 @@ class Preprocessor:
         """The view of the image as network input. The array is this object's own and overwritten by the next
         call.
 
-        Outside the image is black. Only the pixels that the view shows are read. Raises InputRefused as
+        Outside the image is black. Only the pixels that the view shows are read. Raises InputError as
         `encodings.check_image` does.
         """
         encoding = check_image(image)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
 from efftam_ros.runtime.image.antialias import reduce, triangle_weights
@@ -49,13 +49,13 @@ def no_prompt(side: int) -> EncodedPrompt:
 def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> EncodedPrompt:
     """Check a prompt drawn on an image of this size and express it in the view's network pixels.
 
-    A box may reach beyond the image: its visible part counts. Raises InputRefused: nothing given, not finite,
+    A box may reach beyond the image: its visible part counts. Raises InputError: nothing given, not finite,
     zero area, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
     is empty, of another size or together with something else.
     """
     if prompt.mask is not None:
         if prompt.box is not None or prompt.points:
-            raise InputRefused("selection has a mask and also a box or points; give the mask alone")
+            raise InputError("selection has a mask and also a box or points; give the mask alone")
         return _encode_mask(prompt.mask, view, width, height)
     points: list[tuple[float, float]] = []
     labels: list[int] = []
@@ -67,7 +67,7 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     points += prompt.points
     labels += prompt.labels
     if not points:
-        raise InputRefused("selection is empty; give a box, a point on the target or a mask")
+        raise InputError("selection is empty; give a box, a point on the target or a mask")
     blank = no_prompt(view.side)
     return EncodedPrompt(
         points=view.points_to_network(np.array(points))[None],
@@ -81,43 +81,41 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
 def _visible(box: Box, view: View, width: int, height: int) -> Box:
     text = f"selection box x={box.x:g} y={box.y:g} width={box.width:g} height={box.height:g}"
     if not box.is_finite:
-        raise InputRefused(f"{text} has a number that is not finite; give pixels of the image")
+        raise InputError(f"{text} has a number that is not finite; give pixels of the image")
     if box.is_empty:
-        raise InputRefused(f"{text} has no area; width and height must be above 0")
+        raise InputError(f"{text} has no area; width and height must be above 0")
     visible = box.clipped(width, height)
     if visible.is_empty:
-        raise InputRefused(f"{text} lies outside the image of {width} x {height} px; draw it inside")
+        raise InputError(f"{text} lies outside the image of {width} x {height} px; draw it inside")
     if view.to_network(visible).clipped(view.side, view.side).is_empty:
-        raise InputRefused(f"{text} lies outside {_describe(view)}; move the view there first")
+        raise InputError(f"{text} lies outside {_describe(view)}; move the view there first")
     return visible
 
 
 def _check_points(prompt: Prompt, view: View, width: int, height: int) -> None:
     if len(prompt.points) != len(prompt.labels):
-        raise InputRefused(
+        raise InputError(
             f"selection has {len(prompt.points)} points and {len(prompt.labels)} labels;"
             " give one label per point"
         )
     for label in prompt.labels:
         if label not in (0, 1):
-            raise InputRefused(
-                f"selection label is {label}; use 1 for a point on the target, 0 for one off it"
-            )
+            raise InputError(f"selection label is {label}; use 1 for a point on the target, 0 for one off it")
     for x, y in prompt.points:
         if not (math.isfinite(x) and math.isfinite(y)):
-            raise InputRefused(f"selection point ({x:g}, {y:g}) is not finite; give pixels of the image")
+            raise InputError(f"selection point ({x:g}, {y:g}) is not finite; give pixels of the image")
         if not (0 <= x <= width and 0 <= y <= height):
-            raise InputRefused(
+            raise InputError(
                 f"selection point ({x:g}, {y:g}) lies outside the image of {width} x {height} px;"
                 " click inside"
             )
         extent_x, extent_y = view.extent
         if not (0 <= x - view.x <= extent_x and 0 <= y - view.y <= extent_y):
-            raise InputRefused(
+            raise InputError(
                 f"selection point ({x:g}, {y:g}) lies outside {_describe(view)}; move the view there first"
             )
     if prompt.points and prompt.box is None and 1 not in prompt.labels:
-        raise InputRefused("selection has only points off the target; give at least one on it (label 1)")
+        raise InputError("selection has only points off the target; give at least one on it (label 1)")
 
 
 def _describe(view: View) -> str:
@@ -128,17 +126,17 @@ def _describe(view: View) -> str:
 def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -> EncodedPrompt:
     if mask.shape != (height, width):
         size = " x ".join(str(n) for n in mask.shape[::-1])
-        raise InputRefused(
+        raise InputError(
             f"selection mask is {size} px, the image {width} x {height} px; give a mask of the image's size"
         )
     if not mask.any():
-        raise InputRefused("selection mask has no pixel set; mark the target with values other than 0")
+        raise InputError("selection mask has no pixel set; mark the target with values other than 0")
     side = view.side
     rows = triangle_weights(height, side, 1.0 / view.scale_y, view.y)
     columns = triangle_weights(width, side, 1.0 / view.scale_x, view.x)
     seen = (reduce(mask.astype(bool).astype(np.float32), rows, columns) >= 0.5).astype(np.float32)
     if not seen.any():
-        raise InputRefused(
+        raise InputError(
             f"selection mask of {np.count_nonzero(mask)} px leaves nothing in {_describe(view)}"
             f" at {side} x {side} network px; move the view there first or mark a larger target"
         )

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.bfloat16 import round_bfloat16
@@ -89,7 +89,7 @@ class OrtPipeline:
 
     def __init__(self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None) -> None:
         """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
-        existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputRefused when a
+        existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
         graph can't be loaded or has other tensors than the bundle says."""
         self._spec = bundle.spec
         self._rounds = bundle.memory_dtype == "bfloat16"
@@ -294,7 +294,7 @@ def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) 
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # onnxruntime's errors share no base class
-        raise InputRefused(
+        raise InputError(
             f"onnxruntime can't load {path}: {str(error).splitlines()[0]}; export it again"
         ) from error
     bundle.check_session(name, session.get_inputs(), session.get_outputs())

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.onnxruntime.libraries import architectures, provider_library
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 _NO_KERNEL = re.compile(r"no kernel image|NoKernelImageForDevice|CUDA failure 209\b")
 _OUT_OF_MEMORY = re.compile(r"out of memory|CUDA failure 2:|MemoryAllocation\b|Failed to allocate memory")
 _OLD_DRIVER = re.compile(r"driver version is insufficient|InsufficientDriver|CUDA failure 35\b")
 _ON_THE_CPU = re.compile(r"assigned to the default CPU EP|explicitly added the CPU EP")
 _NO_CAPTURE = re.compile(
-    r"cannot use the graph capture feature|not compatible with requested CUDA Graph", re.I
+    r"cannot use the graph capture feature|not compatible with requested CUDA BundleGraph", re.I
 )
 _CUDA_WORDS = re.compile(r"CUDA failure \d+: [^;\n]+")
 _PREAMBLE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |^/\S+:\d+ .*?\) (?=[A-Z])")
@@ -43,24 +42,24 @@ def capture_refused(error: BaseException) -> bool:
     return _NO_CAPTURE.search(str(error)) is not None
 
 
-def known_refusal(error: BaseException, ort: Any) -> BackendUnavailable | None:
+def known_refusal(error: BaseException, ort: Any) -> BackendError | None:
     """What an error of opening or running says about this machine; None if it says nothing about it."""
     text = str(error)
     if _NO_KERNEL.search(text):
         library = provider_library(ort, "cuda")
         codes = ", ".join(f"sm_{code}" for code in architectures(library)) if library else ""
-        return BackendUnavailable(
+        return BackendError(
             f"onnxruntime {ort.__version__} has no code for this GPU (CUDA error 209, no kernel image"
             f"{f'; it has {codes}' if codes else ''})",
             "install a build that has (on a Jetson see docs/jetson.md)",
         )
     if _OUT_OF_MEMORY.search(text):
-        return BackendUnavailable(
+        return BackendError(
             f"GPU memory ran out in onnxruntime ({first_line(error)})",
             "close other programs on the GPU, or use a smaller bundle",
         )
     if _OLD_DRIVER.search(text):
-        return BackendUnavailable(
+        return BackendError(
             f"the NVIDIA driver is too old for onnxruntime {ort.__version__} ({first_line(error)})",
             "update the driver: CUDA 13 needs 580 or newer, CUDA 12 needs 525 or newer",
         )
@@ -68,11 +67,11 @@ def known_refusal(error: BaseException, ort: Any) -> BackendUnavailable | None:
 
 
 def opening_refusal(error: BaseException, graph: str, path: Any, ort: Any) -> Exception:
-    """What to raise when a graph can't be opened: InputRefused for a damaged file, else
-    BackendUnavailable."""
+    """What to raise when a graph can't be opened: InputError for a damaged file, else
+    BackendError."""
     if type(error).__name__ in _BAD_GRAPHS:
-        return InputRefused(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
-    return known_refusal(error, ort) or BackendUnavailable(
+        return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
+    return known_refusal(error, ort) or BackendError(
         f"onnxruntime {ort.__version__} can't open {graph} on the GPU ({first_line(error)})",
         "its own messages above may say more; update onnxruntime-gpu or take another back end",
     )

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.bundle import Bundle, Graph
+from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.runtime.bundle import Bundle, BundleGraph
 from efftam_ros.runtime.onnxruntime.errors import (
     capture_refused,
     first_line,
@@ -22,12 +22,11 @@ from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, 
 from efftam_ros.runtime.onnxruntime.options import (
     MOST_DYNAMIC,
     cuda_options,
-    engine_folder,
+    provider_cache_folder,
     session_options,
     tensorrt_options,
 )
 from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 _ASYNCHRONOUS_REPLAY = (1, 28)  # before it, every replay of a captured graph makes the host wait for the GPU
 
@@ -65,14 +64,14 @@ class OrtGraphs:
         ``exact``: float32 products without TF32 (CUDA only). ``engine_cache``: folder where TensorRT engines
         are kept, None to build them at every start. ``ort``: another module in place of onnxruntime.
 
-        Raises BackendUnavailable when the provider can't work here, InputRefused when it can't be exact.
+        Raises BackendError when the provider can't work here, InputError when it can't be exact.
         """
         if provider not in PROVIDERS:
             raise ValueError(f"provider is {provider!r}; it must be one of {', '.join(PROVIDERS)}")
         if not stream:
             raise ValueError("stream is 0, the default stream; give a stream made for the pipeline")
         if exact and provider == "tensorrt":
-            raise InputRefused(
+            raise InputError(
                 "exact results: onnxruntime's TensorRT provider can't switch TF32 off; use the cuda provider"
             )
         self._ort = ort if ort is not None else _import_onnxruntime()
@@ -89,8 +88,8 @@ class OrtGraphs:
         return 0
 
     def open(self, name: str) -> OrtGraph:
-        """Open a graph of the bundle. Raises BackendUnavailable naming graph and node when it can't run whole
-        on the provider, InputRefused when the file is damaged or has other tensors than the bundle says."""
+        """Open a graph of the bundle. Raises BackendError naming graph and node when it can't run whole
+        on the provider, InputError when the file is damaged or has other tensors than the bundle says."""
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
@@ -136,7 +135,7 @@ class OrtGraphs:
         check_provider(session.get_providers(), asked, name)
         assignment = read_assignment(session)
         if assignment is None and not strict:
-            raise BackendUnavailable(
+            raise BackendError(
                 f"onnxruntime {self._ort.__version__} leaves nodes of {name} to the CPU and can't say which",
                 "use onnxruntime 1.24 or newer",
             )
@@ -147,14 +146,14 @@ class OrtGraphs:
             return replace(opened, no_capture=f"{types} on {placement.elsewhere[0].provider}")
         return opened
 
-    def _options(self, graph: Graph, capture: bool) -> dict[str, str]:
+    def _options(self, graph: BundleGraph, capture: bool) -> dict[str, str]:
         if self._provider == "cuda":
             return cuda_options(self._stream, self._device, self._exact, capture)
         options = tensorrt_options(self._stream, self._device, graph, None)
         if self._engine_cache is None:
             return options
         versions = (self._ort.__version__, tensorrt_version())
-        folder = engine_folder(self._engine_cache, self._bundle, graph.name, options, versions)
+        folder = provider_cache_folder(self._engine_cache, self._bundle, graph.name, options, versions)
         return tensorrt_options(self._stream, self._device, graph, folder)
 
     def _probe(self) -> None:
@@ -167,7 +166,7 @@ class OrtGraphs:
             )
             check_provider(session.get_providers(), asked, "a test graph")
             session.run(None, {"x": np.ones(8, np.float32)})
-        except BackendUnavailable:
+        except BackendError:
             raise
         except Exception as error:
             raise opening_refusal(error, "a test graph", "", self._ort) from error
@@ -177,7 +176,7 @@ def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise BackendUnavailable(
+        raise BackendError(
             f"onnxruntime can't be imported ({error})", "pip install onnxruntime-gpu"
         ) from error
     return onnxruntime

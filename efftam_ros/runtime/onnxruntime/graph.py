@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.bundle import Graph
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.bundle import BundleGraph
 from efftam_ros.runtime.onnxruntime.errors import first_line, known_refusal
 from efftam_ros.runtime.onnxruntime.options import run_options
 from efftam_ros.runtime.onnxruntime.placement import Placement
@@ -42,7 +42,7 @@ class Means:
 class OrtGraph:
     """A `DeviceGraph`: one session, and the bindings made for it."""
 
-    def __init__(self, graph: Graph, opened: Opened, means: Means) -> None:
+    def __init__(self, graph: BundleGraph, opened: Opened, means: Means) -> None:
         self._graph, self._means = graph, means
         self._opened: Opened | None = opened
         self._fixed_bindings = 0
@@ -104,7 +104,7 @@ class OrtBinding:
         return f"plain launches: {reason}" if reason else CUDA_GRAPH
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
-        """See `Binding.bind`. Raises InputRefused: a shape that isn't the graph's, an address that isn't
+        """See `Binding.bind`. Raises InputError: a shape that isn't the graph's, an address that isn't
         256-byte aligned; ValueError: a fixed binding was moved after its first run."""
         tensor = self._graph.inputs.get(name) or self._graph.outputs.get(name)
         if tensor is None:
@@ -121,7 +121,7 @@ class OrtBinding:
 
     def run(self) -> None:
         """See `Binding.run`. The first run of a binding that is captured computes several times over. Raises
-        ValueError when a tensor is not bound, BackendUnavailable when the GPU can't do it (no kernel, too
+        ValueError when a tensor is not bound, BackendError when the GPU can't do it (no kernel, too
         little memory), else RuntimeError."""
         if self._graph.opened is not self._opened:
             self._attach()
@@ -158,15 +158,15 @@ class OrtBinding:
     def _check(self, name: str, tensor: Tensor, pointer: int, shape: tuple[int, ...]) -> None:
         text = f"{self._graph.name}: {name} was bound with shape {list(shape)}"
         if len(shape) != len(tensor.shape):
-            raise InputRefused(f"{text}; the graph has {tensor}")
+            raise InputError(f"{text}; the graph has {tensor}")
         for size, axis in zip(shape, tensor.shape, strict=True):
             if size < 1 or (not isinstance(axis, str) and size != axis):
-                raise InputRefused(f"{text}; the graph has {tensor}")
+                raise InputError(f"{text}; the graph has {tensor}")
             most = self._means.most_dynamic
             if most is not None and isinstance(axis, str) and size > most:
-                raise InputRefused(f"{text}; its engine is built for up to {most} along {axis}")
+                raise InputError(f"{text}; its engine is built for up to {most} along {axis}")
         if not pointer or pointer % ALIGNMENT:
-            raise InputRefused(
+            raise InputError(
                 f"{self._graph.name}: {name} was bound to address {pointer:#x};"
                 f" it must be a multiple of {ALIGNMENT}"
             )
@@ -181,7 +181,7 @@ class OrtBinding:
             for axis, size in zip(tensor.shape, self._places[name][1], strict=True):
                 first, where = sizes.setdefault(axis, (size, name)) if isinstance(axis, str) else (size, name)
                 if size != first:
-                    raise InputRefused(
+                    raise InputError(
                         f"{self._graph.name}: axis {axis} is {first} in {where} and {size} in {name}"
                     )
         self._complete = True

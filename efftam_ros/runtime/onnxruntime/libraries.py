@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _WRITTEN = {"cuda": "CUDA", "tensorrt": "TensorRT"}
@@ -23,19 +23,19 @@ _INSTALL = "pip install onnxruntime-gpu in place of onnxruntime (on a Jetson see
 def load_libraries(ort: Any, provider: str) -> None:
     """Make sure that ``provider`` ("cuda", "tensorrt") of the onnxruntime module ``ort`` can be loaded.
 
-    onnxruntime only logs what is missing and goes on without the provider. Raises BackendUnavailable:
+    onnxruntime only logs what is missing and goes on without the provider. Raises BackendError:
     provider not compiled in, no driver, libraries that can't be loaded (all of them are named).
     """
     written = _WRITTEN[provider]
     if PROVIDERS[provider] not in ort.get_available_providers():
-        raise BackendUnavailable(
+        raise BackendError(
             f"onnxruntime {ort.__version__} was built without its {written} provider", _INSTALL
         )
     library = provider_library(ort, provider)
     if library is None:
         return
     if not _loads("libcuda.so.1"):
-        raise BackendUnavailable(
+        raise BackendError(
             f"onnxruntime's {written} provider needs an NVIDIA driver: libcuda.so.1 can't be loaded",
             "install the driver, or start the container with --gpus all",
         )
@@ -130,19 +130,17 @@ def _preload(ort: Any, provider: str) -> None:
             importlib.import_module("tensorrt")
 
 
-def _libraries_missing(ort: Any, written: str, missing: list[str]) -> BackendUnavailable:
+def _libraries_missing(ort: Any, written: str, missing: list[str]) -> BackendError:
     reason = f"onnxruntime {ort.__version__}'s {written} provider needs {', '.join(missing)}"
     inference = next((name for name in missing if name.startswith("libnvinfer.so")), None)
     if inference is not None:
         version = int(re.sub(r"\D", "", inference.partition(".so")[2]) or 10)
         other = next((n for n in range(version + 3, 7, -1) if _loads(f"libnvinfer.so.{n}")), None)
         found = ", which can't be loaded" if other is None else f"; TensorRT {other} is installed"
-        return BackendUnavailable(
-            f"{reason}{found}", f"install TensorRT {version}, or ask for the cuda provider"
-        )
+        return BackendError(f"{reason}{found}", f"install TensorRT {version}, or ask for the cuda provider")
     blas = next((name for name in missing if name.startswith("libcublas")), "")
     extra = f" nvidia-cublas{'-cu12' if blas.endswith('.12') else ''}" if blas else ""
-    return BackendUnavailable(
+    return BackendError(
         f"{reason}, which can't be loaded",
         f"pip install 'onnxruntime-gpu[cuda,cudnn]'{extra}, or put their folder into LD_LIBRARY_PATH",
     )

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.bundle import MANIFEST, Bundle, Graph
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
 from efftam_ros.runtime.signatures import Tensor
 
 MOST_DYNAMIC = 512
@@ -59,7 +59,7 @@ def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[s
     }
 
 
-def tensorrt_options(stream: int, device: int, graph: Graph, cache: Path | None) -> dict[str, str]:
+def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path | None) -> dict[str, str]:
     """The TensorRT provider's options for one graph. ``cache``: folder of its engines, None for no cache."""
     options = {
         "device_id": str(device),
@@ -79,14 +79,14 @@ def tensorrt_options(stream: int, device: int, graph: Graph, cache: Path | None)
     return options
 
 
-def engine_folder(
+def provider_cache_folder(
     root: Path, bundle: Bundle, name: str, options: Mapping[str, str], versions: tuple[str, ...]
 ) -> Path:
     """The folder under ``root`` for one graph's TensorRT engines, made if it isn't there.
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and the ``versions`` of
     onnxruntime and TensorRT, so that an engine made from anything else is never found. onnxruntime itself
-    adds the GPU's architecture to the file names. Raises InputRefused when it can't be made.
+    adds the GPU's architecture to the file names. Raises InputError when it can't be made.
     """
     # Loading the bundle compared every file with these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -96,7 +96,7 @@ def engine_folder(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputRefused(
+        raise InputError(
             f"engine cache {folder} can't be made ({error.strerror}); name a folder that can be written"
         ) from error
     return folder

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError
 
 # Arithmetic on shapes: a few integers that onnxruntime keeps on the CPU on purpose. Every one of these has a
 # GPU kernel for tensors of numbers, so that on the CPU it is never more than that.
@@ -51,18 +51,18 @@ def read_assignment(session: Any) -> list[Node] | None:
 
 
 def check_provider(registered: Sequence[str], provider: str, graph_name: str) -> None:
-    """``registered``: the session's ``get_providers()``. Raises BackendUnavailable when another provider than
+    """``registered``: the session's ``get_providers()``. Raises BackendError when another provider than
     the asked one comes first: onnxruntime replaced it."""
     first = registered[0] if registered else "none"
     if first != provider:
-        raise BackendUnavailable(
+        raise BackendError(
             f"onnxruntime could not start its {provider} and opened {graph_name} on {first} instead",
             "its own messages above say why; check the NVIDIA driver and the CUDA libraries",
         )
 
 
 def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) -> Placement:
-    """Count the nodes by provider and op type. Raises BackendUnavailable naming the first node that does real
+    """Count the nodes by provider and op type. Raises BackendError naming the first node that does real
     work on another provider than the asked one; arithmetic on shapes (`BOOKKEEPING`) may be elsewhere."""
     counts: dict[str, Counter[str]] = {}
     elsewhere: list[Node] = []
@@ -73,7 +73,7 @@ def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) 
     heavy = [node for node in elsewhere if node.op_type not in BOOKKEEPING]
     if heavy:
         more = f" and {len(heavy) - 1} more" if len(heavy) > 1 else ""
-        raise BackendUnavailable(
+        raise BackendError(
             f"{graph_name}: node {heavy[0].name or 'without a name'} ({heavy[0].op_type}){more}"
             f" would run on {heavy[0].provider}, not on {provider}",
             "update onnxruntime-gpu, or ask for the CUDA provider if this was another",

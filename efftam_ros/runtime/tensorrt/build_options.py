@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.signatures import Tensor
 
 AXES: Mapping[str, tuple[int, int, int]] = {
@@ -48,15 +48,15 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "fp16"):
-            raise InputRefused(f"precision {self.precision!r} is unknown; choose fp32 or fp16")
+            raise InputError(f"precision {self.precision!r} is unknown; choose fp32 or fp16")
         if not 0 <= self.optimization_level <= 5:  # TensorRT takes any number and clamps it silently
-            raise InputRefused(f"optimization level {self.optimization_level} is not one of 0 to 5")
+            raise InputError(f"optimization level {self.optimization_level} is not one of 0 to 5")
         for wanted in self.profiles:
             shapes = (wanted.smallest, wanted.usual, wanted.largest)
             if len({len(shape) for shape in shapes}) > 1 or any(
                 not 1 <= low <= usual <= high for low, usual, high in zip(*shapes, strict=True)
             ):
-                raise InputRefused(
+                raise InputError(
                     f"shapes of {wanted.name} must grow from smallest over usual to largest, from 1 on:"
                     f" {wanted.smallest}, {wanted.usual}, {wanted.largest}"
                 )
@@ -72,13 +72,13 @@ class BuildOptions:
 def profiles_of(
     inputs: Mapping[str, Tensor], axes: Mapping[str, tuple[int, int, int]] = AXES
 ) -> tuple[ShapeRange, ...]:
-    """The shape ranges of a graph's dynamic inputs, in the order of the table. Raises InputRefused for an
+    """The shape ranges of a graph's dynamic inputs, in the order of the table. Raises InputError for an
     axis without sizes."""
     ranges = []
     for name, tensor in inputs.items():
         unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in axes]
         if unknown:
-            raise InputRefused(
+            raise InputError(
                 f"axis {unknown[0]} of input {name} has no sizes; known are {', '.join(sorted(axes))}"
             )
         if any(isinstance(axis, str) for axis in tensor.shape):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros import __version__
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
@@ -15,8 +16,7 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.tensorrt.store import EngineKey, EngineStore, Refusal
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineRefusal, EngineStore
 
 
 class EngineSet:
@@ -25,7 +25,7 @@ class EngineSet:
     def __init__(
         self, bundle: Bundle, precision: str, library: Library, facts: DeviceFacts, folder: Path
     ) -> None:
-        """Raises BackendUnavailable when the library has no code for the GPU."""
+        """Raises BackendError when the library has no code for the GPU."""
         library.require_device(facts)
         self.bundle, self.precision, self.library, self.facts = bundle, precision, library, facts
         self.store = EngineStore(folder)
@@ -48,10 +48,10 @@ class EngineSet:
         )
 
     def plan(self, module: str) -> bytes:
-        """The kept engine. Raises BackendUnavailable saying why there is none that may be used."""
+        """The kept engine. Raises BackendError saying why there is none that may be used."""
         found = self.store.load(self.bundle.spec.name, self.key(module))
-        if isinstance(found, Refusal):
-            raise BackendUnavailable(
+        if isinstance(found, EngineRefusal):
+            raise BackendError(
                 f"there is no engine for {module} in {self.store.folder}: {found.reason}",
                 f"efftam build {self.bundle.folder} --precision {self.precision}",
             )

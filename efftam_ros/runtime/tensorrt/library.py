@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.device import DeviceFacts
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
 OLDEST = {TENSORRT: (10, 0), RTX: (1, 0)}
@@ -65,16 +65,16 @@ class Library:
 
     @classmethod
     def of(cls, module: Any, name: str) -> Library:
-        """An imported TensorRT. Raises BackendUnavailable when it is older than 10.0 or broken."""
+        """An imported TensorRT. Raises BackendError when it is older than 10.0 or broken."""
         found = re.match(r"\d+(\.\d+)*", str(getattr(module, "__version__", "")))
         if found is None or not hasattr(module, "ILogger"):
-            raise BackendUnavailable(
+            raise BackendError(
                 f"{name} is broken: {module.__name__} has no version or no logger", remedy(name)
             )
         version = tuple(int(number) for number in found.group().split("."))
         if version < OLDEST[name]:
             needed = ".".join(map(str, OLDEST[name]))
-            raise BackendUnavailable(
+            raise BackendError(
                 f"{name} {found.group()} is too old: {needed} or newer is needed", remedy(name)
             )
         log = MessageLog()
@@ -93,7 +93,7 @@ class Library:
         return () if known is None else tuple(name for name in known.__members__ if re.match(r"SM\d", name))
 
     def require_device(self, facts: DeviceFacts) -> None:
-        """Raises BackendUnavailable when this library has no code for the GPU.
+        """Raises BackendError when this library has no code for the GPU.
 
         ``facts`` stand for a driver that works: TensorRT's Runtime ends the process where there is none, so
         whatever constructs one calls this first.
@@ -101,7 +101,7 @@ class Library:
         if not isinstance(facts, DeviceFacts):
             raise TypeError(f"an opened GPU is needed, not {facts!r}; call open_device first")
         if self.name == RTX and target_of(facts) not in self.targets:
-            raise BackendUnavailable(
+            raise BackendError(
                 f"TensorRT-RTX {self.dotted} has no code for {facts.name}"
                 f" (compute capability {'.'.join(map(str, facts.compute_capability))};"
                 f" it has {', '.join(self.targets)})",
@@ -112,7 +112,7 @@ class Library:
 def load_library(name: str | None = None) -> Library:
     """Import TensorRT, or TensorRT-RTX, or the first of the two that is installed (None).
 
-    Needs no driver. Raises BackendUnavailable: none installed, one that does not import, or one too old. A
+    Needs no driver. Raises BackendError: none installed, one that does not import, or one too old. A
     broken TensorRT is not passed over for TensorRT-RTX. The library is the same one at every call, because a
     process keeps its first logger.
     """
@@ -126,7 +126,7 @@ def load_library(name: str | None = None) -> Library:
         if candidate in _loaded:
             return _loaded[candidate]
     wanted = name or TENSORRT
-    raise BackendUnavailable(f"{wanted} is not installed for {sys.executable}", remedy(wanted))
+    raise BackendError(f"{wanted} is not installed for {sys.executable}", remedy(wanted))
 
 
 def target_of(facts: DeviceFacts) -> str:
@@ -170,7 +170,7 @@ def _import(name: str) -> Any | None:
         try:
             return importlib.import_module(module)
         except Exception as error:  # a missing .so, a wrong Python, or whatever its start-up code raises
-            raise BackendUnavailable(
+            raise BackendError(
                 f"{name} is installed but can't be imported ({one_line(str(error)) or type(error).__name__})",
                 remedy(name),
             ) from error

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from efftam_ros.runtime.cuda.api import CudaError, DeviceLost
+from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.cuda.api import CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.arena import ALIGNMENT
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import CapturedGraph, Stream
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
 """Inputs and outputs of each graph, as a bundle's manifest has them."""
@@ -44,7 +44,7 @@ class TrtGraphs:
         plans: Callable[[str], bytes],
     ) -> None:
         """``facts``: of the opened GPU, the proof that TensorRT's Runtime finds a driver. ``stream`` stays
-        the caller's. ``plans``: gives a graph's engine by its name. Raises BackendUnavailable: a GPU that the
+        the caller's. ``plans``: gives a graph's engine by its name. Raises BackendError: a GPU that the
         library has no code for."""
         library.require_device(facts)
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
@@ -57,7 +57,7 @@ class TrtGraphs:
         return sum(graph.device_bytes for graph in self._graphs)
 
     def open(self, name: str) -> TrtGraph:
-        """Raises BackendUnavailable when the engine was built for another version or GPU, or has other
+        """Raises BackendError when the engine was built for another version or GPU, or has other
         tensors than the bundle's table."""
         if self._runtime is None:
             raise RuntimeError("these engines are closed; open the pipeline again")
@@ -65,7 +65,7 @@ class TrtGraphs:
         plan = self._plans(name)
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
-            raise BackendUnavailable(
+            raise BackendError(
                 f"{self._library.name} {self._library.dotted} can't load the engine of {name}"
                 f" ({self._library.log.reason(said)})",
                 _BUILD_AGAIN,
@@ -118,13 +118,13 @@ class TrtGraph:
         return held + self._scratch_bytes * len(self._bindings)
 
     def binding(self, fixed: bool) -> TrtBinding:
-        """Raises BackendUnavailable when the GPU has too little memory for it."""
+        """Raises BackendError when the GPU has too little memory for it."""
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
         said = self._library.log.position
         context = self._engine.create_execution_context()
         if context is None:
-            raise BackendUnavailable(
+            raise BackendError(
                 f"{self._library.name} can't run {self.name}: it needs {self._scratch_bytes} bytes of scratch"
                 f" memory ({self._library.log.reason(said)})",
                 "stop other programs that hold GPU memory, or choose a smaller bundle",
@@ -152,8 +152,9 @@ class TrtGraph:
 class TrtBinding:
     """An execution context with its tensors' addresses: a `Binding`.
 
-    A fixed one runs plainly once, when TensorRT loads and allocates what it put off; that run's launches are
-    then captured, and later runs are one graph launch. A free one tells TensorRT only what changed.
+    A fixed one runs once without capture, when TensorRT loads and allocates what it put off; that run's
+    launches are then captured, and later runs are one graph launch. A free one tells TensorRT only what
+    changed.
     """
 
     def __init__(
@@ -267,7 +268,7 @@ class TrtBinding:
                 return
             with self._stream.capture() as captured:
                 self._enqueue()
-        except DeviceLost:
+        except DeviceLostError:
             raise
         except (TensorRTError, CudaError) as error:
             self._launch = f"plain launches: {error}"
@@ -319,5 +320,5 @@ def _fits(real: tuple[int | str, ...], table: tuple[int | str, ...], exact: bool
     )
 
 
-def _mismatch(graph: str, found: str, wanted: str) -> BackendUnavailable:
-    return BackendUnavailable(f"the engine of {graph} {found}; the bundle says {wanted}", _BUILD_AGAIN)
+def _mismatch(graph: str, found: str, wanted: str) -> BackendError:
+    return BackendError(f"the engine of {graph} {found}; the bundle says {wanted}", _BUILD_AGAIN)

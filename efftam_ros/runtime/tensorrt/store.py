@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 KEY_DIGITS = 16
 """Of the key in a file's name: some file systems end at 143 characters. The .json holds all parts."""
@@ -48,7 +48,7 @@ class EngineKey:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class EngineRefusal:
     """Why there is no engine to load, in one line."""
 
     reason: str
@@ -69,36 +69,38 @@ class EngineStore:
         """Of the engine; its report ends in .json instead."""
         return self.folder / f"{self._prefix(name, key)}{key.hex[:KEY_DIGITS]}.engine"
 
-    def load(self, name: str, key: EngineKey) -> bytes | Refusal:
+    def load(self, name: str, key: EngineKey) -> bytes | EngineRefusal:
         """The engine, or why not: none built, built from another graph, for another GPU or by another
-        version, damaged, or another module's. Raises InputRefused when the folder can't be read."""
+        version, damaged, or another module's. Raises InputError when the folder can't be read."""
         path = self.path(name, key)
         with self._refusing(path):
             report = self._entry(path)
             if report is None:
-                return Refusal(self._why_missing(name, key))
+                return EngineRefusal(self._why_missing(name, key))
             different = _difference(key, report.get("key"))
             if different:
-                return Refusal(f"{path.name} {different[1]}")
+                return EngineRefusal(f"{path.name} {different[1]}")
             try:
                 plan = path.read_bytes()
             except FileNotFoundError:
-                return Refusal(f"{path.name} is gone, only its report is left")
+                return EngineRefusal(f"{path.name} is gone, only its report is left")
         if len(plan) != report.get("bytes"):
-            return Refusal(f"{path.name} has {len(plan)} bytes instead of {report.get('bytes')}: cut short")
+            return EngineRefusal(
+                f"{path.name} has {len(plan)} bytes instead of {report.get('bytes')}: cut short"
+            )
         if hashlib.sha256(plan).hexdigest() != report.get("sha256"):
-            return Refusal(f"{path.name} is damaged: its sha256 is not the one in its report")
+            return EngineRefusal(f"{path.name} is damaged: its sha256 is not the one in its report")
         return plan
 
     def report(self, name: str, key: EngineKey) -> dict[str, Any] | None:
         """What `put` was given beside the engine; None where `load` would refuse."""
-        if isinstance(self.load(name, key), Refusal):
+        if isinstance(self.load(name, key), EngineRefusal):
             return None
         entry = self._entry(self.path(name, key))
         return None if entry is None else dict(entry["report"])
 
     def put(self, name: str, key: EngineKey, plan: bytes, report: Mapping[str, Any]) -> None:
-        """Keep an engine, in place of one of the same key. Raises InputRefused: full disk, read-only
+        """Keep an engine, in place of one of the same key. Raises InputError: full disk, read-only
         folder."""
         path = self.path(name, key)
         entry = {
@@ -124,14 +126,14 @@ class EngineStore:
         ``force``. Of several processes one builds, the others wait and load what it built.
 
         ``build`` gives each module's engine and report; what it raises is passed on and nothing is kept.
-        ``message`` is told in one line why engines are built and whom it waits for. Raises InputRefused as
+        ``message`` is told in one line why engines are built and whom it waits for. Raises InputError as
         `put`, before building.
         """
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
             return found
         with self.lock(name, keys[0], message):
-            found = Refusal("asked for") if force else self._load_all(name, keys)
+            found = EngineRefusal("asked for") if force else self._load_all(name, keys)
             if isinstance(found, dict):
                 return found
             message(f"building: {found.reason}")
@@ -140,11 +142,11 @@ class EngineStore:
                 self.put(name, key, *built[key.module])
         return {key.module: built[key.module][0] for key in keys}
 
-    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | Refusal:
+    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | EngineRefusal:
         plans = {}
         for key in keys:
             found = self.load(name, key)
-            if isinstance(found, Refusal):
+            if isinstance(found, EngineRefusal):
                 return found
             plans[key.module] = found
         return plans
@@ -155,7 +157,7 @@ class EngineStore:
     ) -> Iterator[None]:
         """Keep other processes and threads from building or writing this engine; a killed holder lets go.
 
-        ``message`` is told when there is something to wait for. Raises InputRefused as `put`.
+        ``message`` is told when there is something to wait for. Raises InputError as `put`.
         """
         path = self.path(name, key).with_suffix(".lock")
         held: set[Path] = self._held.__dict__.setdefault("paths", set())
@@ -209,7 +211,7 @@ class EngineStore:
         try:
             yield
         except OSError as error:
-            raise InputRefused(
+            raise InputError(
                 f"engine store {self.folder}: {path.name} can't be read or written ({error.strerror});"
                 " free space there, or give a folder that can be written"
             ) from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.crop import make_viewer
+from efftam_ros.core.crop import make_crop_policy
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
@@ -103,13 +103,17 @@ def compare_clip(
     is the networks' doing."""
     spec = bundle.spec
     preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
-    viewer = make_viewer(spec.default_view, spec.image_side, spec.window_factor)
+    crop_policy = make_crop_policy(spec.default_view, spec.image_side, spec.window_factor)
     chains = [Chain(bundle, graphs) for graphs in (reference, candidate)]
     overlaps, deviations = [], []
     for number, picture in enumerate(frames):
         height, width = picture.shape[:2]
         first = number == 0
-        view = viewer.start((width, height), box, None) if first else viewer.view((width, height), box, 0.0)
+        view = (
+            crop_policy.start((width, height), box, None)
+            if first
+            else crop_policy.view((width, height), box, 0.0)
+        )
         prompt = encode_prompt(Prompt(box=box), view, width, height) if first else None
         image = preprocess(Image.from_array(picture), view).copy()
         wanted, got = (chain.decode(image, prompt) for chain in chains)

@@ -30,7 +30,7 @@ CLIP_FRAMES = 30
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Agreement:
     """How far a back end is from the CPU; ``clip`` is None where only single graphs were compared."""
 
     deviations: tuple[Deviation, ...]
@@ -63,14 +63,14 @@ class Reference:
         self.runners: dict[str, Runner] = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
         self.chain: Chain = seeded_chain(bundle, self.runners)
 
-    def judge(self, candidate: Mapping[str, Runner], clip: bool) -> Verdict:
+    def judge(self, candidate: Mapping[str, Runner], clip: bool) -> Agreement:
         """Compare the graphs that ``candidate`` has; with ``clip`` also a chained run, the others' graphs
         being the reference's."""
         deviations = tuple(compare_graphs(self.chain, candidate))
         if not clip:
-            return Verdict(deviations)
+            return Agreement(deviations)
         mixed = {**self.runners, **candidate}
-        return Verdict(
+        return Agreement(
             deviations, compare_clip(self.bundle, self.runners, mixed, seeded_clip(), seeded_clip_box())
         )
 

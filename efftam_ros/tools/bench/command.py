@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.config import POLICIES, VIEWS
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.interop.package_files import package_file
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.contenders import chosen_backends, open_contenders
@@ -91,14 +91,14 @@ def run(args: argparse.Namespace) -> int:
     for option in ("frames", "soak"):
         value = getattr(args, option)
         if value is not None and value < 1:
-            raise InputRefused(f"--{option} is {value}; it must be at least 1")
+            raise InputError(f"--{option} is {value}; it must be at least 1")
     if args.soak is not None and args.soak < 4:
-        raise InputRefused(f"--soak is {args.soak}; drift needs at least 4 frames")
+        raise InputError(f"--soak is {args.soak}; drift needs at least 4 frames")
     frames = args.frames
     if frames is None and not (args.soak or args.node or args.motion):
         frames = FRAMES
     if args.plot is not None and not frames:
-        raise InputRefused("--plot shows the frame times; add --frames N")
+        raise InputError("--plot shows the frame times; add --frames N")
     shown = str(args.json) != "-"
     report: dict[str, Any] = {}
     if frames or args.soak:
@@ -171,7 +171,7 @@ def _measure_node() -> dict[str, Any]:
     needed = ("rclpy", "efftam_ros.msg")
     missing = [module for module in needed if importlib.util.find_spec(module) is None]
     if missing:
-        raise InputRefused(
+        raise InputError(
             f"--node needs ROS 2 and the built messages ({missing[0]} is missing); "
             "source .venv/setup.bash or your workspace"
         )
@@ -179,5 +179,5 @@ def _measure_node() -> dict[str, Any]:
     command = ["-m", "efftam_ros.ros.tracker.latency", "--seconds", str(NODE_SECONDS), "--profile", profile]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     if done.returncode:
-        raise InputRefused(f"the node could not be measured: {done.stderr.strip() or done.stdout.strip()}")
+        raise InputError(f"the node could not be measured: {done.stderr.strip() or done.stdout.strip()}")
     return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.unavailable import BackendUnavailable
 from efftam_ros.tools.bench.memory import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 
@@ -104,7 +104,7 @@ def open_contenders(
 ) -> tuple[list[Contender], list[LeftOut]]:
     """Open every bundle in every back end and let it answer the first frame.
 
-    Raises InputRefused as `open_measurable` does, and BackendUnavailable, naming all that can't run, unless
+    Raises InputError as `open_measurable` does, and BackendError, naming all that can't run, unless
     ``skip_unavailable`` leaves them out; also then when none is left.
     """
     config = TrackerConfig(policy=policy, view=view or "bundle")
@@ -115,7 +115,7 @@ def open_contenders(
             for backend in backends:
                 try:
                     contenders.append(_open(bundle, backend, threads, config, first))
-                except BackendUnavailable as problem:
+                except BackendError as problem:
                     name = backend if bundle is None else f"{bundle.name} {backend}"
                     left_out.append(LeftOut(name, backend, problem.reason, problem.remedy))
         if left_out and not (skip_unavailable and contenders):
@@ -147,18 +147,18 @@ def _open(
     return Contender(name, backend, pipeline, tracker, seconds, resident_mb() - before_mb)
 
 
-def _refusal(left_out: Sequence[LeftOut], skipping: bool) -> BackendUnavailable:
+def _refusal(left_out: Sequence[LeftOut], skipping: bool) -> BackendError:
     reasons = "; ".join(dict.fromkeys(one.text for one in left_out))
     if skipping:
-        return BackendUnavailable(f"no back end is left to measure: {reasons}", left_out[0].remedy)
+        return BackendError(f"no back end is left to measure: {reasons}", left_out[0].remedy)
     if len(left_out) == 1:
-        return BackendUnavailable(reasons, f"{left_out[0].remedy}, or leave it out with --skip-unavailable")
-    return BackendUnavailable(reasons, "see efftam doctor, or leave them out with --skip-unavailable")
+        return BackendError(reasons, f"{left_out[0].remedy}, or leave it out with --skip-unavailable")
+    return BackendError(reasons, "see efftam doctor, or leave them out with --skip-unavailable")
 
 
 def chosen_backends(text: str) -> list[str]:
-    """The back ends of an option "A,B". Raises InputRefused when there is none."""
+    """The back ends of an option "A,B". Raises InputError when there is none."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputRefused(f"--backend is {text!r}; name at least one, as in --backend onnxruntime-cpu")
+        raise InputError(f"--backend is {text!r}; name at least one, as in --backend onnxruntime-cpu")
     return list(dict.fromkeys(names))

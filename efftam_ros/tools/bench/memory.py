@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, MB. Raises InputRefused where the system does not tell (not Linux)."""
+    """Resident memory of this process, MB. Raises InputError where the system does not tell (not Linux)."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
-        raise InputRefused(
+        raise InputError(
             "bench reads resident memory from /proc, which this system lacks; run it on Linux"
         ) from None
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 
 
@@ -61,20 +61,20 @@ def add_settings_argument(group: argparse._ActionsContainer) -> None:
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
     """A TrackerConfig from ``name=value`` texts and options that have a flag of their own (None: not given).
 
-    Raises InputRefused: no ``=``, no such setting, not a number, out of range, given twice.
+    Raises InputError: no ``=``, no such setting, not a number, out of range, given twice.
     """
     kinds = {f.name: type(f.default) for f in fields(TrackerConfig) if f.default is not MISSING}
     values: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or name not in kinds:
-            raise InputRefused(f"--set {text!r} is not NAME=VALUE with a NAME out of {', '.join(kinds)}")
+            raise InputError(f"--set {text!r} is not NAME=VALUE with a NAME out of {', '.join(kinds)}")
         if name in values:
-            raise InputRefused(f"--set {text!r}: {name} is already given as {values[name]!r}; give it once")
+            raise InputError(f"--set {text!r}: {name} is already given as {values[name]!r}; give it once")
         try:
             values[name] = kinds[name](value)
         except ValueError:
-            raise InputRefused(
+            raise InputError(
                 f"--set {text!r}: {value!r} is not a number of type {kinds[name].__name__}"
             ) from None
     return TrackerConfig(**values)

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt
 from efftam_ros.tools.common.video import read_bgr
@@ -37,32 +37,32 @@ def read_prompt(
 ) -> Prompt | None:
     """The Prompt for an image of ``width`` x ``height`` px; None when nothing was given.
 
-    Raises InputRefused: not numbers, no area, outside the image, mask of another size or beside a box or
+    Raises InputError: not numbers, no area, outside the image, mask of another size or beside a box or
     point.
     """
     if box is None and not points and mask is None:
         return None
     if mask is not None:
         if box is not None or points:
-            raise InputRefused("--mask stands alone; leave out --box and --point")
+            raise InputError("--mask stands alone; leave out --box and --point")
         image = read_bgr(mask)
         if image.shape[:2] != (height, width):
-            raise InputRefused(
+            raise InputError(
                 f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height}; they must agree"
             )
         on = image.max(axis=2) > 127
         if not on.any():
-            raise InputRefused(f"{mask} marks nothing; the target must be brighter than 127 of 255")
+            raise InputError(f"{mask} marks nothing; the target must be brighter than 127 of 255")
         return Prompt(mask=on)
     parsed = [_numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
     for text, values in zip(points, parsed, strict=True):
         if len(values) == 3 and values[2] not in (0.0, 1.0):
-            raise InputRefused(f"--point {text}: the third number is 1 (on the target) or 0 (off it)")
+            raise InputError(f"--point {text}: the third number is 1 (on the target) or 0 (off it)")
         if not (0 <= values[0] <= width and 0 <= values[1] <= height):
-            raise InputRefused(f"--point {text} is outside the image of {width}x{height}")
+            raise InputError(f"--point {text} is outside the image of {width}x{height}")
     labels = tuple(int(values[2]) if len(values) == 3 else 1 for values in parsed)
     if box is None and 1 not in labels:
-        raise InputRefused("every --point is off the target; give one on it or a --box")
+        raise InputError("every --point is off the target; give one on it or a --box")
     return Prompt(
         box=None if box is None else read_box(box, width, height),
         points=tuple((values[0], values[1]) for values in parsed),
@@ -71,12 +71,12 @@ def read_prompt(
 
 
 def read_box(text: str, width: int, height: int) -> Box:
-    """A box from ``X,Y,W,H``. Raises InputRefused: not four numbers, no area, outside the image."""
+    """A box from ``X,Y,W,H``. Raises InputError: not four numbers, no area, outside the image."""
     box = Box(*_numbers("--box", text, "X,Y,W,H", (4,)))
     if box.is_empty:
-        raise InputRefused(f"--box {text} encloses nothing; width and height must be positive")
+        raise InputError(f"--box {text} encloses nothing; width and height must be positive")
     if box.clipped(width, height).is_empty:
-        raise InputRefused(f"--box {text} is outside the image of {width}x{height}")
+        raise InputError(f"--box {text} is outside the image of {width}x{height}")
     return box
 
 
@@ -86,5 +86,5 @@ def _numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> lis
     except ValueError:
         values = []
     if len(values) not in counts or not all(math.isfinite(v) for v in values):
-        raise InputRefused(f"{option} {text!r} is not {shape} (finite numbers, px)")
+        raise InputError(f"{option} {text!r} is not {shape} (finite numbers, px)")
     return values

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 if TYPE_CHECKING:
     import av
@@ -53,7 +53,7 @@ class VideoSource(Protocol):
     def note(self) -> str: ...
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
-        """The pictures from number ``start`` on. Raises InputRefused where one can't be read."""
+        """The pictures from number ``start`` on. Raises InputError where one can't be read."""
         ...
 
 
@@ -61,15 +61,15 @@ def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
     """Open a video file or a folder of images; ``fps`` is for folders (default 30), a video has its own
     stamps.
 
-    Raises InputRefused: nothing there, no images, unreadable file, ``fps`` given for a video.
+    Raises InputError: nothing there, no images, unreadable file, ``fps`` given for a video.
     """
     path = Path(path)
     if path.is_dir():
         return ImageFolder(path, FOLDER_FPS if fps is None else fps)
     if not path.exists():
-        raise InputRefused(f"{path} does not exist; give a video file or a folder of images")
+        raise InputError(f"{path} does not exist; give a video file or a folder of images")
     if fps is not None:
-        raise InputRefused(f"{path} is a video and has its own time stamps; leave out the frame rate")
+        raise InputError(f"{path} is a video and has its own time stamps; leave out the frame rate")
     return VideoFile(path)
 
 
@@ -88,7 +88,7 @@ class VideoFile:
             try:
                 frame = next(first)
             except StopIteration:
-                raise InputRefused(f"{path} holds no picture; is the recording complete?") from None
+                raise InputError(f"{path} holds no picture; is the recording complete?") from None
             self.rotation = _quarter_turns(path, frame.rotation)
             turned = self.rotation % 2 == 1
             self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
@@ -111,7 +111,7 @@ class VideoFile:
                 # The decoder pads the rows of some widths.
                 bgr = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="bgr24"), self.rotation))
                 if bgr.shape != (self.height, self.width, 3):
-                    raise InputRefused(
+                    raise InputError(
                         f"{self.path}: picture {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
                         f"{self.width}x{self.height}; cut the video where its size changes"
                     )
@@ -126,7 +126,7 @@ class VideoFile:
             return
         promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
         if last_ns / NS + 2.5 / self.fps < promised_s:
-            raise InputRefused(
+            raise InputError(
                 f"{self.path} ends after {done} of {self.count} pictures ({last_ns / NS:.1f} of "
                 f"{promised_s:.1f} s); "
                 "it was cut off, copy it again"
@@ -144,12 +144,12 @@ class VideoFile:
         try:
             container = av.open(str(self.path))
         except av.error.FFmpegError as error:
-            raise InputRefused(
+            raise InputError(
                 f"{self.path} is not a readable video ({error.strerror}); convert it with ffmpeg"
             ) from None
         if not container.streams.video:
             container.close()
-            raise InputRefused(f"{self.path} holds no video stream; give a video file or a folder of images")
+            raise InputError(f"{self.path} holds no video stream; give a video file or a folder of images")
         return container
 
     def _decoded(self, container: Any, stream: Any, only: int | None) -> Iterator[av.VideoFrame]:
@@ -163,7 +163,7 @@ class VideoFile:
                 if only is not None and done > only:
                     return
         except av.error.FFmpegError as error:
-            raise InputRefused(
+            raise InputError(
                 f"{self.path}: picture {done} can't be decoded ({error.strerror}); repair the file or cut "
                 f"it there"
             ) from None
@@ -176,11 +176,11 @@ class ImageFolder:
 
     def __init__(self, path: Path, fps: float) -> None:
         if not (np.isfinite(fps) and fps > 0):
-            raise InputRefused(f"frame rate is {fps}; give a positive number of images per second")
+            raise InputError(f"frame rate is {fps}; give a positive number of images per second")
         self.path, self.fps = path, float(fps)
         self.files = image_files(path)
         if not self.files:
-            raise InputRefused(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
+            raise InputError(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
         self.count: int | None = len(self.files)
         self.height, self.width = read_bgr(self.files[0]).shape[:2]
 
@@ -189,7 +189,7 @@ class ImageFolder:
         for index in range(start, len(self.files)):
             bgr = read_bgr(self.files[index])
             if bgr.shape[:2] != (self.height, self.width):
-                raise InputRefused(
+                raise InputError(
                     f"{self.files[index]} is {bgr.shape[1]}x{bgr.shape[0]} after {self.width}x{self.height}; "
                     "all images of a folder must have one size"
                 )
@@ -208,13 +208,13 @@ class VideoWriter:
 
         self.path, self.width, self.height = Path(path), width, height
         if self.path.suffix.lower() not in (".mp4", ".m4v", ".mov"):
-            raise InputRefused(f"{self.path} would not play in a browser; give a name that ends in .mp4")
+            raise InputError(f"{self.path} would not play in a browser; give a name that ends in .mp4")
         if not self.path.parent.is_dir():
-            raise InputRefused(f"{self.path.parent} does not exist; make the folder first")
+            raise InputError(f"{self.path.parent} does not exist; make the folder first")
         try:
             self._container = av.open(str(self.path), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
-            raise InputRefused(f"{self.path} can't be written ({error.strerror})") from None
+            raise InputError(f"{self.path} can't be written ({error.strerror})") from None
         rate = Fraction(fps).limit_denominator(1001)
         stream: Any = self._container.add_stream(
             "libx264", rate=rate, options={"crf": str(crf), "preset": "veryfast"}
@@ -274,13 +274,13 @@ def natural_key(name: str) -> list[tuple[int, int | str]]:
 
 
 def read_bgr(path: Path) -> NDArray[np.uint8]:
-    """Read an image as uint8 [H, W, 3] BGR. Raises InputRefused when it can't be decoded."""
+    """Read an image as uint8 [H, W, 3] BGR. Raises InputError when it can't be decoded."""
     import cv2
 
     data = np.fromfile(path, np.uint8)
     image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
     if image is None:
-        raise InputRefused(f"{path} is not a readable image ({data.size} bytes); remove or replace it")
+        raise InputError(f"{path} is not a readable image ({data.size} bytes); remove or replace it")
     return np.asarray(image, np.uint8)
 
 
@@ -288,7 +288,7 @@ def _quarter_turns(path: Path, degrees: float) -> int:
     """Counter-clockwise quarter turns 0..3 that a display matrix asks for."""
     turns = degrees / 90
     if abs(turns - round(turns)) > 0.01:
-        raise InputRefused(
+        raise InputError(
             f"{path} is to be shown turned by {degrees:g} degrees; only quarter turns can be read"
         )
     return round(turns) % 4

@@ -76,17 +76,16 @@ def open_backend(backend: str) -> dict[str, Any]:
     """Open the shipped bundle and answer one frame: only what really computes counts."""
     import numpy as np
 
-    from efftam_ros.core.contract import InputRefused
+    from efftam_ros.core.errors import BackendError, InputError
     from efftam_ros.core.geometry import Box, View
     from efftam_ros.core.types import Image, Prompt
-    from efftam_ros.runtime.unavailable import BackendUnavailable
     from efftam_ros.tools.common.backends import open_measurable
 
     try:
         pipeline = open_measurable(None, backend)
-    except BackendUnavailable as problem:
+    except BackendError as problem:
         return {"reason": problem.reason, "remedy": problem.remedy}
-    except InputRefused as problem:
+    except InputError as problem:
         return {"refused": str(problem)}
     with closing(pipeline):
         image = Image.from_array(np.zeros((90, 160, 3), np.uint8))

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import POLICIES, VIEWS
-from efftam_ros.core.contract import InputRefused, Pipeline
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
@@ -101,14 +102,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.repeats < 1:
-        raise InputRefused(f"--repeats is {args.repeats}; it must be at least 1")
+        raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     if args.only_peers and not args.peers:
-        raise InputRefused("--only-peers leaves nothing to run; name some with --peers")
+        raise InputError("--only-peers leaves nothing to run; name some with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     names = [sequence.name for sequence in sequences]
     for name in names:
         if names.count(name) > 1:
-            raise InputRefused(f"two sequences are called {name}; score them in runs of their own")
+            raise InputError(f"two sequences are called {name}; score them in runs of their own")
     contestants = _contestants(args)
     results = [Result(contestant.name) for contestant in contestants]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(contestants)

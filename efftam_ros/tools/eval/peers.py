@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 
 PEERS = ("csrt", "kcf", "mosse", "nano")
@@ -42,12 +42,12 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
     """A peer by name; ``models`` is the folder of NanoTrack's two ONNX files, ``threads`` OpenCV's (0: its
     own choice).
 
-    Raises InputRefused: unknown name, OpenCV without contrib modules, model files missing.
+    Raises InputError: unknown name, OpenCV without contrib modules, model files missing.
     """
     import cv2
 
     if name not in PEERS:
-        raise InputRefused(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
+        raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
     if threads:
         cv2.setNumThreads(threads)
     _only_errors()
@@ -57,7 +57,7 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
     home = getattr(cv2, "legacy", None) if name == "mosse" else cv2
     create = getattr(home, f"Tracker{name.upper()}_create", None)
     if create is None:
-        raise InputRefused(f"peer {name} {CONTRIB}")
+        raise InputError(f"peer {name} {CONTRIB}")
     return Peer(name, create)
 
 
@@ -75,16 +75,16 @@ def _nano(models: Path | None) -> Callable[[], Any]:
 
     cv2: Any = opencv  # its type hints do not know every build's trackers
     if not hasattr(cv2, "TrackerNano_create"):
-        raise InputRefused(f"peer nano {CONTRIB}")
+        raise InputError(f"peer nano {CONTRIB}")
     if models is None:
-        raise InputRefused("peer nano needs its two model files; give their folder with --peer-models DIR")
+        raise InputError("peer nano needs its two model files; give their folder with --peer-models DIR")
     backbone, head = nano_files(models)
     parameters = cv2.TrackerNano_Params()
     parameters.backbone, parameters.neckhead = str(backbone), str(head)
     try:
         cv2.TrackerNano_create(parameters)
     except cv2.error as error:
-        raise InputRefused(
+        raise InputError(
             f"{backbone} and {head} can't be loaded by OpenCV {cv2.__version__} ({error.err})"
         ) from None
     return lambda: cv2.TrackerNano_create(parameters)
@@ -98,7 +98,7 @@ def nano_files(models: Path) -> tuple[Path, Path]:
     with a version (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).
     """
     if not models.is_dir():
-        raise InputRefused(
+        raise InputError(
             f"{models} is not a folder; --peer-models names the folder of NanoTrack's ONNX files"
         )
     pairs = {}
@@ -109,7 +109,7 @@ def nano_files(models: Path) -> tuple[Path, Path]:
         if head.is_file() and number <= 2:
             pairs[number] = (backbone, head)
     if not pairs:
-        raise InputRefused(
+        raise InputError(
             f"{models} holds no pair *backbone*.onnx and *head*.onnx of NanoTrack version 1 or 2"
         )
     return pairs[max(pairs)]

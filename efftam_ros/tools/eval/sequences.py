@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS, OTB, UAV123 or GOT-10k"
@@ -51,7 +51,7 @@ class Sequence:
         return len(self.boxes)
 
     def frames(self) -> Iterator[VideoFrame]:
-        """The pictures, as many as there are boxes. Raises InputRefused when the video is shorter."""
+        """The pictures, as many as there are boxes. Raises InputError when the video is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -59,23 +59,23 @@ class Sequence:
             yield frame
             count += 1
         if count < len(self.boxes):
-            raise InputRefused(f"{self.name} has {len(self.boxes)} boxes but only {count} pictures")
+            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} pictures")
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:
     """The sequences of a folder: itself one, a data set's root, or a folder of sequences.
 
-    Raises InputRefused when there is none, or when one is broken.
+    Raises InputError when there is none, or when one is broken.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputRefused(f"{folder} is not a folder; give {FORMATS}, or a folder of such")
+        raise InputError(f"{folder} is not a folder; give {FORMATS}, or a folder of such")
     found = _read(folder)
     if not found:
         for child in sorted((p for p in folder.iterdir() if p.is_dir()), key=lambda p: natural_key(p.name)):
             found += _read(child)
     if not found:
-        raise InputRefused(f"{folder} holds no sequence; give {FORMATS}, or a folder of such")
+        raise InputError(f"{folder} holds no sequence; give {FORMATS}, or a folder of such")
     return [_checked(sequence) for sequence in found]
 
 
@@ -104,12 +104,12 @@ def read_own(folder: Path) -> Sequence:
         try:
             boxes = np.array([[float(row[k]) for k in "xywh"] for row in csv.DictReader(file)], np.float64)
         except (KeyError, TypeError, ValueError):
-            raise InputRefused(
+            raise InputError(
                 f"{folder / 'boxes.csv'} is not a table with the columns frame,x,y,w,h"
             ) from None
     video = folder / "video.mp4"
     if not video.is_file():
-        raise InputRefused(f"{video} is missing beside boxes.csv")
+        raise InputError(f"{video} is missing beside boxes.csv")
     return Sequence(
         folder.name,
         boxes.reshape(-1, 4),
@@ -132,7 +132,7 @@ def read_davis(root: Path) -> list[Sequence]:
         labels = [annotations / f"{file.stem}.png" for file in files]
         missing = [label for label in labels if not label.is_file()]
         if missing:
-            raise InputRefused(
+            raise InputError(
                 f"{missing[0]} is missing; DAVIS has an annotation for each of its {len(files)} images"
             )
         objects = sorted(int(i) for i in np.unique(_label_image(labels[0])) if i)
@@ -155,7 +155,7 @@ def read_otb(folder: Path) -> list[Sequence]:
         first, last = OTB_RANGES.get(folder.name.lower(), (1, len(files)))
         part = files[first - 1 : last] if len(files) > len(boxes) else files
         if len(part) != len(boxes):
-            raise InputRefused(
+            raise InputError(
                 f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
             )
         number = re.search(r"\.(\d+)\.txt$", truth.name)
@@ -177,13 +177,13 @@ def read_uav123(root: Path) -> list[Sequence]:
         boxes = read_boxes(truth)
         source, first, last = ranges.get(name, (name, 1, None))
         if source not in folders:
-            raise InputRefused(
+            raise InputError(
                 f"{truth} has no folder of images {source!r} under {root / 'data_seq'}; "
                 "parts such as car1_2 need the data set's configSeqs.m"
             )
         files = image_files(folders[source])[first - 1 : last]
         if len(files) != len(boxes):
-            raise InputRefused(
+            raise InputError(
                 f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
             )
         fps = 10.0 if "10fps" in str(folders[source].relative_to(root)) else UAV123_FPS
@@ -196,12 +196,12 @@ def read_got10k(folder: Path) -> Sequence:
     boxes = read_boxes(folder / "groundtruth.txt")
     files = image_files(folder)
     if len(boxes) == 1 < len(files):
-        raise InputRefused(
+        raise InputError(
             f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); no truth to "
             f"score by"
         )
     if len(files) != len(boxes):
-        raise InputRefused(
+        raise InputError(
             f"{folder / 'groundtruth.txt'} has {len(boxes)} boxes for {len(files)} images; they must be "
             f"equal in number"
         )
@@ -209,7 +209,7 @@ def read_got10k(folder: Path) -> Sequence:
     if absence.is_file():
         absent = np.array([int(float(word)) for word in absence.read_text().split()], bool)
         if len(absent) != len(boxes):
-            raise InputRefused(
+            raise InputError(
                 f"{absence} has {len(absent)} entries for {len(boxes)} boxes; they must be equal in number"
             )
         boxes[absent] = np.nan
@@ -229,7 +229,7 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
         except ValueError:
             row = []
         if len(row) != 4:
-            raise InputRefused(
+            raise InputError(
                 f"{path}, line {number}: {line.strip()[:60]!r} is not a box; it needs four numbers x,y,w,h"
             )
         rows.append(row)
@@ -250,13 +250,13 @@ def mask_box(mask: NDArray[np.bool_]) -> tuple[float, float, float, float]:
 
 def _checked(sequence: Sequence) -> Sequence:
     if len(sequence) < 2:
-        raise InputRefused(f"{sequence.name} has {len(sequence)} frames; a sequence needs at least two")
+        raise InputError(f"{sequence.name} has {len(sequence)} frames; a sequence needs at least two")
     if not np.isfinite(sequence.boxes[0]).all():
-        raise InputRefused(
+        raise InputError(
             f"{sequence.name} has no box in its first frame, so nothing can be selected; cut its start off"
         )
     if not np.isfinite(sequence.boxes[1:]).all(axis=1).any():
-        raise InputRefused(f"{sequence.name} has no box after its first frame; there is nothing to score")
+        raise InputError(f"{sequence.name} has no box after its first frame; there is nothing to score")
     return sequence
 
 
@@ -279,7 +279,7 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
         n, height, width = (int(v) for v in stored["shape"])
         bits = stored["bits"]
     if n != count:
-        raise InputRefused(f"{path} has {n} masks for {count} boxes; they must be equal in number")
+        raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
 
     def mask(index: int) -> NDArray[np.bool_]:
         return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)

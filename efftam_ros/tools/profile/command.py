@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from efftam_ros.core.config import VIEWS
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.contenders import LeftOut, chosen_backends, open_contenders
 from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frames
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     for option in ("frames", "top"):
         value = getattr(args, option)
         if value < 1:
-            raise InputRefused(f"--{option} is {value}; it must be at least 1")
+            raise InputError(f"--{option} is {value}; it must be at least 1")
     backends = chosen_backends(args.backend)
     refuse_unprofiled(backends)
     profiles, left_out = _profile(args, backends)

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from efftam_ros.baselines.opening import BASELINES
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
@@ -149,13 +149,11 @@ def open_recorder(plain: Contender, bundle: Path | None, threads: int, folder: P
 
 
 def refuse_unprofiled(backends: Iterable[str]) -> None:
-    """Raises InputRefused for a back end of ours that names no operators."""
+    """Raises InputError for a back end of ours that names no operators."""
     named = [DEFAULT_BACKEND, *BASELINES]
     for name in backends:
         if name in BACKENDS and name not in named:
-            raise InputRefused(
-                f"--backend {name} can't be profiled by operator; choose of {', '.join(named)}"
-            )
+            raise InputError(f"--backend {name} can't be profiled by operator; choose of {', '.join(named)}")
 
 
 def profile_frames(recorder: Recorder, timing: Timing, frames: int, *, quiet: bool = False) -> Profile:

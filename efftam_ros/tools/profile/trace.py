@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 BETWEEN = "between modules"
 """The module of an operator that runs outside all of them."""
@@ -32,12 +32,12 @@ def onnxruntime_operations(path: Path, module: str, runs: int) -> Iterator[Opera
     """The operators of the last ``runs`` runs of a session, from its trace.
 
     A time is that of the kernel; on a GPU provider the kernel's launch, unless onnxruntime was built to trace
-    devices. Raises InputRefused when the trace holds fewer runs, for onnxruntime keeps a million events.
+    devices. Raises InputError when the trace holds fewer runs, for onnxruntime keeps a million events.
     """
     events = json.loads(path.read_text(encoding="utf-8"))
     starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
     if len(starts) < runs:
-        raise InputRefused(
+        raise InputError(
             f"onnxruntime recorded {len(starts)} of {runs} runs of {module}; ask for fewer --frames"
         )
     begin = starts[-runs] if runs else float("inf")

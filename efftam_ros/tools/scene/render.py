@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.common.video import NS, VideoWriter
 from efftam_ros.tools.scene.car import HEIGHT, Patch, Sprite, outline, paint_car, place
@@ -52,13 +52,13 @@ def render_scene(
 
     The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the
     time and is hidden by the bridge for some tenths of a second at two thirds (never before 1.6 s). Raises
-    InputRefused for a size or length out of range.
+    InputError for a size or length out of range.
     """
     width, height = size
     if not (64 <= width <= 4096 and 64 <= height <= 4096):
-        raise InputRefused(f"scene size is {width}x{height}; both must lie in [64, 4096]")
+        raise InputError(f"scene size is {width}x{height}; both must lie in [64, 4096]")
     if not 1 <= frames <= MOST_FRAMES:
-        raise InputRefused(f"scene of {frames} frames; it must lie in [1, {MOST_FRAMES}]")
+        raise InputError(f"scene of {frames} frames; it must lie in [1, {MOST_FRAMES}]")
     return _Scene(seed, frames, size, fps).render()
 
 

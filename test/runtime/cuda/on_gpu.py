@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.device import open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS, load_ptx
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import KernelModule
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 Extent = tuple[int, int, int]
 
@@ -60,5 +60,5 @@ def shared_gpu() -> OnGpu:
     """The session's one; skips the test where there is no GPU."""
     try:
         return OnGpu()
-    except BackendUnavailable as error:
+    except BackendError as error:
         pytest.skip(str(error))

@@ -10,8 +10,8 @@ from runtime.cuda import real_bindings
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.cuda.fake_status import real_driver, real_runtime
 
-from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLost
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError
 
 
 class TestACall:
@@ -53,7 +53,7 @@ def test_an_error_that_stays_asks_for_a_restart(fake: FakeGpu, cuda: Cuda, code:
     for _ in range(2):
         with pytest.raises(CudaError, match="restart it") as error:
             cuda.call("cudaMemGetInfo")
-        assert isinstance(error.value, DeviceLost)
+        assert isinstance(error.value, DeviceLostError)
         assert "\n" not in str(error.value)
 
 
@@ -71,7 +71,7 @@ def test_a_kernel_that_does_not_fit_names_the_remedy(
     fake.fail("cuInit", code)
     with pytest.raises(CudaError, match=remedy) as error:
         cuda.drive("cuInit", 0)
-    assert not isinstance(error.value, DeviceLost)
+    assert not isinstance(error.value, DeviceLostError)
 
 
 class TestGivingBack:
@@ -87,8 +87,8 @@ class TestGivingBack:
 
 class TestTheDriver:
     @staticmethod
-    def refusal(fake: FakeGpu) -> BackendUnavailable:
-        with pytest.raises(BackendUnavailable) as refusal:
+    def refusal(fake: FakeGpu) -> BackendError:
+        with pytest.raises(BackendError) as refusal:
             Cuda(fake.runtime, fake.driver).require_driver()
         assert "\n" not in str(refusal.value)
         return refusal.value
@@ -128,23 +128,23 @@ class TestLoading:
 
     def test_without_bindings_says_how_to_install_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
-        with pytest.raises(BackendUnavailable, match=r"can't be imported .*pip install \"cuda-bindings"):
+        with pytest.raises(BackendError, match=r"can't be imported .*pip install \"cuda-bindings"):
             Cuda.load()
 
     def test_with_another_package_named_cuda_says_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.split(".")[0] == "cuda"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
-        with pytest.raises(BackendUnavailable, match="can't be imported"):
+        with pytest.raises(BackendError, match="can't be imported"):
             Cuda.load()
 
 
 LOAD = """
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.unavailable import BackendUnavailable
+from efftam_ros.core.errors import BackendError
 try:
     Cuda.load()
-except BackendUnavailable as refusal:
+except BackendError as refusal:
     print(refusal)
 else:
     print("opened")
@@ -225,5 +225,5 @@ def test_bindings_that_raise_without_a_driver_are_refused_too() -> None:
     def missing() -> None:
         raise RuntimeError('Function "cuInit" not found')
 
-    with pytest.raises(BackendUnavailable, match="there is no NVIDIA driver"):
+    with pytest.raises(BackendError, match="there is no NVIDIA driver"):
         Cuda(SimpleNamespace(cudaDriverGetVersion=missing), SimpleNamespace()).require_driver()

@@ -8,10 +8,10 @@ import pytest
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
 from runtime.cuda.samples import PTX
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import DeviceFacts, make_current, open_device
 from efftam_ros.runtime.cuda.module import KernelModule
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 ORIN = FakeDevice("Orin", (8, 7), integrated=True)
 DESKTOP = FakeDevice("RTX", (8, 9))
@@ -38,7 +38,7 @@ def test_an_open_gpu_says_what_it_is() -> None:
 @pytest.mark.parametrize("index", [2, -1])
 def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(index: int) -> None:
     fake = FakeGpu(device=(DESKTOP, ORIN))
-    with pytest.raises(BackendUnavailable) as refusal:
+    with pytest.raises(BackendError) as refusal:
         open_device(wrapped(fake), index)
     assert str(refusal.value) == f"there is no GPU {index}; choose one of: 0 (RTX), 1 (Orin)"
     assert not fake.calls("cudaSetDevice")
@@ -50,7 +50,7 @@ def test_too_little_memory_is_refused_with_the_numbers() -> None:
     open_device(cuda)
     cuda.call("cudaMalloc", 1_000_000)
     with pytest.raises(
-        BackendUnavailable,
+        BackendError,
         match=r"GPU 0 \(RTX\) has 3999 MB of 4000 MB free and 4000 MB are needed; stop other",
     ):
         open_device(cuda, needed_bytes=3_999_500_000)
@@ -60,7 +60,7 @@ def test_too_little_memory_is_refused_with_the_numbers() -> None:
 def test_a_driver_that_is_missing_or_old_is_refused_first() -> None:
     for driver in (0, 12080):
         fake = FakeGpu("13", driver_version=driver)
-        with pytest.raises(BackendUnavailable, match="driver"):
+        with pytest.raises(BackendError, match="driver"):
             open_device(wrapped(fake))
         assert not fake.calls("cudaSetDevice")
 
@@ -68,7 +68,7 @@ def test_a_driver_that_is_missing_or_old_is_refused_first() -> None:
 @pytest.mark.parametrize("call", ["cudaSetDevice", "cudaFree", "cudaMemGetInfo", "cudaDeviceGetAttribute"])
 def test_a_gpu_that_fails_while_it_opens_is_unavailable(fake: FakeGpu, call: str) -> None:
     fake.fail(call, 46)
-    with pytest.raises(BackendUnavailable, match=f"GPU 0 does not open; {call} failed: .*nvidia-smi"):
+    with pytest.raises(BackendError, match=f"GPU 0 does not open; {call} failed: .*nvidia-smi"):
         open_device(wrapped(fake))
 
 

@@ -17,7 +17,7 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PICTURE
-from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PictureMaker, mask_view
+from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PreprocessParameters, mask_view
 from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
 from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
@@ -47,7 +47,7 @@ def random_image(encoding: str, width: int, height: int, padding: int = 0, seed:
 def preprocessed(kernels: Kernels, image: Image, view: View, half: bool = False) -> np.ndarray:
     """The kernel's [3, S, S], by a grid with surplus threads in both directions."""
     side = view.side
-    record = PictureMaker(side, MEAN, STD).picture(image, view)
+    record = PreprocessParameters(side, MEAN, STD).picture(image, view)
     out = Guarded((3, side, side), np.float16 if half else np.float32)
     grid = (side // 16 + 2, side // 8 + 2, 1)
     kernels.call(f"preprocess_{'half' if half else 'float'}", grid, (16, 8, 1), record, image.rows, out.array)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime.cuda.shim import shared_shim
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
-from efftam_ros.runtime.cuda.preprocess_params import PictureMaker, mask_view
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.image.encodings import ENCODINGS
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -20,8 +20,8 @@ SIDE = 16
 DISTINCT = ["bgr8", "rgba8", "mono8", "mono16", "nv12", "nv21", "uyvy", "yuyv", "bayer_rggb8", "bayer_gbrg8"]
 
 
-def maker() -> PictureMaker:
-    return PictureMaker(SIDE, MEAN, STD)
+def maker() -> PreprocessParameters:
+    return PreprocessParameters(SIDE, MEAN, STD)
 
 
 def random_image(encoding: str, width: int, height: int) -> Image:
@@ -84,7 +84,7 @@ class TestThePicture:
     @pytest.mark.parametrize("method", ["picture", "needed_rows"])
     def test_is_refused_as_on_the_cpu(self, method: str) -> None:
         short = Image(np.zeros((48, 100), np.uint8), 64, 48, "bgr8")
-        with pytest.raises(InputRefused, match="has 100 bytes; 64 px of bgr8 need 192"):
+        with pytest.raises(InputError, match="has 100 bytes; 64 px of bgr8 need 192"):
             getattr(maker(), method)(short, View.full(64, 48, SIDE))
 
     @pytest.mark.parametrize("method", ["picture", "needed_rows"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, load_ptx
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "build_ptx"
@@ -137,18 +137,18 @@ class TestLoading:
     @pytest.mark.parametrize("name", ["memory.ptx", "memory.cu"])
     def test_refuses_a_file_that_changed(self, copy: Path, name: str) -> None:
         (copy / name).write_bytes((copy / name).read_bytes() + b"\n")
-        with pytest.raises(InputRefused, match=rf"{name} has sha256 \w+\.\.\., .* names .*scripts/build_ptx"):
+        with pytest.raises(InputError, match=rf"{name} has sha256 \w+\.\.\., .* names .*scripts/build_ptx"):
             load_ptx("memory", copy)
         assert load_ptx("masks", copy)
 
     @pytest.mark.parametrize("name", ["memory.ptx", "memory.cu", "kernels.json"])
     def test_refuses_a_missing_file(self, copy: Path, name: str) -> None:
         (copy / name).unlink()
-        with pytest.raises(InputRefused, match=rf"no usable kernels for 'memory' in .*{name}.*; install"):
+        with pytest.raises(InputError, match=rf"no usable kernels for 'memory' in .*{name}.*; install"):
             load_ptx("memory", copy)
 
     @pytest.mark.parametrize("text", ["", "{}", '{"memory": {}}', "[1]", '{"memory": 3}'])
     def test_refuses_a_table_that_is_not_one(self, copy: Path, text: str) -> None:
         (copy / "kernels.json").write_text(text)
-        with pytest.raises(InputRefused, match="no usable kernels for 'memory'"):
+        with pytest.raises(InputError, match="no usable kernels for 'memory'"):
             load_ptx("memory", copy)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, header_of, make_fake
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.tensorrt.builder import (
-    BuildCancelled,
+    BuildCancelledError,
     build_engine,
     timing_cache_path,
 )
@@ -26,7 +26,6 @@ from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.tensorrt.store import EngineKey
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 ROOT = Path(__file__).parents[3]
 POINTS = (
@@ -85,7 +84,7 @@ def test_graphs_with_weights_beside_them_build_from_their_path_alone(
 ) -> None:
     path = shipped.graphs["memory_attention_fixed"].path
     assert build_engine(library, path, BuildOptions(), device=facts)
-    with pytest.raises(BackendUnavailable, match="can't parse the graph"):
+    with pytest.raises(BackendError, match="can't parse the graph"):
         build_engine(library, path.read_bytes(), BuildOptions(), device=facts)
 
 
@@ -100,7 +99,7 @@ def test_the_profiles_of_a_bundle_follow_from_its_table(shipped: Bundle) -> None
     assert profiles_of(shipped.graphs["mask_decoder"].inputs) == ()
     sparse = profiles_of({"sparse": Tensor("float32", (1, "t", 128))})
     assert sparse == (ShapeRange("sparse", (1, 1, 128), (1, 2, 128), (1, 257, 128)),)
-    with pytest.raises(InputRefused, match="axis q of input x has no sizes; known are P, T, n, t"):
+    with pytest.raises(InputError, match="axis q of input x has no sizes; known are P, T, n, t"):
         profiles_of({"x": Tensor("float32", ("q",))})
 
 
@@ -123,7 +122,7 @@ def test_profiles_that_do_not_fit_the_graph_are_refused(
     library: Library, shipped: Bundle, facts: DeviceFacts, profiles: tuple[ShapeRange, ...], said: str
 ) -> None:
     path = shipped.graphs["prompt_encoder"].path
-    with pytest.raises(InputRefused, match=said):
+    with pytest.raises(InputError, match=said):
         build_engine(library, path, BuildOptions(profiles=profiles), device=facts)
 
 
@@ -138,7 +137,7 @@ def test_profiles_that_do_not_fit_the_graph_are_refused(
     ],
 )
 def test_options_that_can_not_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputRefused):
+    with pytest.raises(InputError):
         BuildOptions(**wrong)
 
 
@@ -146,7 +145,7 @@ def test_all_errors_of_the_parser_are_told_in_one_line(
     trt: Any, library: Library, shipped: Bundle, facts: DeviceFacts
 ) -> None:
     trt.fake.faults.add("parse")
-    with pytest.raises(BackendUnavailable) as refusal:
+    with pytest.raises(BackendError) as refusal:
         build_engine(library, shipped.graphs["mask_decoder"].path, BuildOptions(), device=facts)
     text = str(refusal.value)
     assert "can't parse mask_decoder.onnx" in text
@@ -159,12 +158,12 @@ def test_a_build_that_gives_nothing_is_told_with_the_errors_since_it_began(
 ) -> None:
     library.log.add("ERROR", "of an earlier build")
     trt.fake.faults.add("build")
-    with pytest.raises(BackendUnavailable, match=r"can't build the graph \(build was told to fail\)"):
+    with pytest.raises(BackendError, match=r"can't build the graph \(build was told to fail\)"):
         build_engine(library, shipped.graphs["mask_decoder"].path, BuildOptions(), device=facts)
 
 
 def test_a_missing_graph_is_refused(library: Library, tmp_path: Path, facts: DeviceFacts) -> None:
-    with pytest.raises(InputRefused, match=r"none\.onnx is not a file"):
+    with pytest.raises(InputError, match=r"none\.onnx is not a file"):
         build_engine(library, tmp_path / "none.onnx", BuildOptions(), device=facts)
 
 
@@ -173,14 +172,14 @@ def test_without_a_gpu_only_tensorrt_rtx_builds_and_only_for_a_named_target(
 ) -> None:
     trt.fake.driver = False
     path = shipped.graphs["mask_decoder"].path
-    with pytest.raises(BackendUnavailable, match="needs a GPU whose driver works"):
+    with pytest.raises(BackendError, match="needs a GPU whose driver works"):
         build_engine(library, path, BuildOptions())
     if library.name == RTX:
         assert header_of(build_engine(library, path, BuildOptions(target="SM89")))["targets"] == ["SM89"]
-        with pytest.raises(InputRefused, match=r"no target SM87; it has SM\d+"):
+        with pytest.raises(InputError, match=r"no target SM87; it has SM\d+"):
             build_engine(library, path, BuildOptions(target="SM87"))
     else:
-        with pytest.raises(InputRefused, match="no target SM86; it has none"):
+        with pytest.raises(InputError, match="no target SM86; it has none"):
             build_engine(library, path, BuildOptions(target="SM86"))
     assert trt.fake.built == [header for header in trt.fake.built if header["targets"]]
 
@@ -212,7 +211,7 @@ def test_a_build_that_progress_refuses_ends_and_leaves_nothing(
         return len(steps) <= after
 
     path = shipped.graphs["mask_decoder"].path
-    with pytest.raises(BuildCancelled):
+    with pytest.raises(BuildCancelledError):
         build_engine(library, path, BuildOptions(), progress, facts, tmp_path / "times.cache")
     assert len(steps) == after + 1
     assert trt.fake.built == []
@@ -262,7 +261,7 @@ def test_a_program_that_handles_ctrl_c_itself_keeps_its_handler_and_the_build_is
     before = signal.signal(signal.SIGINT, lambda number, frame: handled.append(number))
     trt.fake.at_step = lambda step: os.kill(os.getpid(), signal.SIGINT) if step == 1 else None
     try:
-        with pytest.raises(BuildCancelled):
+        with pytest.raises(BuildCancelledError):
             build_engine(library, shipped.graphs["mask_decoder"].path, BuildOptions(), device=facts)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -319,7 +318,7 @@ def test_a_timing_cache_that_can_not_be_written_costs_a_warning_not_the_engine(
 def rtx() -> Library:
     try:
         return load_library(RTX)
-    except BackendUnavailable as missing:
+    except BackendError as missing:
         pytest.skip(str(missing))
 
 
@@ -349,7 +348,7 @@ def test_the_real_tensorrt_rtx_builds_every_graph_of_the_shipped_bundle(
 
 def test_the_real_tensorrt_rtx_says_what_it_can_not_parse(rtx: Library, shipped: Bundle) -> None:
     with pytest.raises(
-        BackendUnavailable, match=r"can't parse the graph \(.*MODEL_DESERIALIZE_FAILED|Failed to parse"
+        BackendError, match=r"can't parse the graph \(.*MODEL_DESERIALIZE_FAILED|Failed to parse"
     ):
         build_engine(rtx, b"no graph", BuildOptions(target="SM86"))
 
@@ -361,7 +360,7 @@ def test_the_real_tensorrt_rtx_ends_a_build_that_is_cancelled(rtx: Library, ship
         steps.append(step)
         return len(steps) < 20
 
-    with pytest.raises(BuildCancelled):
+    with pytest.raises(BuildCancelledError):
         build_engine(rtx, shipped.graphs["image_encoder"].path, BuildOptions(target="SM86"), progress)
     assert len(steps) == 20
 

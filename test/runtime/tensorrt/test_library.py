@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, Crash, make_fake
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library, remedy
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 ROOT = Path(__file__).parents[3]
 OURS = "class ILogger:\n    def __init__(self): pass\n"
@@ -61,7 +61,7 @@ def test_a_missing_library_is_refused_with_what_to_install(tmp_path: Path, name:
     if _real(name):
         pytest.skip(f"{name} is installed here")
     text = load(tmp_path, name, {})
-    assert text.startswith(f"BackendUnavailable {name} is not installed")
+    assert text.startswith(f"BackendError {name} is not installed")
     assert text.endswith(remedy(name))
     assert "\n" not in text
 
@@ -76,7 +76,7 @@ def test_a_folder_of_that_name_is_not_taken_for_the_library(tmp_path: Path) -> N
 @pytest.mark.parametrize("version", ["8.6.2", "9.3.0"])
 def test_a_library_older_than_10_is_refused_with_its_version(tmp_path: Path, version: str) -> None:
     text = load(tmp_path, None, installed("tensorrt", version))
-    assert text.startswith(f"BackendUnavailable tensorrt {version} is too old: 10.0 or newer is needed; ")
+    assert text.startswith(f"BackendError tensorrt {version} is too old: 10.0 or newer is needed; ")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_library_older_than_10_is_refused_with_its_version(tmp_path: Path, ver
 )
 def test_a_broken_library_is_refused_with_its_own_words(tmp_path: Path, body: str, said: str) -> None:
     text = load(tmp_path, None, {"tensorrt": body} | installed("tensorrt_rtx", "1.7"))
-    assert text.startswith("BackendUnavailable tensorrt is ")  # and tensorrt_rtx is not taken in silence
+    assert text.startswith("BackendError tensorrt is ")  # and tensorrt_rtx is not taken in silence
     assert said in text
     assert "\n" not in text
 
@@ -148,13 +148,13 @@ def test_tensorrt_rtx_refuses_gpus_that_it_has_no_code_for(
     if library.name == TENSORRT:
         library.require_device(other)
         return
-    with pytest.raises(BackendUnavailable, match=r"no code for Orin .*it has .*SM86.*; install TensorRT"):
+    with pytest.raises(BackendError, match=r"no code for Orin .*it has .*SM86.*; install TensorRT"):
         library.require_device(other)
 
 
 def _real(name: str) -> bool:
     try:
         load_library(name)
-    except BackendUnavailable:
+    except BackendError:
         return False
     return True

@@ -17,6 +17,7 @@ import pytest
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
+from efftam_ros.core.errors import BackendError
 from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
@@ -27,7 +28,6 @@ from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 ROOT = Path(__file__).parents[3]
 GRAPHS = (
@@ -409,9 +409,7 @@ def test_an_engine_with_a_fixed_axis_that_the_table_leaves_open_is_refused(
     open_ended = {**outputs, "sparse": Tensor("float32", (1, "t", 128))}
     tables = {**tables, "prompt_encoder": (inputs, open_ended)}
     graphs = TrtGraphs(library, facts, device.stream, tables, plans)
-    with pytest.raises(
-        BackendUnavailable, match=r"has output sparse .*\[1, 3, 128\]; the bundle says .*\[1, t"
-    ):
+    with pytest.raises(BackendError, match=r"has output sparse .*\[1, 3, 128\]; the bundle says .*\[1, t"):
         graphs.open("prompt_encoder")
 
 
@@ -433,7 +431,7 @@ def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs)
     trt.fake.contexts_left = 1
     graph = graphs.open("mask_decoder")
     graph.binding(True)
-    with pytest.raises(BackendUnavailable, match=r"1048576 bytes of scratch memory \(Requested amount"):
+    with pytest.raises(BackendError, match=r"1048576 bytes of scratch memory \(Requested amount"):
         graph.binding(True)
 
 
@@ -446,7 +444,7 @@ def test_an_engine_that_does_not_load_is_refused_with_tensorrts_reason(
 ) -> None:
     graphs = TrtGraphs(library, facts, stream, tables, lambda name: plan)
     with pytest.raises(
-        BackendUnavailable, match=r"can't load the engine of mask_decoder \(.*not compatible.*build"
+        BackendError, match=r"can't load the engine of mask_decoder \(.*not compatible.*build"
     ):
         graphs.open("mask_decoder")
 
@@ -456,7 +454,7 @@ def test_an_engine_of_another_graph_is_refused(
 ) -> None:
     graphs = TrtGraphs(library, facts, stream, tables, lambda name: plans("memory_encoder"))
     with pytest.raises(
-        BackendUnavailable, match=r"the engine of mask_decoder has inputs binarize, .*says conditioned"
+        BackendError, match=r"the engine of mask_decoder has inputs binarize, .*says conditioned"
     ):
         graphs.open("mask_decoder")
 
@@ -484,7 +482,7 @@ def test_tensors_that_differ_from_the_bundles_table_are_refused(
     both = [dict(table) for table in tables["mask_decoder"]]
     both[kind][name] = tensor
     graphs = TrtGraphs(library, facts, stream, {"mask_decoder": (both[0], both[1])}, plans)
-    with pytest.raises(BackendUnavailable) as refused:
+    with pytest.raises(BackendError) as refused:
         graphs.open("mask_decoder")
     assert f" {name} {tables['mask_decoder'][kind][name]}; the bundle says {tensor}; build" in str(
         refused.value
@@ -493,7 +491,7 @@ def test_tensors_that_differ_from_the_bundles_table_are_refused(
 
 def test_a_tensor_that_must_lie_in_host_memory_is_refused(trt: Any, graphs: TrtGraphs) -> None:
     trt.fake.faults.add("host points")
-    with pytest.raises(BackendUnavailable, match="wants input points in host memory"):
+    with pytest.raises(BackendError, match="wants input points in host memory"):
         graphs.open("prompt_encoder")
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.runtime.tensorrt.store import EngineKey, EngineStore, Refusal, write_atomically
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineRefusal, EngineStore, write_atomically
 
 ROOT = Path(__file__).parents[3]
 NAME = "compact_192"
@@ -73,7 +73,7 @@ def store(tmp_path: Path) -> EngineStore:
 
 def refusal(store: EngineStore, key: EngineKey = KEY) -> str:
     found = store.load(NAME, key)
-    assert isinstance(found, Refusal), f"{len(found)} bytes were loaded"
+    assert isinstance(found, EngineRefusal), f"{len(found)} bytes were loaded"
     assert "\n" not in found.reason
     return found.reason
 
@@ -189,9 +189,9 @@ def test_a_report_cut_short_or_spoiled_anywhere_never_loads_another_engine(store
         for spoiled in (whole[:at], whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :]):
             path.write_bytes(spoiled)
             found = store.load(NAME, KEY)
-            assert found == b"plan" or isinstance(found, Refusal)
+            assert found == b"plan" or isinstance(found, EngineRefusal)
             if spoiled == whole[:at] and whole[at:].strip() != b"":
-                assert isinstance(found, Refusal)
+                assert isinstance(found, EngineRefusal)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_writer_killed_before_any_of_its_system_calls_leaves_a_whole_engine_or
     assert process.returncode == (0 if done else -signal.SIGKILL)
     found = store.load(NAME, KEY)
     allowed = [b"new" * 2000] if done else [b"new" * 2000, b"old" * 1000]
-    assert found in allowed or (not done and isinstance(found, Refusal))
+    assert found in allowed or (not done and isinstance(found, EngineRefusal))
     store.put(NAME, KEY, b"next", {})
     assert store.load(NAME, KEY) == b"next"
     assert not list(store.folder.glob("*.tmp")), "what the killed writer left is cleaned away"
@@ -423,9 +423,7 @@ def test_a_file_in_place_of_the_folder_is_refused_before_anything_is_built(tmp_p
     def never() -> dict[str, tuple[bytes, dict[str, Any]]]:
         raise AssertionError("built for nothing")
 
-    with pytest.raises(
-        InputRefused, match=r"engine store .*/file/engines: .* \(Not a directory\); free space"
-    ):
+    with pytest.raises(InputError, match=r"engine store .*/file/engines: .* \(Not a directory\); free space"):
         store.load_or_build(NAME, [KEY], never)
 
 
@@ -443,7 +441,7 @@ DROP = """
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-    from efftam_ros.core.contract import InputRefused
+    from efftam_ros.core.errors import InputError
 """
 
 
@@ -458,7 +456,7 @@ def test_a_folder_that_may_not_be_written_is_refused_but_engines_in_it_load(open
     for path in ("other", NAME):
         try:
             store.put(path, key, b"new", {})
-        except InputRefused as error:
+        except InputError as error:
             print(error)
     """
     )
@@ -474,12 +472,12 @@ def test_a_full_disk_is_refused_in_one_line_and_leaves_no_half_engine(store: Eng
     process = child(
         """
         import resource, signal
-        from efftam_ros.core.contract import InputRefused
+        from efftam_ros.core.errors import InputError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         try:
             store.put(NAME, key, b"x" * 100_000, {})
-        except InputRefused as error:
+        except InputError as error:
             print(error)
         """,
         store.folder,

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from golden.clip import BOX_EDGES, CLICK, clip
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bfloat16 import round_bfloat16
@@ -185,7 +185,7 @@ class TestAPromptedFrame:
 
     def test_may_be_refused_and_prompted_again(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
         pipeline.encode(frame(0), view_of(shipped, 0))
-        with pytest.raises(InputRefused, match="outside the image"):
+        with pytest.raises(InputError, match="outside the image"):
             pipeline.decode(Prompt(box=Box(5000, 0, 10, 10)))
         assert len(pipeline.decode(Prompt(box=BOX))) == 1
 
@@ -337,7 +337,7 @@ class TestTheOrderOfCalls:
 
     def test_a_refused_image_leaves_no_old_one_behind(self, pipeline: OrtPipeline, shipped: Bundle) -> None:
         play(pipeline, shipped, frames=2)
-        with pytest.raises(InputRefused, match="encoding 'jpeg' is not supported"):
+        with pytest.raises(InputError, match="encoding 'jpeg' is not supported"):
             pipeline.encode(Image(np.zeros((480, 640), np.uint8), 640, 480, "jpeg"), view_of(shipped, 2))
         with pytest.raises(RuntimeError, match="encode comes first"):
             pipeline.attend(plan_for(2))

@@ -6,16 +6,16 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from half_models import model, tokens, transformer
+from fp16_models import model, tokens, transformer
 from onnx import TensorProto, helper
-from support.fp16_compare import compare_half, half_graphs, literal
+from support.fp16_compare import compare_fp16, fp16_graphs, literal
 from support.fp16_interpreter import LiteralGraph
 from support.fp16_stress import enlarge_until_wrong, enlarged, worst_deviation
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import attentions
-from efftam_ros.export.fp16.convert import HalfOptions, load_graphs, to_half
-from efftam_ros.export.fp16.divergence import DRIFT, block_outputs, first_drift
+from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
+from efftam_ros.export.fp16.divergence import DIVERGED, block_outputs, first_divergent_block
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.image.prompts import no_prompt
@@ -81,7 +81,7 @@ def test_a_layer_norm_in_fp16_is_computed_in_fp32():
 
 
 def test_every_output_of_the_shipped_network_keeps_its_digits(graphs):
-    found = compare_half(default_bundle(), graphs=graphs)
+    found = compare_fp16(default_bundle(), graphs=graphs)
     assert {(d.graph, d.output) for d in found} == {
         (name, output) for name in GRAPHS for output in default_bundle().graphs[name].outputs
     }
@@ -96,8 +96,8 @@ def test_the_comparison_names_the_output_that_is_not_finite(graphs):
     broken["memory_attention_fixed"] = enlarged(
         graphs["memory_attention_fixed"], attentions(graphs["memory_attention_fixed"])[2], 8192
     )
-    options = HalfOptions({"memory_attention_fixed": "all_fp16"})
-    bad = [d for d in compare_half(default_bundle(), options, broken) if not d.relative < DRIFT]
+    options = Fp16Options({"memory_attention_fixed": "all_fp16"})
+    bad = [d for d in compare_fp16(default_bundle(), options, broken) if not d.relative < DIVERGED]
     assert [(d.graph, d.output, d.relative) for d in bad] == [
         ("memory_attention_fixed", "conditioned", float("inf"))
     ]
@@ -106,22 +106,22 @@ def test_the_comparison_names_the_output_that_is_not_finite(graphs):
 def test_enlarged_scores_break_fp16_sums_and_nothing_else():
     graph = transformer(3)
     stressed = enlarge_until_wrong(graph, "test", tokens(), attentions(graph)[1])
-    assert stressed.all_fp16 > DRIFT
-    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32") < DRIFT
-    assert worst_deviation(stressed.model, "test", tokens(), "islands", fused=False) < DRIFT
+    assert stressed.all_fp16 > DIVERGED
+    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32") < DIVERGED
+    assert worst_deviation(stressed.model, "test", tokens(), "unfused_fp32", fused=False) < DIVERGED
 
 
 def test_fused_kernels_with_fp32_sums_hold_scores_that_a_stored_fp16_score_does_not():
     graph = transformer(2)
     stressed = enlarge_until_wrong(graph, "test", tokens(), limit=1e6)
     assert stressed.all_fp16 == float("inf")
-    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32", fused=True) < DRIFT
+    assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32", fused=True) < DIVERGED
     assert worst_deviation(stressed.model, "test", tokens(), "fused_fp32", fused=False) == float("inf")
 
 
 def test_sums_in_fp16_are_coarser_than_a_rounded_fp32_sum():
     graph = transformer(1)
-    half = to_half(graph, "test", HalfOptions({"test": "all_fp16"}))
+    half = to_fp16(graph, "test", Fp16Options({"test": "all_fp16"}))
     expected = LiteralGraph(graph)(tokens())["y"]
     assert deviation(expected, fused(half)(tokens())["y"]) > deviation(
         expected, LiteralGraph(half)(tokens())["y"]
@@ -132,10 +132,10 @@ def test_the_first_block_that_drifts_is_named():
     graph = transformer(4)
     for block, name in ((0, "block0"), (2, "block2"), (3, "y")):
         stressed = enlarge_until_wrong(graph, "test", tokens(), attentions(graph)[block])
-        half = to_half(stressed.model, "test", HalfOptions({"test": "all_fp16"}))
-        assert first_drift(stressed.model, half, tokens(), run=fused) == name
-        good = to_half(stressed.model, "test")
-        assert first_drift(stressed.model, good, tokens(), run=fused) is None
+        half = to_fp16(stressed.model, "test", Fp16Options({"test": "all_fp16"}))
+        assert first_divergent_block(stressed.model, half, tokens(), run=fused) == name
+        good = to_fp16(stressed.model, "test")
+        assert first_divergent_block(stressed.model, good, tokens(), run=fused) is None
 
 
 def test_scores_are_never_looked_at(graphs):
@@ -147,7 +147,7 @@ def test_scores_are_never_looked_at(graphs):
 
 def test_scores_that_never_overflow_are_said_to():
     graph = transformer(1)
-    with pytest.raises(InputRefused, match=r"scores of /b0.scores/MatMul enlarged 16384 times still fit"):
+    with pytest.raises(InputError, match=r"scores of /b0.scores/MatMul enlarged 16384 times still fit"):
         enlarge_until_wrong(graph, "test", {"x": np.zeros_like(tokens()["x"])})
 
 
@@ -204,7 +204,7 @@ def clip_agreement(graphs, half, frames: int):
 
 
 def test_a_chained_clip_agrees(graphs):
-    agreement = clip_agreement(graphs, literal(half_graphs(graphs)), 3)
+    agreement = clip_agreement(graphs, literal(fp16_graphs(graphs)), 3)
     assert len(agreement.overlaps) == 3
     assert agreement.worst >= 0.99
     assert 1e-5 < max(agreement.deviations) < 0.01
@@ -215,14 +215,14 @@ def test_a_chained_clip_shows_a_memory_attention_that_overflows(graphs):
     stressed = dict(graphs)
     for attention in attentions(graphs[name]):
         stressed[name] = enlarged(stressed[name], attention, 8192)
-    options = HalfOptions({name: "all_fp16"})
-    agreement = clip_agreement(stressed, literal(half_graphs(stressed, options), fused=True), 2)
+    options = Fp16Options({name: "all_fp16"})
+    agreement = clip_agreement(stressed, literal(fp16_graphs(stressed, options), fused=True), 2)
     assert agreement.overlaps[0] == 1.0, "the prompted frame does not attend"
     assert agreement.worst == 0.0
 
 
 @pytest.mark.slow
 def test_a_chained_clip_of_thirty_frames_agrees(graphs):
-    agreement = clip_agreement(graphs, literal(half_graphs(graphs)), 30)
+    agreement = clip_agreement(graphs, literal(fp16_graphs(graphs)), 30)
     assert agreement.mean >= 0.99
     assert agreement.worst >= 0.98

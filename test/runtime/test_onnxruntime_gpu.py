@@ -13,13 +13,12 @@ import onnxruntime
 import pytest
 from runtime.fake_ort import CPU, CUDA, OUT_OF_MEMORY, TENSORRT, FakeOrt, Faults
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_ros.runtime.onnxruntime import gpu, options
 from efftam_ros.runtime.onnxruntime.errors import first_line
 from efftam_ros.runtime.onnxruntime.gpu import _PROBE, OrtGraphs
 from efftam_ros.runtime.onnxruntime.graph import OrtBinding, OrtGraph
-from efftam_ros.runtime.unavailable import BackendUnavailable
 
 STREAM = 0x7F00_1234_5678
 GRAPHS = (
@@ -233,7 +232,7 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize("shape", [(1, 3, 192), (1, 3, 192, 191), (1, 3, 0, 192), (3, 192, 192, 1)])
     def test_a_shape_that_isnt_the_graph_s(self, opener: Opener, shape: tuple[int, ...]) -> None:
         binding = opener().open("image_encoder").binding(fixed=True)
-        with pytest.raises(InputRefused) as refused:
+        with pytest.raises(InputError) as refused:
             binding.bind("image", 4096, shape)
         assert str(refused.value) == (
             f"image_encoder: image was bound with shape {list(shape)}; the graph has float32 [1, 3, 192, 192]"
@@ -243,7 +242,7 @@ class TestWhatIsRefused:
     def test_an_address_that_isnt_aligned(self, opener: Opener, pointer: int) -> None:
         binding = opener().open("image_encoder").binding(fixed=False)
         with pytest.raises(
-            InputRefused, match=f"image was bound to address {pointer:#x}; it must be a multiple"
+            InputError, match=f"image was bound to address {pointer:#x}; it must be a multiple"
         ):
             binding.bind("image", pointer, (1, 3, 192, 192))
 
@@ -260,7 +259,7 @@ class TestWhatIsRefused:
         binding = graph.binding(fixed=False)
         bind(binding, values(graph, {"n": 2}, 0) | room(graph))
         bind(binding, {"labels": aligned((1, 3), np.int64)})
-        with pytest.raises(InputRefused, match="prompt_encoder: axis n is 2 in points and 3 in labels"):
+        with pytest.raises(InputError, match="prompt_encoder: axis n is 2 in points and 3 in labels"):
             binding.run()
 
     def test_a_name_the_graph_lacks_is_none_of_it(self, opener: Opener) -> None:
@@ -275,7 +274,7 @@ class TestWhatIsRefused:
             OrtGraphs(shipped, "cuda", 0, ort=fake)
 
     def test_exact_results_of_tensorrt(self, opener: Opener) -> None:
-        with pytest.raises(InputRefused, match="can't switch TF32 off; use the cuda provider"):
+        with pytest.raises(InputError, match="can't switch TF32 off; use the cuda provider"):
             opener("tensorrt", exact=True)
 
     def test_a_graph_with_other_tensors_than_the_bundle_says(
@@ -285,13 +284,13 @@ class TestWhatIsRefused:
             manifest["graphs"]["memory_encoder"]["file"] = "image_encoder.onnx"
 
         graphs = OrtGraphs(Bundle.load(spoiled(swap)), "cuda", STREAM, ort=fake)
-        with pytest.raises(InputRefused, match=r"image_encoder\.onnx has inputs image; the table says"):
+        with pytest.raises(InputError, match=r"image_encoder\.onnx has inputs image; the table says"):
             graphs.open("memory_encoder")
 
     def test_more_points_than_an_engine_is_built_for(self, opener: Opener) -> None:
         points = (1, 513, 2)
         binding = opener("tensorrt").open("prompt_encoder").binding(fixed=False)
-        with pytest.raises(InputRefused, match="its engine is built for up to 512 along n"):
+        with pytest.raises(InputError, match="its engine is built for up to 512 along n"):
             binding.bind("points", 4096, points)
         opener("cuda").open("prompt_encoder").binding(fixed=False).bind("points", 4096, points)
 
@@ -313,9 +312,7 @@ class TestAMachineThatCant:
         self, opener: Opener, fake: FakeOrt, provider: str
     ) -> None:
         fake.faults.silent_cpu = True
-        with pytest.raises(
-            BackendUnavailable, match=r"could not start its \w+ and opened .* on CPUExecutionP"
-        ):
+        with pytest.raises(BackendError, match=r"could not start its \w+ and opened .* on CPUExecutionP"):
             opener(provider).open("image_encoder")
         assert not fake.runs
 
@@ -325,7 +322,8 @@ class TestAMachineThatCant:
         graphs = opener(provider)
         graphs.open("image_encoder")  # has none
         with pytest.raises(
-            BackendUnavailable, match=rf"mask_decoder: node /\S+ \(Softmax\) and \d+ more would run on {CPU}"
+            BackendError,
+            match=rf"mask_decoder: node /\S+ \(Softmax\) and \d+ more would run on {CPU}",
         ):
             graphs.open("mask_decoder")
 
@@ -336,24 +334,28 @@ class TestAMachineThatCant:
         graphs = opener()
         assert graphs.open("image_encoder").placement is None
         fake.faults.cpu_ops = frozenset({"Softmax"})
-        with pytest.raises(BackendUnavailable, match="leaves nodes of mask_decoder to the CPU and can't say"):
+        with pytest.raises(BackendError, match="leaves nodes of mask_decoder to the CPU and can't say"):
             graphs.open("mask_decoder")
 
     def test_find_a_kernel_for_its_gpu_says_so_at_once(self, opener: Opener, fake: FakeOrt) -> None:
         fake.faults.no_kernel = True
-        with pytest.raises(BackendUnavailable, match=r"has no code for this GPU \(CUDA error 209"):
+        with pytest.raises(BackendError, match=r"has no code for this GPU \(CUDA error 209"):
             opener("cuda")
         graph = opener("tensorrt").open("memory_encoder")
         binding = graph.binding(fixed=True)
         bind(binding, values(graph, {}, 0) | room(graph))
-        with pytest.raises(BackendUnavailable, match=r"has no code for this GPU \(CUDA error 209"):
+        with pytest.raises(BackendError, match=r"has no code for this GPU \(CUDA error 209"):
             binding.run()
 
     @pytest.mark.parametrize(
         ("text", "kind", "message"),
         [
-            (OUT_OF_MEMORY, BackendUnavailable, r"GPU memory ran out in onnxruntime \(Failed to allocate"),
-            ("CUDA failure 35: driver version is insufficient", BackendUnavailable, "driver is too old"),
+            (
+                OUT_OF_MEMORY,
+                BackendError,
+                r"GPU memory ran out in onnxruntime \(Failed to allocate",
+            ),
+            ("CUDA failure 35: driver version is insufficient", BackendError, "driver is too old"),
             (
                 "CUDA failure 700: illegal address\nsecond line",
                 RuntimeError,
@@ -471,7 +473,7 @@ class TestTheEngineCache:
 
     def test_that_cant_be_made_is_refused(self, fake: FakeOrt, shipped: Bundle, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(InputRefused, match=r"engine cache .* can't be made .Not a directory.; name"):
+        with pytest.raises(InputError, match=r"engine cache .* can't be made .Not a directory.; name"):
             self.folder(fake, shipped, tmp_path / "file")
 
     def test_is_not_wanted_for_cuda(self, opener: Opener, fake: FakeOrt, tmp_path: Path) -> None:
@@ -544,6 +546,6 @@ def test_a_damaged_graph_is_the_user_s_to_mend(shipped: Bundle, tmp_path: Path, 
     bundle = Bundle.load(folder)
     (folder / "image_encoder.onnx").write_bytes(b"not a graph")
     with pytest.raises(
-        InputRefused, match=r"onnxruntime can't load \S+/image_encoder\.onnx: .*; export it again"
+        InputError, match=r"onnxruntime can't load \S+/image_encoder\.onnx: .*; export it again"
     ):
         OrtGraphs(bundle, "cuda", STREAM, ort=fake).open("image_encoder")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.crop import make_viewer
+from efftam_ros.core.crop import make_crop_policy
 from efftam_ros.core.geometry import Box, View
 
 IMAGE = (1280, 720)
@@ -12,15 +12,19 @@ TARGET = Box.from_centre(400, 300, 40, 30)
 
 
 def started(factor=5.0, box=TARGET):
-    viewer = make_viewer("window", 192, factor)
-    return viewer, viewer.start(IMAGE, box, None)
+    crop_policy = make_crop_policy("window", 192, factor)
+    return crop_policy, crop_policy.start(IMAGE, box, None)
 
 
 def test_the_full_view_is_always_the_whole_image():
-    viewer = make_viewer("full", 512, 5.0)
-    viewer.settle(TARGET)
-    viewer.update(TARGET, 0.1)
-    assert viewer.start(IMAGE, TARGET, None) == viewer.view(IMAGE, TARGET, 0.3) == View.full(*IMAGE, 512)
+    crop_policy = make_crop_policy("full", 512, 5.0)
+    crop_policy.settle(TARGET)
+    crop_policy.update(TARGET, 0.1)
+    assert (
+        crop_policy.start(IMAGE, TARGET, None)
+        == crop_policy.view(IMAGE, TARGET, 0.3)
+        == View.full(*IMAGE, 512)
+    )
 
 
 def test_the_window_is_a_multiple_of_the_target_around_it():
@@ -36,20 +40,20 @@ def test_a_long_thin_target_fits_with_a_margin():
 
 
 def test_a_point_opens_a_window_of_unknown_size_around_it():
-    viewer = make_viewer("window", 192, 5.0)
-    view = viewer.start(IMAGE, None, (900, 500))
+    crop_policy = make_crop_policy("window", 192, 5.0)
+    view = crop_policy.start(IMAGE, None, (900, 500))
     assert view.extent[0] < 720
-    viewer.settle(TARGET)
-    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(5 * TARGET.size)
+    crop_policy.settle(TARGET)
+    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(5 * TARGET.size)
 
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.02, 1.0), min_size=1, max_size=120))
 def test_no_run_of_shrunken_boxes_shrinks_the_window_below_its_bound(factors):
-    viewer, view = started()
+    crop_policy, view = started()
     for f in factors:
-        viewer.update(Box.from_centre(400, 300, 40 * f, 30 * f), 1 / 30)
-    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] >= 0.8 * view.extent[0] - 1e-9
+        crop_policy.update(Box.from_centre(400, 300, 40 * f, 30 * f), 1 / 30)
+    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] >= 0.8 * view.extent[0] - 1e-9
 
 
 def test_the_window_grows_readily_and_shrinks_hardly():
@@ -66,22 +70,22 @@ def test_the_window_grows_readily_and_shrinks_hardly():
 
 def test_a_lasting_change_of_size_is_followed_at_half_strength():
     """Four times the size for good: the window doubles. At full strength a bleeding mask would feed back."""
-    viewer, first = started()
+    crop_policy, first = started()
     for _ in range(300):
-        viewer.update(Box.from_centre(400, 300, 160, 120), 1 / 30)
-    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(2 * first.extent[0], rel=0.01)
+        crop_policy.update(Box.from_centre(400, 300, 160, 120), 1 / 30)
+    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(2 * first.extent[0], rel=0.01)
 
 
 def test_one_wild_box_hardly_moves_the_size():
-    viewer, first = started()
-    viewer.update(Box.from_centre(400, 300, 800, 600), 1 / 30)
-    assert viewer.view(IMAGE, TARGET, 0.0).extent[0] < 1.06 * first.extent[0]
+    crop_policy, first = started()
+    crop_policy.update(Box.from_centre(400, 300, 800, 600), 1 / 30)
+    assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] < 1.06 * first.extent[0]
 
 
 def test_the_window_opens_a_little_while_coasting():
     """Not much: in a window twice as wide as it was trained for, a network floods small targets."""
-    viewer, first = started()
-    extents = [viewer.view(IMAGE, TARGET, s).extent[0] for s in (0.0, 0.2, 0.5, 1.0, 5.0)]
+    crop_policy, first = started()
+    extents = [crop_policy.view(IMAGE, TARGET, s).extent[0] for s in (0.0, 0.2, 0.5, 1.0, 5.0)]
     assert extents == sorted(extents)
     assert 1.3 * first.extent[0] < extents[-1] < 1.5 * first.extent[0]
 
@@ -91,8 +95,8 @@ def test_the_window_opens_a_little_while_coasting():
 def test_a_lost_target_is_looked_for_everywhere(predicted, box):
     """Every point of the image is inside some window of the search, never wider than needed to see the
     target."""
-    viewer, first = started(box=box)
-    views = [viewer.view(IMAGE, predicted, 2.0, lost=True) for _ in range(160)]
+    crop_policy, first = started(box=box)
+    views = [crop_policy.view(IMAGE, predicted, 2.0, lost=True) for _ in range(160)]
     for x in range(5, 1280, 30):
         for y in range(5, 720, 30):
             seen = (v.to_network(Box(x, y, 1, 1)) for v in views)
@@ -101,8 +105,8 @@ def test_a_lost_target_is_looked_for_everywhere(predicted, box):
 
 
 def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
-    viewer, _ = started()
-    views = [viewer.view(IMAGE, TARGET, 2.0, lost=True) for _ in range(70)]
+    crop_policy, _ = started()
+    views = [crop_policy.view(IMAGE, TARGET, 2.0, lost=True) for _ in range(70)]
     near = [v for v in views if all(24 < c < 168 for c in (v.to_network(TARGET).cx, v.to_network(TARGET).cy))]
     assert len(near) >= 2 * len(views) // 3
 
@@ -112,24 +116,24 @@ def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
 @given(st.floats(-3, 3), st.floats(-3, 3))
 def test_a_target_up_to_three_sizes_off_the_prediction_is_soon_shown_as_a_whole(lost, dx, dy):
     """Within eight images, 0.3 s at 30 Hz; a window around the prediction alone shows two sizes."""
-    viewer, _ = started()
+    crop_policy, _ = started()
     size = TARGET.size
     there = Box.from_centre(TARGET.cx + dx * size, TARGET.cy + dy * size, size, size)
-    seen = [viewer.view(IMAGE, TARGET, 1.0, lost=lost).to_network(there) for _ in range(8)]
+    seen = [crop_policy.view(IMAGE, TARGET, 1.0, lost=lost).to_network(there) for _ in range(8)]
     assert any(min(s.x, s.y) >= 0 and max(s.x1, s.y1) <= 192 for s in seen)
 
 
 def test_a_moment_of_coasting_looks_straight_ahead():
-    viewer, _ = started()
-    views = [viewer.view(IMAGE, TARGET, s, lost=False).to_network(TARGET) for s in (0.0, 0.1, 0.2, 0.29)]
+    crop_policy, _ = started()
+    views = [crop_policy.view(IMAGE, TARGET, s, lost=False).to_network(TARGET) for s in (0.0, 0.1, 0.2, 0.29)]
     assert all(v.cx == pytest.approx(96) and v.cy == pytest.approx(96) for v in views)
 
 
 @pytest.mark.parametrize("size", [30.0, 200.0, 400.0])
 def test_no_window_shows_less_of_the_image_than_it_could(size):
-    viewer = make_viewer("window", 192, 5.0)
-    viewer.start(IMAGE, Box.from_centre(30, 700, size, size), None)
-    view = viewer.view(IMAGE, Box.from_centre(30, 700, size, size), 0.0)
+    crop_policy = make_crop_policy("window", 192, 5.0)
+    crop_policy.start(IMAGE, Box.from_centre(30, 700, size, size), None)
+    view = crop_policy.view(IMAGE, Box.from_centre(30, 700, size, size), 0.0)
     whole = view.to_network(Box(0, 0, *IMAGE))
     extent = 192 / view.extent[0]
     for low, high, length in ((whole.x, whole.x1, IMAGE[0]), (whole.y, whole.y1, IMAGE[1])):
@@ -138,8 +142,8 @@ def test_no_window_shows_less_of_the_image_than_it_could(size):
 
 
 def test_the_window_follows_a_prediction_out_of_the_image_only_to_its_edge():
-    viewer, _ = started()
-    seen = viewer.view(IMAGE, Box.from_centre(2000, -300, 40, 30), 0.0).to_network(
+    crop_policy, _ = started()
+    seen = crop_policy.view(IMAGE, Box.from_centre(2000, -300, 40, 30), 0.0).to_network(
         Box.from_centre(1280, 0, 2, 2)
     )
     assert (seen.cx, seen.cy) == pytest.approx((192, 0), abs=1e-6)  # the image's corner is the window's

@@ -7,14 +7,14 @@ from functools import cache
 import numpy as np
 import onnx
 import pytest
-from half_models import model, transformer
+from fp16_models import model, transformer
 from onnx import TensorProto, helper, numpy_helper
 from support.fp16_interpreter import LiteralGraph
 
-from efftam_ros.core.contract import InputRefused
-from efftam_ros.export.fp16.attention import FORMS, Attention, attentions
-from efftam_ros.export.fp16.checks import check_half
-from efftam_ros.export.fp16.convert import HalfOptions, convert, default_form, plain_graph, to_half
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.fp16.attention import FORMS, AttentionBlock, attentions
+from efftam_ros.export.fp16.checks import check_fp16
+from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, plain_graph, to_fp16
 from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
 from efftam_ros.runtime.bundle import default_bundle
 
@@ -26,8 +26,8 @@ def shipped(name: str) -> onnx.ModelProto:
     return onnx.load(default_bundle().graphs[name].path)
 
 
-def half_of(graph: onnx.ModelProto, form: str = "fused_fp32") -> onnx.ModelProto:
-    return to_half(graph, "test", HalfOptions({"test": form}))
+def fp16_of(graph: onnx.ModelProto, form: str = "fused_fp32") -> onnx.ModelProto:
+    return to_fp16(graph, "test", Fp16Options({"test": form}))
 
 
 def node(graph: onnx.ModelProto, name: str) -> onnx.NodeProto:
@@ -37,20 +37,20 @@ def node(graph: onnx.ModelProto, name: str) -> onnx.NodeProto:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_shipped_graph_becomes_a_sound_fp16_graph_in_every_form(name, form):
-    half = to_half(shipped(name), name, HalfOptions({name: form}))
-    assert check_half(half, plain_graph(shipped(name)), form) == []
+    half = to_fp16(shipped(name), name, Fp16Options({name: form}))
+    assert check_fp16(half, plain_graph(shipped(name)), form) == []
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_inputs_and_outputs_stay_as_they_were(name):
-    half = to_half(shipped(name), name)
+    half = to_fp16(shipped(name), name)
     assert list(half.graph.input) == list(shipped(name).graph.input)
     assert list(half.graph.output) == list(shipped(name).graph.output)
 
 
 def test_the_graph_given_stays_untouched():
     before = shipped("mask_decoder").SerializeToString()
-    to_half(shipped("mask_decoder"), "mask_decoder")
+    to_fp16(shipped("mask_decoder"), "mask_decoder")
     assert shipped("mask_decoder").SerializeToString() == before
 
 
@@ -76,15 +76,15 @@ def test_the_report_says_what_was_done():
     assert report.casts_added == sum(n.op_type == "Cast" for n in half.graph.node) == 1 + 3
     _, report = convert(shipped("mask_decoder"), "mask_decoder")
     assert (report.form, len(report.attentions)) == ("fused_fp32", 7)
-    assert report.half_nodes > 4 * report.float32_nodes > 0
+    assert report.fp16_nodes > 4 * report.float32_nodes > 0
 
 
-def sized(queries: int, head: int) -> Attention:
-    return Attention("score", "", "softmax", "value", "scale", queries, 7232, head)
+def sized(queries: int, head: int) -> AttentionBlock:
+    return AttentionBlock("score", "", "softmax", "value", "scale", queries, 7232, head)
 
 
 def test_islands_are_the_default_only_where_tensorrt_fuses_nothing():
-    assert default_form([sized(1024, 256), sized(1024, 256)]) == "islands"
+    assert default_form([sized(1024, 256), sized(1024, 256)]) == "unfused_fp32"
     assert default_form([sized(4096, 256)]) == "fused_fp32"
     assert default_form([sized(144, 32)]) == "fused_fp32"
     assert default_form([sized(0, 32), sized(1024, 16)]) == "fused_fp32"
@@ -92,13 +92,16 @@ def test_islands_are_the_default_only_where_tensorrt_fuses_nothing():
 
 
 def test_a_form_can_be_chosen_per_graph():
-    options = HalfOptions({"memory_attention_fixed": "islands"})
-    assert convert(shipped("memory_attention_fixed"), "memory_attention_fixed", options)[1].form == "islands"
+    options = Fp16Options({"memory_attention_fixed": "unfused_fp32"})
+    assert (
+        convert(shipped("memory_attention_fixed"), "memory_attention_fixed", options)[1].form
+        == "unfused_fp32"
+    )
     assert convert(shipped("mask_decoder"), "mask_decoder", options)[1].form == "fused_fp32"
     with pytest.raises(
-        InputRefused, match="form bf16 is unknown; choose one of all_fp16, fused_fp32, islands"
+        InputError, match="form bf16 is unknown; choose one of all_fp16, fused_fp32, unfused_fp32"
     ):
-        half_of(transformer(1), "bf16")
+        fp16_of(transformer(1), "bf16")
 
 
 def count_graph(side: int) -> onnx.ModelProto:
@@ -116,11 +119,11 @@ def count_graph(side: int) -> onnx.ModelProto:
 def test_areas_beyond_fp16_come_out_exactly():
     logits = np.full((1, 128, 128), 1e-3, np.float32)
     logits[0, 0, 0] = -1.0
-    assert LiteralGraph(half_of(count_graph(128)))({"logits": logits})["area"] == 16 * (128 * 128 - 1)
+    assert LiteralGraph(fp16_of(count_graph(128)))({"logits": logits})["area"] == 16 * (128 * 128 - 1)
 
 
 def test_unused_memory_changes_nothing_at_all():
-    run = LiteralGraph(to_half(shipped("memory_attention_fixed"), "memory_attention_fixed"))
+    run = LiteralGraph(to_fp16(shipped("memory_attention_fixed"), "memory_attention_fixed"))
     random = np.random.default_rng(2)
     inputs = {
         name: random.normal(0, 1, tensor.shape).astype(np.float32)
@@ -141,27 +144,27 @@ def product(weight) -> onnx.ModelProto:
 
 
 def test_a_weight_beyond_fp16_is_refused_by_name():
-    with pytest.raises(InputRefused, match=r"test: weight block.weight reaches 70000, FP16 ends at 65504"):
-        half_of(product([[1, 2], [3, -7e4]]))
-    half_of(product([[1, 2], [3, -65504]]))
+    with pytest.raises(InputError, match=r"test: weight block.weight reaches 70000, FP16 ends at 65504"):
+        fp16_of(product([[1, 2], [3, -7e4]]))
+    fp16_of(product([[1, 2], [3, -65504]]))
 
 
 def test_a_weight_that_vanishes_in_fp16_is_refused_by_name():
-    with pytest.raises(InputRefused, match=r"block.weight is at most 1e-08 and vanishes"):
-        half_of(product([[1e-8, 0], [0, 0]]))
-    half_of(product([[0, 0], [0, 0]]))
+    with pytest.raises(InputError, match=r"block.weight is at most 1e-08 and vanishes"):
+        fp16_of(product([[1e-8, 0], [0, 0]]))
+    fp16_of(product([[0, 0], [0, 0]]))
 
 
 def test_a_softmax_outside_an_attention_is_refused_by_name():
     nodes = [helper.make_node("Softmax", ["x"], ["y"], "/head/Softmax")]
-    with pytest.raises(InputRefused, match="Softmax /head/Softmax is not between two matrix products"):
-        half_of(model(nodes, {"x": [1, 4]}, {"y": [1, 4]}, {}))
+    with pytest.raises(InputError, match="Softmax /head/Softmax is not between two matrix products"):
+        fp16_of(model(nodes, {"x": [1, 4]}, {"y": [1, 4]}, {}))
 
 
 def test_scores_that_are_not_scaled_first_are_refused():
-    with pytest.raises(InputRefused, match=r"/b0.scores/MatMul: queries are not scaled before"):
-        half_of(transformer(1, scale_first=False))
-    half_of(transformer(1, scale_first=False), "all_fp16")
+    with pytest.raises(InputError, match=r"/b0.scores/MatMul: queries are not scaled before"):
+        fp16_of(transformer(1, scale_first=False))
+    fp16_of(transformer(1, scale_first=False), "all_fp16")
 
 
 def test_coordinates_stay_float32_up_to_their_sines():
@@ -172,7 +175,7 @@ def test_coordinates_stay_float32_up_to_their_sines():
     ]
     weights = {"frequencies": np.full((2, 8), 40, np.float32), "mix": np.ones((8, 2), np.float32)}
     graph = model(nodes, {"points": [1, 2]}, {"y": [1, 2]}, weights)
-    half = half_of(graph)
+    half = fp16_of(graph)
     points = {"points": np.array([[511.3, 17.7]], np.float32)}
     assert np.allclose(LiteralGraph(half)(points)["y"], LiteralGraph(graph)(points)["y"], atol=0.01)
     stored = {tensor.name: tensor.data_type for tensor in half.graph.initializer}
@@ -223,7 +226,7 @@ def round_before_softmax(graph: onnx.ModelProto) -> None:
     node(graph, "/b0.shares/Softmax").input[0] = "high"
 
 
-def scores_in_half(graph: onnx.ModelProto) -> None:
+def scores_in_fp16(graph: onnx.ModelProto) -> None:
     bypass(graph, "b0.scores/float32/Cast")
 
 
@@ -257,7 +260,7 @@ def other_output(graph: onnx.ModelProto) -> None:
         (unround_probabilities, "attention /b0.scores/MatMul runs MatMul16 Cast32 Softmax32 MatMul32"),
         (round_before_softmax, "Cast high follows a Cast"),
         (round_before_softmax, "attention /b0.scores/MatMul runs MatMul16 Cast32 Cast16 Cast32 Softmax32"),
-        (scores_in_half, "not a valid graph|runs MatMul16 Softmax16"),
+        (scores_in_fp16, "not a valid graph|runs MatMul16 Softmax16"),
         (infinite_weight, "weight b0.q.weight/half is not finite in FP16"),
         (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32 without need"),
         (other_output, "outputs are no longer the reference's"),
@@ -265,10 +268,10 @@ def other_output(graph: onnx.ModelProto) -> None:
 )
 def test_a_damaged_graph_is_found(damage, fault):
     graph = transformer(2)
-    half = half_of(graph)
-    assert check_half(half, graph, "fused_fp32") == []
+    half = fp16_of(graph)
+    assert check_fp16(half, graph, "fused_fp32") == []
     damage(half)
-    faults = "\n".join(check_half(half, graph, "fused_fp32"))
+    faults = "\n".join(check_fp16(half, graph, "fused_fp32"))
     assert any(part in faults for part in fault.split("|")), faults
 
 
@@ -276,15 +279,15 @@ def test_a_damaged_graph_is_found(damage, fault):
 @pytest.mark.parametrize("claimed", FORMS)
 def test_a_form_is_not_taken_for_another(form, claimed):
     graph = transformer(1)
-    assert (check_half(half_of(graph, form), graph, claimed) == []) == (form == claimed)
+    assert (check_fp16(fp16_of(graph, form), graph, claimed) == []) == (form == claimed)
 
 
 def test_a_count_in_fp16_is_found():
     graph = count_graph(8)
-    half = half_of(graph)
+    half = fp16_of(graph)
     node(half, "Cast_1").attribute[0].i = TensorProto.FLOAT16
     pixel = next(t for t in half.graph.initializer if t.name == "pixel")
     pixel.CopyFrom(numpy_helper.from_array(np.float16(16), "pixel"))
     node(half, "Mul_3").output[0] = "narrow"
     half.graph.node.append(helper.make_node("Cast", ["narrow"], ["area"], "out", to=TensorProto.FLOAT))
-    assert "ReduceSum ReduceSum_2 computes in FP16 and must not" in check_half(half, graph, "fused_fp32")
+    assert "ReduceSum ReduceSum_2 computes in FP16 and must not" in check_fp16(half, graph, "fused_fp32")

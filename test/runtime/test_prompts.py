@@ -9,7 +9,7 @@ import pytest
 from golden.clip import BOX_EDGES, CLICK, clip
 from golden.stored import StoredModules
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
 from efftam_ros.runtime.image.prompts import EncodedPrompt, encode_prompt, no_prompt
@@ -177,6 +177,6 @@ SMALL[10, 10] = True
 def test_what_can_not_be_used_is_refused_with_value_and_remedy(
     prompt: Prompt, view: View, message: str
 ) -> None:
-    with pytest.raises(InputRefused, match=message) as refusal:
+    with pytest.raises(InputError, match=message) as refusal:
         encode(prompt, view)
     assert "\n" not in str(refusal.value)

@@ -1,0 +1,222 @@
+"""What waits for the worker: newest first, in order after a late selection, bounded in time and bytes."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Image, Prompt
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+
+MS = 1_000_000
+PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
+PROMPT = Prompt(points=((1.0, 1.0),), labels=(1,))
+
+
+def frame(stamp_ms: int, nbytes: int = 100) -> BufferedFrame:
+    return BufferedFrame(
+        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, read=lambda: PIXELS
+    )
+
+
+def filled(*stamps_ms: int, keep_s: float = 10.0, keep_bytes: int = 10**9) -> FrameBuffer:
+    frame_buffer = FrameBuffer(keep_s, keep_bytes)
+    for stamp in stamps_ms:
+        frame_buffer.put(frame(stamp))
+    return frame_buffer
+
+
+def taken(frame_buffer: FrameBuffer, frame_s: float = 0.0) -> int:
+    """The stamp of the next image, ms; fails when there is none instead of waiting for it."""
+    impatience = threading.Timer(5.0, frame_buffer.close)
+    impatience.start()
+    work = frame_buffer.take(frame_s)
+    impatience.cancel()
+    assert work is not None, "nothing to take"
+    return work.frame.stamp_ns // MS
+
+
+def test_the_newest_image_is_taken_and_the_passed_over_ones_are_counted():
+    frame_buffer = filled(10, 20, 30)
+    work = frame_buffer.take()
+    assert work.frame.stamp_ns == 30 * MS
+    assert work.skipped == 2
+    frame_buffer.put(frame(40))
+    assert frame_buffer.take().skipped == 0
+
+
+def test_taking_waits_for_an_image_and_ends_when_closed():
+    frame_buffer, seen, came = filled(), [], threading.Event()
+
+    def work():
+        while (item := frame_buffer.take()) is not None:
+            seen.append(item.frame.stamp_ns // MS)
+            came.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    frame_buffer.put(frame(5))
+    assert came.wait(5)
+    frame_buffer.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert seen == [5]
+
+
+def test_a_selection_on_the_newest_image_runs_on_it_again():
+    frame_buffer = filled(10, 20)
+    assert taken(frame_buffer) == 20
+    frame_buffer.select(0, lambda a: PROMPT)
+    work = frame_buffer.take()
+    assert (work.frame.stamp_ns, work.prompt) == (20 * MS, PROMPT)
+    frame_buffer.put(frame(30))
+    assert taken(frame_buffer) == 30
+
+
+def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
+    frame_buffer = filled(*range(10, 100, 10))
+    assert taken(frame_buffer) == 90
+    frame_buffer.select(30 * MS, lambda a: PROMPT)
+    assert [taken(frame_buffer) for _ in range(7)] == [30, 40, 50, 60, 70, 80, 90]
+    frame_buffer.put(frame(100))
+    frame_buffer.put(frame(110))
+    assert taken(frame_buffer) == 110  # level with the camera: newest first again
+
+
+def test_images_passed_over_again_are_not_counted_twice():
+    frame_buffer = filled(*range(10, 100, 10))
+    assert frame_buffer.take().skipped == 8
+    frame_buffer.select(10 * MS, lambda a: PROMPT)
+    assert frame_buffer.take().skipped == 0
+    assert frame_buffer.take(frame_s=0.05).skipped == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    period_ms=st.integers(5, 100),
+    frame_ms=st.integers(0, 300),
+    behind=st.integers(1, 60),
+)
+def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, behind):
+    """A simulated worker: each frame takes its time, in which the camera goes on."""
+    frame_buffer = filled(*range(period_ms, (behind + 2) * period_ms, period_ms), keep_s=1e6)
+    newest = (behind + 1) * period_ms
+    frame_buffer.take()
+    frame_buffer.select(period_ms * MS, lambda a: PROMPT)
+    clock = float(newest)
+    at, lags = 0, []
+    for _ in range(200):
+        at = taken(frame_buffer, frame_ms * 1e-3)
+        clock += frame_ms
+        lags.append(newest - at)
+        if at == newest:
+            break
+        while newest + period_ms <= clock:
+            newest += period_ms
+            frame_buffer.put(frame(newest))
+    assert lags[-1] == 0
+    # Gone through in order, and within some multiples of the time aimed at.
+    assert len(lags) * frame_ms <= 5000 + 2 * frame_ms
+
+
+def test_clear_takes_a_waiting_selection_back():
+    frame_buffer = filled(10)
+    frame_buffer.select(0, lambda a: PROMPT)
+    assert frame_buffer.has_selection
+    frame_buffer.clear()
+    assert not frame_buffer.has_selection
+    work = frame_buffer.take()
+    assert work.frame is None
+    assert work.prompt is None
+
+
+def test_the_last_selection_counts():
+    frame_buffer = filled(10, 20)
+    other = Prompt(points=((2.0, 2.0),), labels=(1,))
+    frame_buffer.select(10 * MS, lambda a: PROMPT)
+    frame_buffer.select(20 * MS, lambda a: other)
+    assert frame_buffer.take().prompt == other
+    frame_buffer.put(frame(30))
+    assert frame_buffer.take().prompt is None
+
+
+def test_a_refused_prompt_changes_nothing():
+    frame_buffer = filled(10, 20)
+    assert taken(frame_buffer) == 20
+
+    def refuse(a):
+        raise InputError("no")
+
+    with pytest.raises(InputError):
+        frame_buffer.select(10 * MS, refuse)
+    frame_buffer.put(frame(30))
+    assert taken(frame_buffer) == 30
+
+
+def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was():
+    frame_buffer = filled(*range(10, 60, 10))
+    assert taken(frame_buffer) == 50
+    frame_buffer.select(20 * MS, lambda a: PROMPT)
+    assert taken(frame_buffer) == 20
+    frame_buffer.resume()
+    frame_buffer.put(frame(60))
+    assert taken(frame_buffer) == 60
+
+
+def test_equal_stamps_are_refused():
+    with pytest.raises(InputError, match=r"two images in a row have the stamp 0\.020000000"):
+        filled(10, 20, 20)
+
+
+def test_when_time_goes_back_stamps_of_before_are_forgotten():
+    frame_buffer = filled(100, 200, 300)
+    frame_buffer.put(frame(50))
+    with pytest.raises(InputError, match="ahead of the newest"):
+        frame_buffer.find(300 * MS)
+    assert taken(frame_buffer) == 50
+
+
+def test_no_more_than_the_span_is_kept():
+    frame_buffer = filled(*range(0, 2000, 100), keep_s=0.5)
+    assert frame_buffer.find(1400 * MS).stamp_ns == 1400 * MS
+    with pytest.raises(InputError, match=r"is 0\.60 s old and only 0\.50 s of images are kept"):
+        frame_buffer.find(1300 * MS)
+
+
+def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
+    frame_buffer = filled(*range(0, 1000, 100), keep_bytes=350)
+    assert frame_buffer.find(700 * MS)
+    with pytest.raises(InputError, match="selection_buffer_bytes 350"):
+        frame_buffer.find(600 * MS)
+    frame_buffer.put(frame(2000, nbytes=10**6))
+    assert frame_buffer.find(0).stamp_ns == 2000 * MS
+
+
+def test_limits_apply_at_once():
+    frame_buffer = filled(*range(0, 1000, 100))
+    frame_buffer.limit(0.1, 10**9)
+    with pytest.raises(InputError, match=r"only 0\.10 s of images are kept"):
+        frame_buffer.find(700 * MS)
+
+
+@pytest.mark.parametrize(
+    ("stamp_ms", "words"),
+    [
+        (150, "no image with the stamp 0.150000000 was received"),
+        (900, "0.600 s ahead of the newest image"),
+        (5, "is 0.30 s old and only 0.20 s"),
+    ],
+)
+def test_a_stamp_that_is_not_kept_is_refused_with_its_distance(stamp_ms, words):
+    with pytest.raises(InputError, match=words.replace(".", r"\.")):
+        filled(100, 200, 300).find(stamp_ms * MS)
+
+
+def test_before_any_image_nothing_can_be_selected():
+    with pytest.raises(InputError, match="no image has arrived yet"):
+        filled().find(0)
