@@ -44,7 +44,7 @@ class DeviceImage:
     def prepare(self, image: Image, view: View, record: HostBuffer, offset: int) -> tuple[slice, ...]:
         """Describe image and view at ``offset`` of ``record``, and copy the rows that the view reads into
         pinned memory. Returns these rows. Raises InputError as `encodings.check_image` does."""
-        description = self._picture.picture(image, view)
+        description = self._picture.record(image, view)
         rows = self._picture.needed_rows(image, view)
         record.view(np.uint8, (description.nbytes,), offset)[:] = np.frombuffer(
             description.tobytes(), np.uint8
@@ -70,7 +70,7 @@ class DeviceImage:
         if self._launch is None:
             pixels = self._host.device_pointer if self._device is None else self._device.pointer
             self._launch = self._kernels.launch(
-                "preprocess_float", (self._side, self._side), description, pixels, out
+                "preprocess", (self._side, self._side), description, pixels, out
             )
         self._launch.run(self._stream)
 

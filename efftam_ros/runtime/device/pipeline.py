@@ -18,7 +18,7 @@ from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.arena import Arena, aligned
 from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
-from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -41,7 +41,7 @@ STAGES = (
 MOST_POINTS = 256
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
-PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT = 0, aligned(PICTURE.itemsize), 1024, 1280
+PREPROCESS_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT = 0, aligned(PREPROCESS_PARAMS.itemsize), 1024, 1280
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
 PARAMETER_BYTES = 2048
@@ -110,10 +110,10 @@ class DevicePipeline:
         self._refuse_closed()
         self._adopt_thread()
         self._view, self._attended = None, False
-        rows = self._image.prepare(image, view, self._parameters, PICTURE_AT)
+        rows = self._image.prepare(image, view, self._parameters, PREPROCESS_AT)
         with self._clock.time("preprocess", self._stream):
-            self._upload(PICTURE_AT, PICTURE.itemsize)
-            self._image.enqueue(image, rows, self._parameter(PICTURE_AT), self._arena.pointer("image"))
+            self._upload(PREPROCESS_AT, PREPROCESS_PARAMS.itemsize)
+            self._image.enqueue(image, rows, self._parameter(PREPROCESS_AT), self._arena.pointer("image"))
         self._run("image_encoder", self._tracked["image_encoder"])
         self._view, self._image_size = view, (image.width, image.height)
 
