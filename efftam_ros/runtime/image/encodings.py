@@ -40,10 +40,10 @@ class Encoding:
     """How one encoding stores its pixels.
 
     ``bytes_per_pixel`` of a stored row; ``rows_per_pair`` stored rows per two image rows (3 for 4:2:0, else
-    2); ``multiple`` what width and height must be divisible by; ``red_green_blue`` the channels of what ``read``
-    returns; ``full_scale`` its white; ``to_bgr`` the OpenCV conversion of it to BGR, None when it is BGR
-    already. ``read(image, region)`` gives the region's pixels [h, w] or [h, w, c]: a view into the image's
-    bytes where the encoding is plain, new BGR pixels where it must be converted.
+    2); ``multiple`` what width and height must be divisible by; ``red_green_blue`` indices of these channels
+    in what ``read`` returns; ``full_scale`` its value of white; ``to_bgr`` OpenCV's code for its conversion
+    to BGR, None where it is BGR already. ``read(image, region)`` returns the pixels [h, w] or [h, w, c] of a
+    region: a view into the image's bytes where no conversion is needed, else new BGR pixels.
     """
 
     bytes_per_pixel: int

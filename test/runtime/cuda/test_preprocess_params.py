@@ -89,7 +89,7 @@ class TestTheParameters:
 
     @pytest.mark.parametrize("method", ["record", "needed_rows"])
     def test_for_another_network_is_our_own_fault(self, method: str) -> None:
-        with pytest.raises(ValueError, match="64.* 16"):
+        with pytest.raises(ValueError, match=r"64.* 16"):
             getattr(maker(), method)(random_image("bgr8", 64, 48), View.full(64, 48, 64))
 
 
