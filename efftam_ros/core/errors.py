@@ -19,3 +19,8 @@ class BackendError(RuntimeError):
         super().__init__(f"{reason}; {remedy}")
         self.reason = reason
         self.remedy = remedy
+
+
+def one_line(error: object) -> str:
+    """The text of an error (or any text) without line breaks; its type's name where it has no text."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -84,7 +84,7 @@ def image_from_message(msg: Any) -> Image:
         )
     if msg.is_bigendian and encoding.full_scale > 255:
         raise InputError(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
-    rows = height * encoding.half_rows // 2
+    rows = height * encoding.rows_per_pair // 2
     # The last row may come without its padding.
     need = (rows - 1) * step + row
     if data.size < need:

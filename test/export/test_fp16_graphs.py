@@ -14,8 +14,7 @@ from support.fp16_interpreter import LiteralGraph
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import FORMS, AttentionBlock, attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, plain_graph, to_fp16
-from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
+from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, plain_graph, to_fp16, trt_ready
 from efftam_ros.runtime.bundle import default_bundle
 
 GRAPHS = sorted(default_bundle().graphs)

@@ -18,7 +18,7 @@ from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.arena import Arena, aligned
 from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
-from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -43,7 +43,7 @@ WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the f
 
 SEARCH_VIEWS = 16
 """Views of an image that are searched with one wait."""
-PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT, SEARCH_AT = 0, VIEW_BYTES, 1024, 1280, 2048
+PREPROCESS_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT, SEARCH_AT = 0, VIEW_BYTES, 1024, 1280, 2048
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
 PARAMETER_BYTES = SEARCH_AT + SEARCH_VIEWS * VIEW_BYTES
@@ -100,11 +100,11 @@ class DevicePipeline(FramePipeline):
 
     def _encode(self, image: Image, view: View) -> None:
         self._adopt_thread()
-        rows = self._image.prepare(image, [view], self._parameters, PICTURE_AT)
+        rows = self._image.prepare(image, [view], self._parameters, PREPROCESS_AT)
         with self._clock.time("preprocess", self._stream):
-            self._upload(PICTURE_AT, PICTURE.itemsize)
+            self._upload(PREPROCESS_AT, PREPROCESS_PARAMS.itemsize)
             self._image.upload(image, rows)
-            self._image.preprocess(self._parameter(PICTURE_AT), self._arena.pointer("image"))
+            self._image.preprocess(self._parameter(PREPROCESS_AT), self._arena.pointer("image"))
         self._run("image_encoder", self._tracked["image_encoder"])
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
@@ -137,7 +137,7 @@ class DevicePipeline(FramePipeline):
         for first in range(0, len(views), SEARCH_VIEWS):
             some = views[first : first + SEARCH_VIEWS]
             rows = self._image.prepare(image, some, self._parameters, SEARCH_AT)
-            self._upload(SEARCH_AT, (len(some) - 1) * VIEW_BYTES + PICTURE.itemsize)
+            self._upload(SEARCH_AT, (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize)
             self._image.upload(image, rows)
             self._gather_memory(plan)
             for index in range(len(some)):

@@ -19,7 +19,7 @@ from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.export.tensorrt.builder import build_engine
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
@@ -30,14 +30,7 @@ from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRT
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 
 ROOT = Path(__file__).parents[3]
-GRAPHS = (
-    "image_encoder",
-    "prompt_encoder",
-    "memory_attention",
-    "memory_attention_fixed",
-    "mask_decoder",
-    "memory_encoder",
-)
+GRAPHS = tuple(default_bundle().graphs)
 CAPTURE_UNSUPPORTED, LOST = 900, 999
 
 

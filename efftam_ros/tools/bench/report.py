@@ -1,9 +1,10 @@
-"""Prints what `efftam bench` measured, each figure beside its goal."""
+"""Output of `efftam bench`: tables with each figure beside its goal, and the plot."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from efftam_ros.baselines.opening import BASELINES
@@ -140,3 +141,28 @@ def print_node(result: Mapping[str, Any]) -> None:
     print_table(
         ["callback to bbox, ms: p50", "p99", "goal", "images lost on the way"], rows, digits=2, title=title
     )
+
+
+def plot(path: Path, timings: Sequence[Timing]) -> None:
+    """Write a picture of stacked bars: medians of the stages, then what is left of the whole frame."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(name for timing in timings for name in timing.medians_ms))
+    figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.6 * len(timings)), layout="constrained")
+    labels = [timing.name for timing in timings]
+    left = [0.0] * len(timings)
+    for name in [*names, "the rest"]:
+        if name == "the rest":
+            widths = [max(0.0, t.whole_ms - done) for t, done in zip(timings, left, strict=True)]
+        else:
+            widths = [t.medians_ms.get(name, 0.0) for t in timings]
+        axes.barh(labels, widths, left=left, label=name, color="lightgrey" if name == "the rest" else None)
+        left = [done + width for done, width in zip(left, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per frame (medians)")
+    axes.legend(fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

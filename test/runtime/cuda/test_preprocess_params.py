@@ -11,7 +11,7 @@ from runtime.cuda.shim import shared_shim
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.image.encodings import ENCODINGS
 
@@ -26,34 +26,34 @@ def maker() -> PreprocessParameters:
 
 def random_image(encoding: str, width: int, height: int) -> Image:
     facts = ENCODINGS[encoding]
-    shape = (height * facts.half_rows // 2, width * facts.bytes_per_pixel)
+    shape = (height * facts.rows_per_pair // 2, width * facts.bytes_per_pixel)
     return Image(np.random.default_rng(0).integers(0, 256, shape, np.uint8), width, height, encoding)
 
 
 def network_input(image: Image, view: View, stored: np.ndarray) -> np.ndarray:
     """What the kernel makes of this copy of the image's rows."""
     out = np.empty((3, SIDE, SIDE), np.float32)
-    record = maker().picture(image, view)
-    shared_shim().call("preprocess_float", (2, 2, 1), (8, 8, 1), record, stored, out)
+    record = maker().record(image, view)
+    shared_shim().call("preprocess", (2, 2, 1), (8, 8, 1), record, stored, out)
     return out
 
 
-class TestThePicture:
+class TestTheParameters:
     def test_of_the_full_view_says_so(self) -> None:
-        record = maker().picture(random_image("bgr8", 64, 48), View.full(64, 48, SIDE))
-        assert record.dtype == PICTURE
+        record = maker().record(random_image("bgr8", 64, 48), View.full(64, 48, SIDE))
+        assert record.dtype == PREPROCESS_PARAMS
         assert record.shape == ()
         names = ("width", "height", "step", "side", "full_view", "x", "y", "scale_x")
         assert [float(record[name]) for name in names] == [64, 48, 192, 16, 1, 0, 0, 0.25]
 
     def test_of_a_window_lies_where_the_window_does(self) -> None:
-        record = maker().picture(random_image("bgr8", 64, 48), View.window(30.5, 20.25, 8.0, SIDE))
+        record = maker().record(random_image("bgr8", 64, 48), View.window(30.5, 20.25, 8.0, SIDE))
         names = ("full_view", "fine", "x", "y", "scale_x", "scale_y")
         assert [float(record[name]) for name in names] == [0, 1, 26.5, 16.25, 2, 2]
 
     @pytest.mark.parametrize(("encoding", "white"), [("bgr8", 255), ("mono16", 65535)])
     def test_maps_white_and_black_to_the_normalised_values(self, encoding: str, white: int) -> None:
-        record = maker().picture(random_image(encoding, 64, 48), View.full(64, 48, SIDE))
+        record = maker().record(random_image(encoding, 64, 48), View.full(64, 48, SIDE))
         expected = (1 - np.array(MEAN)) / STD, -np.array(MEAN) / STD
         assert np.allclose(white * record["gain"] + record["shift"], expected[0])
         assert np.allclose(record["shift"], expected[1])
@@ -74,22 +74,22 @@ class TestThePicture:
     )
     def test_has_at_least_six_tenths_of_a_sample_per_image_pixel(self, shrinking: float, fine: int) -> None:
         view = View.window(30, 20, SIDE * shrinking, SIDE)
-        assert maker().picture(random_image("bgr8", 64, 48), view)["fine"] == fine
+        assert maker().record(random_image("bgr8", 64, 48), view)["fine"] == fine
 
     def test_has_the_step_of_a_packed_copy_of_the_rows(self) -> None:
         padded = np.zeros((48, 200), np.uint8)
         for rows, step in ((padded, 200), (padded[:, :192], 192), (padded[::-1, :195], 195)):
-            assert maker().picture(Image(rows, 64, 48, "bgr8"), View.full(64, 48, SIDE))["step"] == step
+            assert maker().record(Image(rows, 64, 48, "bgr8"), View.full(64, 48, SIDE))["step"] == step
 
-    @pytest.mark.parametrize("method", ["picture", "needed_rows"])
+    @pytest.mark.parametrize("method", ["record", "needed_rows"])
     def test_is_refused_as_on_the_cpu(self, method: str) -> None:
         short = Image(np.zeros((48, 100), np.uint8), 64, 48, "bgr8")
         with pytest.raises(InputError, match="has 100 bytes; 64 px of bgr8 need 192"):
             getattr(maker(), method)(short, View.full(64, 48, SIDE))
 
-    @pytest.mark.parametrize("method", ["picture", "needed_rows"])
+    @pytest.mark.parametrize("method", ["record", "needed_rows"])
     def test_for_another_network_is_our_own_fault(self, method: str) -> None:
-        with pytest.raises(ValueError, match="view of side 64 given to a picture maker of side 16"):
+        with pytest.raises(ValueError, match=r"64.* 16"):
             getattr(maker(), method)(random_image("bgr8", 64, 48), View.full(64, 48, 64))
 
 

@@ -1,13 +1,15 @@
-"""Names the machine and the versions that a measurement holds for."""
+"""The machine that a measurement runs on: hardware, versions, memory in use."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+from pathlib import Path
 from typing import Any
 
 import efftam_ros
+from efftam_ros.core.errors import InputError
 from efftam_ros.tools.doctor.gpu_facts import gather
 from efftam_ros.tools.doctor.system import System
 
@@ -46,3 +48,25 @@ def _power_mode(system: System) -> str | None:
         return None
     answer = system.run([command, "-q"])
     return " ".join(answer.text.split()) if answer.code == 0 else f"unknown: {answer.error.strip()}"
+
+
+def resident_mb() -> float:
+    """Resident memory of this process, MB. Raises InputError where the system does not tell (not Linux)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        raise InputError(
+            "bench reads resident memory from /proc, which this system lacks; run it on Linux"
+        ) from None
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def device_used_mb() -> float | None:
+    """Memory in use on the current CUDA device by all processes, MB; None where it can't be asked. Ask only
+    in a process that uses the device already: asking starts CUDA, which takes memory itself."""
+    try:
+        from cuda.bindings import runtime
+    except ImportError:
+        return None
+    code, free, total = runtime.cudaMemGetInfo()
+    return None if int(code) else (total - free) / 1e6
