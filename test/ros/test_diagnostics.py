@@ -86,6 +86,17 @@ def test_jitter_is_not_loss():
     assert lost_share(stamps) < 0.25
 
 
+def test_stamps_of_before_a_bag_looped_do_not_hide_a_loss():
+    """100 images, then the stamps begin anew and of every 16 only two in a row arrive."""
+    statistics = running(100)
+    stamps = [lap * 16 + i for lap in range(10) for i in (0, 1)] + [160]
+    for number, stamp in enumerate(stamps):
+        statistics.image_received(100.0 + number * 0.1, stamp * PERIOD_NS)
+    verdict = statistics.verdict(102.0, ACTIVE, 0.25)
+    assert verdict.level is Level.WARN
+    assert verdict.values["images lost on the way"] == f"{1 - 21 / 161:.0%}"
+
+
 def test_a_slow_camera_is_not_loss():
     assert lost_share([i * 500_000_000 for i in range(20)]) == pytest.approx(0.0)
 
@@ -155,3 +166,10 @@ def test_a_failure_is_an_error_once_and_one_for_good_stays_one():
     for now in (3.0, 4.0):
         verdict = statistics.verdict(now, ACTIVE, 0.25)
         assert (verdict.level, verdict.message) == (Level.ERROR, "DeviceLostError: restart")
+
+
+def test_a_later_failure_does_not_end_one_for_good():
+    statistics = Statistics()
+    statistics.failed("DeviceLostError: restart", for_good=True)
+    statistics.failed("ZeroDivisionError: by zero")
+    assert [statistics.verdict(now, ACTIVE, 0.25).level for now in (1.0, 2.0)] == [Level.ERROR] * 2
