@@ -8,6 +8,7 @@ import pytest
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics, lost_share
+from efftam_ros.ros.tracker.latency import from_diagnostics
 
 ACTIVE = Setup("active", {"bundle": "test"})
 PERIOD_NS = 33_333_333
@@ -49,6 +50,21 @@ def test_latency_quantiles():
     values = statistics.verdict(100.0, ACTIVE, 0.25).values
     assert values["latency p50 (ms)"] == "50.5"
     assert values["latency p99 (ms)"] == "99.0"
+
+
+def test_the_latency_measurement_counts_what_was_answered_not_what_came():
+    statistics = running(30, keep=lambda i: i % 3 != 1)
+    for i in range(5):
+        statistics.image_received(100.0 + i * PERIOD_NS * 1e-9, (30 + i) * PERIOD_NS)
+    found = from_diagnostics(statistics.verdict(100.2, ACTIVE, 0.25).values, tracked=20)
+    assert (found.p50_ms, found.p99_ms, found.answered) == (20.0, 20.0, 20)
+    assert found.lost == f"{1 - 25 / 35:.0%}"
+
+
+def test_without_answers_there_is_no_latency():
+    for statistics, tracked in ((Statistics(), 1), (running(), 0)):
+        with pytest.raises(RuntimeError, match="no image with a box"):
+            from_diagnostics(statistics.verdict(100.0, ACTIVE, 0.25).values, tracked)
 
 
 def test_silence_is_stale():
