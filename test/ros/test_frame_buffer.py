@@ -197,6 +197,13 @@ def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
     assert frame_buffer.find(0).stamp_ns == 2000 * MS
 
 
+def test_after_time_went_back_as_many_bytes_are_kept_as_before():
+    frame_buffer = filled(1000, 1100, 1200, keep_bytes=350)
+    for stamp in (100, 200, 300):
+        frame_buffer.put(frame(stamp))
+    assert [frame_buffer.find(stamp * MS).stamp_ns // MS for stamp in (100, 200, 300)] == [100, 200, 300]
+
+
 def test_limits_apply_at_once():
     frame_buffer = filled(*range(0, 1000, 100))
     frame_buffer.limit(0.1, 10**9)

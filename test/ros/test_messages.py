@@ -222,6 +222,20 @@ def test_camera_info_is_for_the_image_that_is_delivered():
     assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
 
 
+@pytest.mark.parametrize(
+    ("binning", "size", "centre"),
+    [
+        ((2, 1), (320, 480), (160.0, 240.0)),
+        ((1, 4), (640, 120), (320.0, 60.0)),
+        ((0, 0), (640, 480), (320.0, 240.0)),
+    ],
+)
+def test_each_axis_has_its_own_binning(binning, size, centre):
+    model = camera_model(camera_info(binning_x=binning[0], binning_y=binning[1]))
+    assert (model.width, model.height) == size
+    assert model.intrinsics.ray(*centre) == pytest.approx((0.0, 0.0))
+
+
 def test_an_uncalibrated_camera_has_a_size_and_no_intrinsics():
     assert camera_model(camera_info(k=[0.0] * 9)).intrinsics is None
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from efftam_ros.core.errors import PipelineLostError
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
@@ -21,9 +21,11 @@ LOST = "cudaMemcpyAsync failed: cudaErrorUnknown (999); restart it"
 
 
 class Faulty(NullPipeline):
-    """Raises what it is told to: ``error`` in every call of encode, ``late_error`` in remember."""
+    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
+    ``late_error`` in remember."""
 
     error: Exception | None = None
+    refusal: InputError | None = None
     late_error: Exception | None = None
     calls = 0
     remembered = 0
@@ -33,6 +35,11 @@ class Faulty(NullPipeline):
         if self.error is not None:
             raise self.error
         super().encode(image, view)
+
+    def decode(self, prompt):
+        if prompt is not None and self.refusal is not None:
+            raise self.refusal
+        return super().decode(prompt)
 
     def remember(self, choice, slot, present):
         if self.late_error is not None:
@@ -62,7 +69,9 @@ class Heard:
     def image_refused(self, reason: str) -> None: ...
 
     def selection_refused(self, reason: str) -> None:
-        self.refused_selections.append(reason)
+        with self.delivered:
+            self.refused_selections.append(reason)
+            self.delivered.notify()
 
     def skipped(self, images: int) -> None: ...
 
@@ -112,8 +121,23 @@ def test_an_internal_error_costs_the_target_and_no_more(bench):
     assert track.state is TrackState.IDLE
     assert "ZeroDivisionError" in track.reason
     assert "select it again" in track.reason
-    bench.pipeline.error = None
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
+    assert bench.pipeline.calls == calls
     assert bench.step(select=True).state is TrackState.ACQUIRING
+
+
+def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
+    """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
+    for _ in range(4):
+        bench.step()
+    answered = len(bench.heard.tracks)
+    bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
+    bench.frame_buffer.select(2 * 33_000_000, lambda frame: PROMPT)
+    with bench.heard.delivered:
+        assert bench.heard.delivered.wait_for(lambda: bench.heard.refused_selections, 5.0)
+    bench.step()
+    assert [track.stamp_ns for track in bench.heard.tracks[answered:]] == [5 * 33_000_000]
 
 
 def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
