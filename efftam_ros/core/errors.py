@@ -19,3 +19,15 @@ class BackendError(RuntimeError):
         super().__init__(f"{reason}; {remedy}")
         self.reason = reason
         self.remedy = remedy
+
+
+MOST_SHOWN = 80
+"""Characters of a foreign text that a message repeats."""
+
+
+def shown(text: object) -> str:
+    """A foreign value as an error, a log line or diagnostics may repeat it: quoted where it is text, one
+    line, cut after 80 characters."""
+    full = text[: MOST_SHOWN + 1] if isinstance(text, str) else str(text)
+    cut = full[:MOST_SHOWN] + "..." if len(full) > MOST_SHOWN else full
+    return repr(cut) if isinstance(text, str) else " ".join(cut.split())

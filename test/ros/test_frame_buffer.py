@@ -20,7 +20,7 @@ PROMPT = Prompt(points=((1.0, 1.0),), labels=(1,))
 
 def frame(stamp_ms: int, nbytes: int = 100) -> BufferedFrame:
     return BufferedFrame(
-        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, read=lambda: PIXELS
+        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, size=(4, 4), read=lambda: PIXELS
     )
 
 

@@ -27,7 +27,7 @@ from efftam_ros.runtime.device.image import DeviceImage
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.image.masks import boxes_and_areas, make_candidates
-from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.image.prompts import CERTAIN, MOST_POINTS, EncodedPrompt, encode_prompt, no_prompt
 from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
 
 STAGES = (
@@ -38,7 +38,6 @@ STAGES = (
     "mask_decoder",
     "memory_encoder",
 )
-MOST_POINTS = 256
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
 PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT = 0, aligned(PICTURE.itemsize), 1024, 1280
@@ -328,8 +327,6 @@ class DevicePipeline:
         """Run the prompt encoder on this frame's features; the frame is then conditioned on the prompt
         alone."""
         count = encoded.points.shape[1]
-        if count > MOST_POINTS:
-            raise InputError(f"selection has {count} points; give at most {MOST_POINTS}")
         side = self._spec.image_side
         inputs: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
             "points": (encoded.points, (1, count, 2)),
