@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, FrameBuffer
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
@@ -195,6 +195,13 @@ def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
         frame_buffer.find(600 * MS)
     frame_buffer.put(frame(2000, nbytes=10**6))
     assert frame_buffer.find(0).stamp_ns == 2000 * MS
+
+
+def test_the_number_of_kept_images_is_bounded_however_small_they_are():
+    frame_buffer = filled(*range(1, MOST_IMAGES + 11), keep_s=1e6)
+    assert frame_buffer.find(11 * MS)
+    with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
+        frame_buffer.find(10 * MS)
 
 
 def test_limits_apply_at_once():

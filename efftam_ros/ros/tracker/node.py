@@ -79,7 +79,7 @@ class TrackerNode(LifecycleNode):
         self._read_parameters()
         self._statistics = Statistics()
         self._setup = Setup()
-        self._warn = Throttle(self.get_logger().warning)
+        self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._pipeline: Pipeline | None = None
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None

@@ -70,8 +70,10 @@ class Session:
         self._node, self._tracker, self._outputs = node, tracker, outputs
         self._statistics, self._config = statistics, config
         self._log = node.get_logger()
-        self._warn, self._fail = Throttle(self._log.warning), Throttle(self._log.error)
-        self._inform = Throttle(self._log.info, burst=INFORMED)
+        # rclpy allows a line of code one severity for good: each needs a line of its own.
+        self._fail = Throttle(lambda text: self._log.error(text))
+        self._warn = Throttle(lambda text: self._log.warning(text))
+        self._inform = Throttle(lambda text: self._log.info(text), burst=INFORMED)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
         self._newest: BufferedFrame | None = None
