@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, FrameBuffer
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
@@ -20,7 +20,7 @@ PROMPT = Prompt(points=((1.0, 1.0),), labels=(1,))
 
 def frame(stamp_ms: int, nbytes: int = 100) -> BufferedFrame:
     return BufferedFrame(
-        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, read=lambda: PIXELS
+        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, size=(4, 4), read=lambda: PIXELS
     )
 
 
@@ -202,6 +202,13 @@ def test_after_time_went_back_as_many_bytes_are_kept_as_before():
     for stamp in (100, 200, 300):
         frame_buffer.put(frame(stamp))
     assert [frame_buffer.find(stamp * MS).stamp_ns // MS for stamp in (100, 200, 300)] == [100, 200, 300]
+
+
+def test_the_number_of_kept_images_is_bounded_however_small_they_are():
+    frame_buffer = filled(*range(1, MOST_IMAGES + 11), keep_s=1e6)
+    assert frame_buffer.find(11 * MS)
+    with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
+        frame_buffer.find(10 * MS)
 
 
 def test_limits_apply_at_once():

@@ -104,7 +104,7 @@ class Bench:
             return self.heard.tracks[-1]
 
     def _arrival(self) -> BufferedFrame:
-        return BufferedFrame(None, self._stamp_ns, 0.0, 100, lambda: PIXELS)
+        return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), lambda: PIXELS)
 
 
 @pytest.fixture

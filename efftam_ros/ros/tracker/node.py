@@ -18,6 +18,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
+from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.parameters import (
     NodeConfig,
@@ -78,6 +79,7 @@ class TrackerNode(LifecycleNode):
         self._read_parameters()
         self._statistics = Statistics()
         self._setup = Setup()
+        self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._pipeline: Pipeline | None = None
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
@@ -236,7 +238,7 @@ class TrackerNode(LifecycleNode):
             self._active_session().select(request.selection)
         except InputError as refusal:
             response.message = str(refusal)
-            self.get_logger().warning(f"selection refused: {refusal}")
+            self._warn("selection", f"selection refused: {refusal}")
         else:
             response.success = True
         return response

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
@@ -27,7 +26,7 @@ from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
-from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, no_prompt
 from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
 
 STAGES = (
@@ -38,7 +37,6 @@ STAGES = (
     "mask_decoder",
     "memory_encoder",
 )
-MOST_POINTS = 256
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
 SEARCH_VIEWS = 16
@@ -325,8 +323,6 @@ class DevicePipeline(FramePipeline):
     def _encode_prompt(self, encoded: EncodedPrompt, which: str) -> None:
         """Run the prompt encoder on this frame's features, into the tensors of ``which`` frames."""
         count = encoded.points.shape[1]
-        if count > MOST_POINTS:
-            raise InputError(f"selection has {count} points; give at most {MOST_POINTS}")
         side = self.spec.image_side
         inputs: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
             "points": (encoded.points, (1, count, 2)),

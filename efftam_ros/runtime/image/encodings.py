@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
@@ -154,7 +154,7 @@ def check_image(image: Image) -> Encoding:
     encoding = ENCODINGS.get(image.encoding)
     if encoding is None:
         raise InputError(
-            f"image encoding {image.encoding!r} is not supported; publish one of {', '.join(ENCODINGS)}"
+            f"image encoding {shown(image.encoding)} is not supported; publish one of {', '.join(ENCODINGS)}"
         )
     width, height = image.width, image.height
     if width < 1 or height < 1:

@@ -14,6 +14,8 @@ from efftam_ros.core.types import Prompt
 
 # What stands for certainty when a mask takes the place of the network's own answer (logit, both signs).
 CERTAIN = 10.0
+MOST_POINTS = 256
+"""Corners of a box counted. What the prompt encoder takes grows with them."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     """Check a prompt drawn on an image of this size and express it in the view's network pixels.
 
     A box may reach beyond the image: its visible part counts. Raises InputError: nothing given, not finite,
-    zero area, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
+    zero area, too many points, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
     is empty, of another size or together with something else.
     """
     if prompt.mask is not None:
@@ -62,6 +64,10 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
         box = _visible(prompt.box, view, width, height)
         points += [(box.x, box.y), (box.x1, box.y1)]
         labels += [2, 3]
+    if len(points) + len(prompt.points) > MOST_POINTS:
+        raise InputError(
+            f"selection has {len(prompt.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
+        )
     _check_points(prompt, view, width, height)
     points += prompt.points
     labels += prompt.labels
