@@ -34,14 +34,12 @@ class Law(Enum):
 class ControlConfig:
     """Limits and times of the controller: rates rad/s, times s, angles rad."""
 
-    line_of_sight: LineOfSightGains = LineOfSightGains()
+    line_of_sight: LineOfSightGains = field(default_factory=LineOfSightGains)
     image_only: ImageGains = field(default_factory=lambda: ImageGains.for_latency(0.1))
-    max_rate: Rates = Rates(math.radians(90.0), math.radians(90.0))
+    max_rate: Rates = field(default_factory=lambda: Rates(math.radians(90.0), math.radians(90.0)))
     max_acceleration: float = 10.0  # rad/s^2; stopping is not limited
-    yaw_lock: bool = (
-        True  # yaw rates count from north; False: from the vehicle, and its own turn is taken off
-    )
-    limits: GimbalLimits = GimbalLimits()
+    yaw_lock: bool = True  # yaw rates count from north; False: from the vehicle, less its own turn
+    limits: GimbalLimits = field(default_factory=GimbalLimits)
     acceleration_density: float = math.radians(60.0)  # of the target, rad/s^2 per sqrt(Hz)
     bearing_noise: float = math.radians(0.1)
     attitude_offset_s: float = 0.0  # added to the attitudes' stamps

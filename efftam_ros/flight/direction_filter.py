@@ -76,8 +76,9 @@ class DirectionFilter:
         self.stamp_ns = stamp_ns
 
     def predict(self, stamp_ns: int) -> Direction:
-        """The direction at a stamp. Ask only when not `is_empty`."""
-        assert self._yaw is not None and self._pitch is not None
+        """The direction at a stamp. Raises ValueError while `is_empty`."""
+        if self._yaw is None or self._pitch is None:
+            raise ValueError("no direction has been measured yet")
         dt = (stamp_ns - self.stamp_ns) / NS
         return Direction(
             wrapped(self._yaw.angle + self._yaw.rate * dt),
