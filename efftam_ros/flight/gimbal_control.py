@@ -36,6 +36,7 @@ class GimbalControl:
         self._steering = Steering(self.config)
         self._enabled = False
         self._taken_away = False
+        self._held = False  # since it was enabled
         self._control = Control.UNKNOWN
         self._gimbal_alive = True
         self._camera: CameraIntrinsics | None = None
@@ -55,13 +56,15 @@ class GimbalControl:
         """Steer, or stop. Off until the first yes, and off again after control was lost."""
         self._enabled = enabled
         self._taken_away = False
+        self._held = self._control is Control.HELD
         self._forget()
 
     def on_control(self, control: Control) -> None:
         """Who moves the gimbal. Losing it while steering ends the steering until the next `set_enabled`."""
-        held = self._control is Control.HELD
         self._control = control
-        if self._enabled and held and control in (Control.OTHER, Control.NOBODY):
+        if control is Control.HELD:
+            self._held = True
+        elif self._enabled and self._held and control in (Control.OTHER, Control.NOBODY):
             self._enabled, self._taken_away = False, True
             self._forget()
 
@@ -133,6 +136,8 @@ class GimbalControl:
             )
         if not self._enabled:
             return _hold("", Phase.OFF)
+        if self._control is Control.SILENT:
+            return _hold("the autopilot is silent; check its link")
         if self._control in (Control.OTHER, Control.NOBODY):
             return _hold("the gimbal's manager has not given control yet")
         if not self._gimbal_alive:

@@ -31,6 +31,7 @@ class Control(Enum):
     HELD = "held"  # by us
     OTHER = "other"  # by another component
     NOBODY = "nobody"  # released, or the autopilot restarted
+    SILENT = "silent"  # the manager was heard and is not any more
 
 
 @dataclass(frozen=True)
