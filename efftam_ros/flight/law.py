@@ -26,10 +26,12 @@ NADIR = math.radians(88.0)
 class LineOfSightGains:
     """``kp`` 1/s on the angle between target and optical axis; ``feed_forward`` of the target's own rate.
 
-    With attitudes known to within 20 ms of the images 6 and 1; where that is not known 2.5 and 0.5.
+    The loop's delay is the command's (30 ms) and the gimbal's lag, whatever the latency: 7.5 leaves a phase
+    margin of 56 degrees at a lag of 50 ms; a gimbal with 150 ms takes 2.5 to 4. Where the attitudes' time
+    against the images is not known to within 20 ms, 2.5 with a feed-forward of 0.5 stays calm.
     """
 
-    kp: float = 6.0
+    kp: float = 7.5
     feed_forward: float = 1.0
 
 

@@ -10,10 +10,26 @@ import math
 import numpy as np
 import pytest
 from flight.loop import Loop, enabled, sine
+from flight.rig import Chase, Rig
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.control_config import ControlConfig
+from efftam_ros.flight.control_config import ControlConfig, Law
 from efftam_ros.flight.law import ImageGains, LineOfSightGains
+
+
+def through_autopilot(flavour: str) -> tuple[float, float]:
+    rig = Rig(flavour)
+    chase = Chase(rig, in_yaw)
+    rig.run(46)
+    assert rig.control.tick(rig.time.instant()).law is Law.LINE_OF_SIGHT
+    return chase.figures()
+
+
+@pytest.mark.parametrize(("flavour", "most"), [("ardupilot", (0.81, 1.62)), ("px4", (1.08, 2.75))])
+def test_through_both_autopilots_the_loop_is_as_good_as_measured_with_the_real_ones(flavour, most):
+    rms, p99 = through_autopilot(flavour)
+    assert rms <= most[0] + 0.005
+    assert p99 <= most[1] + 0.005
 
 
 def in_yaw(t: float) -> tuple[float, float]:

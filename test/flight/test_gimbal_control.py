@@ -13,6 +13,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
+from efftam_ros.flight.law import LineOfSightGains
 from efftam_ros.flight.values import (
     NS,
     AttitudeSample,
@@ -27,6 +28,7 @@ from efftam_ros.flight.values import (
 
 EPOCH_NS = 1_700_000_000 * NS
 RIGHT = math.radians(2.0)  # the target lies so far right of the axis
+KP = LineOfSightGains().kp
 SETTLED = 20  # ticks until the limits at the start are over
 
 
@@ -147,7 +149,7 @@ def test_waits_while_the_manager_has_not_given_control():
 def test_a_measured_target_is_followed_with_the_gain_of_line_of_sight():
     command = following().step(50)
     assert command.law is Law.LINE_OF_SIGHT
-    assert command.rates.yaw == pytest.approx(6.0 * RIGHT, rel=0.02)
+    assert command.rates.yaw == pytest.approx(KP * RIGHT, rel=0.02)
     assert command.rates.pitch == pytest.approx(0.0, abs=1e-6)
     assert command.reason == ""
 
@@ -319,7 +321,7 @@ def test_at_nadir_yaw_is_held():
         made.control.set_enabled(True)
         made.given(azimuth=0.001)
         command = made.step(60)
-        want = 6.0 * math.atan2(math.tan(0.001), math.cos(math.radians(pitch))) * share
+        want = KP * math.atan2(math.tan(0.001), math.cos(math.radians(pitch))) * share
         assert command.rates.yaw == pytest.approx(want, rel=0.05, abs=1e-9)
 
 

@@ -72,9 +72,11 @@ class ArduPilot(Autopilot):
         self._wish = (*rates, int(message.flags) & YAW_LOCK)
 
     def move(self, now_s: float) -> None:
-        if self._wish is None or now_s < self._next_wish_s:
+        if now_s < self._next_wish_s:
             return
-        self._next_wish_s = max(self._next_wish_s + WISH_S, now_s)
+        self._next_wish_s += WISH_S
+        if self._wish is None:
+            return
         pitch_rate, yaw_rate, lock = self._wish
         # To a device 28 for yaw lock, else no flag at all.
         self.command_gimbal(pitch_rate, yaw_rate, 28 if lock else 0)
