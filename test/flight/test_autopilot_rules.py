@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from flight.rig import FLAVOURS, Rig, status
+from flight.rig import FLAVOURS, Peer, Rig, status
 
 import efftam_ros
 from efftam_ros.core.types import TrackState
@@ -218,10 +218,11 @@ def test_9_a_broadcast_command_is_answered_by_the_camera_in_its_own_name(flavour
 def test_9_a_strangers_refusal_of_control_is_not_taken_for_the_managers(flavour):
     rig = Rig(flavour).steer().run(3)
     rig.station.heartbeat()
+    stranger = Peer(rig.station.link, rig.time, (1, 191))
     ack = mav.MAVLink_command_ack_message(
         mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, mav.MAV_RESULT_DENIED, target_system=1, target_component=100
     )
-    rig.station.send(ack)
+    stranger.send(ack)
     rig.run(1)
     assert not rig.said("refuses")
 
