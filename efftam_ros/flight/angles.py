@@ -44,6 +44,16 @@ def from_yaw_pitch(yaw: float, pitch: float, roll: float = 0.0) -> Quaternion:
     )
 
 
+def multiplied(a: Quaternion, b: Quaternion) -> Quaternion:
+    """The rotation ``b`` within the frame that ``a`` has turned."""
+    return (
+        a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+        a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+    )
+
+
 def rotated(q: Quaternion, v: Vector) -> Vector:
     """``v`` of the turned frame, in the frame that ``q`` turns from."""
     w, x, y, z = q

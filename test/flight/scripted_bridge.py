@@ -1,8 +1,8 @@
 """Runs the bridge with a tracker that finds whatever it is told to follow: for clients in other processes.
 
-    python3 test/flight/scripted_bridge.py udpout:127.0.0.1:14550
-    python3 test/flight/scripted_bridge.py udpin:127.0.0.1:14540     # behind PX4
-    python3 test/flight/scripted_bridge.py tcp:127.0.0.1:5762        # behind ArduPilot
+python3 test/flight/scripted_bridge.py udpout:127.0.0.1:14550
+python3 test/flight/scripted_bridge.py udpin:127.0.0.1:14540     # behind PX4
+python3 test/flight/scripted_bridge.py tcp:127.0.0.1:5762        # behind ArduPilot
 """
 
 from __future__ import annotations

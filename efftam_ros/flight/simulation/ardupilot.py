@@ -24,7 +24,7 @@ from efftam_ros.flight.simulation.autopilot import (
 )
 
 WISH_S = 0.02  # message 284 goes out at 50 Hz
-# After a full fiftieth of a second: what a client that ticks on whole ones finds is the delay measured, 13 ms.
+# After a full fiftieth of a second: a client that ticks on whole ones finds about the delay measured, 13 ms.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
 # How far a wish with one rate missing throws the mount.

@@ -2,8 +2,8 @@
 
     python3 -m efftam_ros.flight.simulation.run_autopilot px4
 
-PX4 sends to a ground station on UDP 14550 and to a companion on UDP 14540; ArduPilot sends to a ground station
-on UDP 14550 and listens for a companion on TCP 5762.
+PX4 sends to a ground station on UDP 14550 and to a companion on UDP 14540; ArduPilot sends to a ground
+station on UDP 14550 and listens for a companion on TCP 5762.
 """
 
 from __future__ import annotations
