@@ -1,7 +1,7 @@
 """How the picture moves when the camera turns: from the gimbal's attitude or a gyro to a homography.
 
-Turning by dR moves what is seen at pixel p0 to p1 ~ K dR K^-1 p0, whatever its distance. What the camera's own
-travel adds (focal length x speed / distance, px/s) is not in it.
+Turning by dR moves what is seen at pixel p0 to p1 ~ K dR K^-1 p0, whatever its distance. What the camera's
+own travel adds (focal length x speed / distance, px/s) is not in it.
 """
 
 from __future__ import annotations
