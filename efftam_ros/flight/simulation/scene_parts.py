@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-try:
-    from panda3d import core as panda
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("the rendered world needs panda3d: pip install 'efftam_ros[sim]'") from error
+from efftam_ros.flight.simulation.panda_module import panda
 
 Colour = tuple[float, float, float]
 

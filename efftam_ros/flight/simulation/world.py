@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
+from efftam_ros.flight.simulation.panda_module import panda
 from efftam_ros.flight.simulation.paths import Circuit, Drone, Pose
-from efftam_ros.flight.simulation.scene_parts import box, car, panda, plane, smooth_noise, texture
+from efftam_ros.flight.simulation.scene_parts import box, car, plane, smooth_noise, texture
 
 GROUND_M = 400.0
 ROAD_M = 9.0
@@ -57,7 +58,6 @@ class World:
         self.config = config = config or WorldConfig()
         if config.renderer not in RENDERERS:
             raise ValueError(f"renderer is {config.renderer!r}; choose one of {', '.join(RENDERERS)}")
-        panda.loadPrcFileData("", "audio-library-name null\nnotify-level error")
         pipe = panda.GraphicsPipeSelection.getGlobalPtr().makeModulePipe(config.renderer)
         if pipe is None:
             raise RuntimeError(f"panda3d can't start {config.renderer} here; try p3tinydisplay")
