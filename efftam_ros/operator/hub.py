@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, Result, SteeringState
 from efftam_ros.operator.pairing import MOST_TRACKS, MOTION_WAIT_S, Pairing, TrackedImage
@@ -36,6 +38,7 @@ class Hub:
         self._tracks: OrderedDict[int, str] = OrderedDict()
         self._seq = 0
         self._track_seq = 0
+        self._last_seen = LastSeen()
         self._wanted = asyncio.Event()
         self._picture_times: deque[float] = deque()
         self._heard_s = float("-inf")
@@ -174,7 +177,8 @@ class Hub:
         finished = self._pairing.finished(time.monotonic())
         for image in finished:
             self._track_seq += 1
-            text = wire.dumps(track_message(image, self._track_seq, latency_ms=self._latency_ms))
+            message = track_message(image, self._track_seq, self._last_seen, latency_ms=self._latency_ms)
+            text = wire.dumps(message)
             self._tracks[image.stamp_ns] = text
             for viewer in self.viewers:
                 viewer.track(image.stamp_ns, text)
@@ -215,9 +219,24 @@ class Hub:
             self.tell_all(_steering_message(state))
 
 
-def track_message(image: TrackedImage, seq: int, *, latency_ms: float, run: int = 0) -> dict[str, Any]:
-    """The message with all targets of an image. ``latency_ms`` from the image's stamp to its box's
-    arrival."""
+class LastSeen:
+    """The last box of each target, for as long as its selection stands."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[int, tuple[int, Box]] = {}
+
+    def update(self, report: BoxReport) -> Box | None:
+        """What was last seen of the target as of this report."""
+        if report.box is not None:
+            self._boxes[report.target_id] = report.selection, report.box
+        selection, box = self._boxes.get(report.target_id, (None, None))
+        return box if selection == report.selection and report.state is not TrackState.IDLE else None
+
+
+def track_message(
+    image: TrackedImage, seq: int, last_seen: LastSeen, *, latency_ms: float, run: int = 0
+) -> dict[str, Any]:
+    """The message with all targets of an image. ``latency_ms`` from the image's stamp to its box's arrival."""
     return {
         "op": "track",
         "run": run,
@@ -225,7 +244,10 @@ def track_message(image: TrackedImage, seq: int, *, latency_ms: float, run: int 
         "stamp": str(image.stamp_ns),
         "image": list(image.image_size),
         "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
-        "targets": [wire.target(image.boxes[i], image.motions.get(i)) for i in sorted(image.boxes)],
+        "targets": [
+            wire.target(box, image.motions.get(id), last_seen.update(box))
+            for id, box in sorted(image.boxes.items())
+        ],
     }
 
 

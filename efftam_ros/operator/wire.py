@@ -98,8 +98,8 @@ def dumps(message: dict[str, Any]) -> str:
     return json.dumps(_without_nan(message), separators=(",", ":"), allow_nan=False)
 
 
-def target(box: BoxReport, motion: MotionReport | None) -> dict[str, Any]:
-    """One entry of a track message's ``targets``."""
+def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dict[str, Any]:
+    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection."""
     entry: dict[str, Any] = {
         "id": box.target_id,
         "selection": box.selection,
@@ -107,6 +107,7 @@ def target(box: BoxReport, motion: MotionReport | None) -> dict[str, Any]:
         "reason": box.reason,
         "measured": box.measured,
         "box": _corners(box.box),
+        "last": _corners(last) if box.box is None else None,
         "presence": _rounded(box.presence, 4),
         "quality": _rounded(box.quality, 4),
         "age_s": _rounded(box.age_s, 3),

@@ -14,7 +14,7 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import RecordedRun, Recording
-from efftam_ros.operator.hub import track_message
+from efftam_ros.operator.hub import LastSeen, track_message
 from efftam_ros.operator.pairing import TrackedImage
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
@@ -62,26 +62,30 @@ class Playback:
 
     async def _serve(self, viewer: Viewer) -> None:
         loop = asyncio.get_running_loop()
-        while viewer in self._wanted and viewer.credit.is_ready:
-            index = self._wanted.pop(viewer)
-            try:
-                data = await loop.run_in_executor(self._decoder, self._jpeg, index)
-            except InputRefused as refused:
-                viewer.tell({"op": "answer", "id": "", "ok": False, "message": str(refused), "selection": 0})
-                continue
-            viewer.shown_seq += 1
-            stamp_ns = self._recording.stamps_ns[index]
-            tracks = [
-                wire.dumps(self._track(index, number, run, viewer.shown_seq))
-                for number, run in enumerate(self._recording.runs)
-            ]
-            for track in tracks:
-                viewer.track(stamp_ns, track)
-            frame = wire.frame(
-                data, stamp_ns=stamp_ns, sent_ns=time.time_ns(), seq=viewer.shown_seq, half=False
-            )
-            viewer.show(frame, stamp_ns=stamp_ns, seq=viewer.shown_seq, track=tracks[0])
-        self._tasks.pop(viewer, None)
+        try:
+            while viewer in self._wanted and viewer.credit.is_ready:
+                index = self._wanted.pop(viewer)
+                try:
+                    data = await loop.run_in_executor(self._decoder, self._jpeg, index)
+                except InputRefused as refused:
+                    viewer.tell(
+                        {"op": "answer", "id": "", "ok": False, "message": str(refused), "selection": 0}
+                    )
+                else:
+                    self._show(viewer, index, data)
+        finally:
+            self._tasks.pop(viewer, None)
+
+    def _show(self, viewer: Viewer, index: int, data: bytes) -> None:
+        stamp_ns, seq = self._recording.stamps_ns[index], viewer.shown_seq + 1
+        tracks = [
+            wire.dumps(self._track(index, number, run, seq))
+            for number, run in enumerate(self._recording.runs)
+        ]
+        for track in tracks:
+            viewer.track(stamp_ns, track)
+        frame = wire.frame(data, stamp_ns=stamp_ns, sent_ns=time.time_ns(), seq=seq, half=False)
+        viewer.show(frame, stamp_ns=stamp_ns, seq=seq, track=tracks[0])
 
     def _track(self, index: int, number: int, run: RecordedRun, seq: int) -> dict[str, Any]:
         image = TrackedImage(self._recording.stamps_ns[index])
@@ -93,7 +97,14 @@ class Playback:
         image.boxes[box.target_id] = box
         if motion is not None:
             image.motions[box.target_id] = motion
-        return track_message(image, seq, latency_ms=float("nan"), run=number)
+        last_seen = LastSeen()
+        # Any image may be asked for, so what was seen before it is looked up, not remembered.
+        seen = next(
+            (b for b in reversed(run.boxes[: index + 1]) if b is not None and b.box is not None), None
+        )
+        if seen is not None:
+            last_seen.update(seen)
+        return track_message(image, seq, last_seen, latency_ms=float("nan"), run=number)
 
     def _jpeg(self, index: int) -> bytes:
         data = self._cached.pop(index, None)
