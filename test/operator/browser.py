@@ -102,8 +102,9 @@ class Hands:
         return tuple(
             self.page.evaluate(
                 """([selector, x, y]) => {
-                    const canvas = document.querySelector(selector), ratio = devicePixelRatio;
-                    return [...canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3);
+                    const context = document.querySelector(selector).getContext("2d");
+                    const { data } = context.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1);
+                    return [...data].slice(0, 3);
                 }""",
                 [self.canvas, left - box["x"], top - box["y"]],
             )

@@ -6,7 +6,7 @@ const MOST_TRACKS = 240;
 
 export class Frames extends EventTarget {
   shown = null; // {stamp, bitmap, width, height, arrivedMs}
-  #held = null;
+  #past = [];
   #waiting = null;
   #decoding = false;
   #tracks = new Map(); // "run stamp" -> track message
@@ -29,16 +29,14 @@ export class Frames extends EventTarget {
     return this.#tracks.get(`${run} ${stamp}`);
   }
 
-  /** Keep a picture for as long as it is frozen; null lets it go. */
-  hold(frame) {
-    const before = this.#held;
-    this.#held = frame;
-    if (before !== this.shown) this.#drop(before);
-  }
-
-  // Pictures are too large to wait for the garbage collector, which doesn't see their size.
-  #drop(frame) {
-    if (frame && frame !== this.#held) frame.bitmap.close();
+  /** Free what was shown before and is none of `used` (bitmaps): pictures are too large to wait for the garbage
+   * collector, which doesn't see their size. */
+  release(used) {
+    this.#past = this.#past.filter((bitmap) => {
+      if (used.includes(bitmap)) return true;
+      bitmap.close();
+      return false;
+    });
   }
 
   forget() {
@@ -75,7 +73,7 @@ export class Frames extends EventTarget {
   #show(frame, bitmap) {
     const size = this.track(frame.stamp)?.image;
     const times = frame.half ? 2 : 1;
-    this.#drop(this.shown);
+    if (this.shown) this.#past.push(this.shown.bitmap);
     this.shown = {
       stamp: frame.stamp,
       arrivedMs: frame.arrivedMs,

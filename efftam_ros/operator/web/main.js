@@ -149,26 +149,17 @@ function freeze(byHand) {
   }
   const ageMs = link.clock.ageMs(frame.stamp, performance.now());
   drawing.freeze({ ...frame, ageS: ageMs === null ? null : ageMs / 1000 }, seconds(), byHand);
-  frames.hold(frame);
   return true;
 }
 
-function goLive() {
-  drawing.live();
-  frames.hold(null);
-}
-
-function abandon() {
-  drawing.cancel();
-  if (!drawing.isFrozen) frames.hold(null);
-}
+const goLive = () => drawing.live();
+const abandon = () => drawing.cancel();
 
 function send(selection) {
   if (!selection) return;
   if (selection.tooSmall) {
     const { width, height } = selection.tooSmall;
     notify(`the box is ${width.toFixed(1)} x ${height.toFixed(1)} px; draw at least 4 x 4, zoom in for more`, true);
-    if (!drawing.isFrozen) frames.hold(null);
     return;
   }
   awaited = { id: `c${++commands}`, ms: performance.now() };
@@ -430,6 +421,7 @@ function lensAt() {
 }
 
 function paint() {
+  requestAnimationFrame(paint);
   const nowMs = performance.now();
   expire(nowMs);
   if (playback) showPlayer();
@@ -448,7 +440,7 @@ function paint() {
     view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
     view.canvas.dataset.mode = drawing.mode;
   });
-  requestAnimationFrame(paint);
+  frames.release([frame?.bitmap]);
 }
 
 function paintSlowly() {
