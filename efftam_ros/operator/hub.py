@@ -236,7 +236,8 @@ class LastSeen:
 def track_message(
     image: TrackedImage, seq: int, last_seen: LastSeen, *, latency_ms: float, run: int = 0
 ) -> dict[str, Any]:
-    """The message with all targets of an image. ``latency_ms`` from the image's stamp to its box's arrival."""
+    """The message with all targets of an image. ``latency_ms`` from the image's stamp to its box's
+    arrival."""
     return {
         "op": "track",
         "run": run,

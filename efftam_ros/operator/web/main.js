@@ -41,6 +41,7 @@ let drawnBy = "mouse";
 let escapedMs = -Infinity;
 let clearMs = -Infinity;
 let commands = 0;
+let stale = true; // something has changed since the last painting
 let awaited = null; // {id, ms} of the selection whose answer we wait for
 
 const isLive = () => hello?.source === "live";
@@ -422,9 +423,10 @@ function lensAt() {
 
 function paint() {
   requestAnimationFrame(paint);
-  const nowMs = performance.now();
-  expire(nowMs);
+  expire(performance.now());
   if (playback) showPlayer();
+  if (!stale) return;
+  stale = false;
   const frame = drawing.frame ?? frames.shown;
   views.forEach((view, run) => {
     if (view.canvas.parentElement.hidden) return;
@@ -447,6 +449,7 @@ function paintSlowly() {
   const nowMs = performance.now();
   showBanners(currentBanners(nowMs));
   showChoice();
+  stale ||= drawing.isFrozen; // the countdown
   toggle($("freeze"), drawing.isFrozen);
   const isAsked = nowMs - clearMs < CLEAR_MS;
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
@@ -459,6 +462,15 @@ function paintSlowly() {
 }
 
 if (window.innerHeight <= 560) togglePlots();
+// A phone's battery: nothing is painted twice.
+const repaint = () => { stale = true; };
+link.addEventListener("message", repaint);
+frames.addEventListener("shown", repaint);
+for (const type of ["pointerdown", "pointermove", "pointerup", "wheel", "keydown", "click"]) {
+  document.addEventListener(type, repaint, { capture: true, passive: true });
+}
+new ResizeObserver(repaint).observe($("views"));
+
 link.open();
 requestAnimationFrame(paint);
-setInterval(paintSlowly, 100);
+setInterval(paintSlowly, 200);
