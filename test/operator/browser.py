@@ -95,17 +95,22 @@ class Hands:
     def wait_text(self, selector: str, text: str) -> None:
         self.page.locator(selector).filter(has_text=text).first.wait_for(state="attached")
 
-    def pixel(self, x: float, y: float) -> tuple[int, int, int]:
-        """The colour that is painted at an image px."""
-        left, top = self.at(x, y)
-        box = self.page.locator(self.canvas).bounding_box()
-        return tuple(
-            self.page.evaluate(
-                """([selector, x, y]) => {
-                    const context = document.querySelector(selector).getContext("2d");
-                    const { data } = context.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1);
-                    return [...data].slice(0, 3);
-                }""",
-                [self.canvas, left - box["x"], top - box["y"]],
-            )
+    def see_newer(self, stamp_ns: int) -> None:
+        """Wait for a picture after this one."""
+        self.page.wait_for_function(
+            "([selector, stamp]) => BigInt(document.querySelector(selector).dataset.stamp) > BigInt(stamp)",
+            arg=[self.canvas, str(stamp_ns)],
         )
+
+    def pixels(self, *places: tuple[float, float]) -> list[tuple[int, int, int]]:
+        """The colours that are painted at image px."""
+        box = self.page.locator(self.canvas).bounding_box()
+        points = [(x - box["x"], y - box["y"]) for x, y in (self.at(*place) for place in places)]
+        colours = self.page.evaluate(
+            """([selector, points]) => {
+                const context = document.querySelector(selector).getContext("2d"), ratio = devicePixelRatio;
+                return points.map(([x, y]) => [...context.getImageData(x * ratio, y * ratio, 1, 1).data]);
+            }""",
+            [self.canvas, points],
+        )
+        return [(r, g, b) for r, g, b, _ in colours]
