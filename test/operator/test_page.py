@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from barcode_feed import BarcodeFeed, RecordedSteering
+from barcode_feed import RecordedSteering
 from browser import Hands, chromium
 
 from efftam_ros.core.geometry import Box, iou
@@ -475,23 +477,38 @@ def test_the_wrong_token_is_said_and_the_right_one_opens(serve, feed, open_page)
     open_page(server.url)
 
 
+class OtherSite(http.server.BaseHTTPRequestHandler):
+    """A page of somebody else, which embeds ours."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(f"<iframe src='http://127.0.0.1:{self.server.ours}/'></iframe>".encode())
+
+    def log_message(self, *_):
+        pass
+
+
 def test_a_page_of_another_site_can_neither_connect_nor_embed(serve, feed, browser):
-    other, ours = serve(BarcodeFeed()), serve(feed)
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherSite)
+    other.ours = serve(feed).port
+    threading.Thread(target=other.serve_forever, daemon=True).start()
     page = browser.new_page()
-    page.goto(f"http://localhost:{other.port}/health")
+    page.goto(f"http://127.0.0.1:{other.server_port}/")
     outcome = page.evaluate(
         """(url) => new Promise((done) => {
             const socket = new WebSocket(url);
             socket.onopen = () => done("open");
             socket.onclose = () => done("closed");
         })""",
-        f"ws://127.0.0.1:{ours.port}/ws",
+        f"ws://127.0.0.1:{other.ours}/ws",
     )
     assert outcome == "closed"
-    page.set_content(f'<iframe src="{ours.url}"></iframe>')
-    page.wait_for_timeout(500)
-    assert not any(frame.query_selector("#view") for frame in page.frames[1:])
+    assert [frame.url for frame in page.frames[1:]] == ["chrome-error://chromewebdata/"]
     page.close()
+    other.shutdown()
+    other.server_close()
     assert feed.watched == []
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
 from page_client import page
+from thin_link import thin_link
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.core.geometry import Box
@@ -644,5 +645,46 @@ def test_a_page_that_stops_reading_costs_the_server_nothing(serve, feed):
             await client.until(lambda: len(client.frames) > 30, 30)
             assert client.messages("status")[-1]["viewers"] == 2
         writer.close()
+
+    asyncio.run(look())
+
+
+# Thin links
+
+
+def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
+    """Full frames are 100 kB here: at 4 Mbit/s five of them a second, and any queue would add a fifth of a
+    second each."""
+    noise = np.random.default_rng(1).integers(0, 255, (360, 640, 3), np.uint8)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 0.8)
+
+    async def look() -> None:
+        feed.rate_hz = 0.01
+        server = serve(feed)
+        with thin_link(server.port, 4e6, 0.02) as port:
+            async with page(f"http://127.0.0.1:{port}/") as client:
+                await client.until(lambda: client.frames)
+
+                async def camera() -> None:
+                    while True:
+                        stamp = time.time_ns()
+                        feed.sink.picture(Picture(stamp, bgr=lambda: smooth))
+                        feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                        await asyncio.sleep(1 / 30)
+
+                task = asyncio.create_task(camera())
+                try:
+                    await client.until(lambda: client.frames[-1].half, 20)
+                    seen, under_way = len(client.frames), []
+                    while len(client.frames) < seen + 30:
+                        count = len(client.frames)
+                        await client.until(lambda n=count: len(client.frames) > n, 20)
+                        newest = max(int(m["stamp"]) for m in client.messages("track"))
+                        under_way.append((newest - client.frames[-1].stamp_ns) / 1e9)
+                finally:
+                    task.cancel()
+        assert len(client.frames[-1].payload) < 0.6 * len(client.frames[1].payload)
+        # A picture is never behind its own tracks by more than the two frames that may be under way.
+        assert sorted(under_way)[len(under_way) // 2] < 1.0
 
     asyncio.run(look())
