@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 TOKEN_BYTES = 16
 SHORTEST_TOKEN = 16
@@ -37,7 +37,7 @@ class Access:
 
     def __init__(self, address: str, token: str | None = None, hosts: Iterable[str] = ()) -> None:
         if token is not None and len(token) < SHORTEST_TOKEN:
-            raise InputRefused(
+            raise InputError(
                 f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, or none for a new one"
             )
         self.address = address
@@ -85,7 +85,7 @@ def _is_loopback(address: str) -> bool:
     except ValueError:
         if address == "localhost":
             return True
-        raise InputRefused(
+        raise InputError(
             f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1"
         ) from None
 

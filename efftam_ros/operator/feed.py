@@ -23,7 +23,7 @@ from efftam_ros.core.types import TrackState
 class Picture:
     """One camera image. ``stamp_ns``: integer ns of the camera's clock. Give ``jpeg``, the camera's own JPEG,
     which is passed on as it is, or ``bgr``, which makes uint8 [H, W, 3] when somebody looks (on a thread of
-    its own; it may raise InputRefused for an encoding it doesn't know)."""
+    its own; it may raise InputError for an encoding it doesn't know)."""
 
     stamp_ns: int
     jpeg: bytes | None = None
@@ -190,5 +190,5 @@ class Recording(Protocol):
 
     def picture(self, index: int) -> Picture:
         """Image ``index`` of the timeline. Called on a thread of its own, one call at a time; raises
-        InputRefused where it can't be read."""
+        InputError where it can't be read."""
         ...

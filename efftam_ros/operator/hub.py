@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
@@ -128,7 +128,7 @@ class Hub:
                 try:
                     data = await loop.run_in_executor(self._encoder, self._encode, picture, half)
                     self._picture_refusal = ""
-                except InputRefused as refused:
+                except InputError as refused:
                     self._picture_refusal = str(refused)
                     self._newest = None
                     break

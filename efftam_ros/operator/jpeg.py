@@ -6,21 +6,21 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.operator.feed import Picture
 
 QUALITY = 70
 
 
 def encode(picture: Picture, *, half: bool, quality: int = QUALITY) -> bytes:
-    """``quality`` 1..100. Half size halves both sides, rounded up. Raises InputRefused for a picture that
+    """``quality`` 1..100. Half size halves both sides, rounded up. Raises InputError for a picture that
     can't be read."""
     if picture.jpeg is not None and not half:
         return picture.jpeg
     bgr = _pixels(picture, half)
     done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
-        raise InputRefused(f"a picture of {bgr.shape[1]}x{bgr.shape[0]} px can't be made a JPEG")
+        raise InputError(f"a picture of {bgr.shape[1]}x{bgr.shape[0]} px can't be made a JPEG")
     return data.tobytes()
 
 
@@ -33,7 +33,7 @@ def _pixels(picture: Picture, half: bool) -> NDArray[np.uint8]:
         except cv2.error:
             decoded = None
         if decoded is None:
-            raise InputRefused(f"the camera's JPEG ({len(picture.jpeg)} bytes) can't be read; is it cut off?")
+            raise InputError(f"the camera's JPEG ({len(picture.jpeg)} bytes) can't be read; is it cut off?")
         return np.asarray(decoded, np.uint8)
     assert picture.bgr is not None
     bgr = picture.bgr()

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
 from efftam_ros.operator import wire
 from efftam_ros.operator.access import SECURITY_HEADERS, Access
@@ -89,7 +89,7 @@ class OperatorServer:
         return {"source": source, "operator": holder, **self._hub.status()}
 
     async def start(self) -> None:
-        """Raises InputRefused where the address or the certificate can't be used."""
+        """Raises InputError where the address or the certificate can't be used."""
         settings = self.settings
         app = web.Application(middlewares=[self._guard], client_max_size=settings.largest_message)
         app.router.add_get("/", self._file)
@@ -103,7 +103,7 @@ class OperatorServer:
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
-            raise InputRefused(
+            raise InputError(
                 f"port {settings.port} of {settings.address} can't be listened on ({error.strerror}); "
                 "choose another port or end what uses it"
             ) from None
@@ -133,7 +133,7 @@ class OperatorServer:
         try:
             context.load_cert_chain(certificate, key)
         except ssl.SSLError as error:
-            raise InputRefused(
+            raise InputError(
                 f"{certificate} with {key} can't be used ({error.reason}); give PEM files that fit"
             ) from None
         return context

@@ -12,7 +12,7 @@ from efftam_ros.operator.server import OperatorServer
 
 @contextmanager
 def serving(server: OperatorServer) -> Iterator[OperatorServer]:
-    """Serve on a thread inside a ``with`` block. Raises InputRefused at its start where the address can't be
+    """Serve on a thread inside a ``with`` block. Raises InputError at its start where the address can't be
     used."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="operator page", daemon=True)

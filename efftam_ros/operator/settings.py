@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Settings:
         good = self.on_operator_lost in ("keep", "clear")
         _check("on_operator_lost", self.on_operator_lost, good, "keep or clear")
         if (self.certificate is None) != (self.key is None):
-            raise InputRefused("https needs both certificate and key; give both or neither")
+            raise InputError("https needs both certificate and key; give both or neither")
         for path in (self.certificate, self.key):
             if path is not None and not path.is_file():
-                raise InputRefused(f"{path} is no file; https needs a certificate and its key as PEM files")
+                raise InputError(f"{path} is no file; https needs a certificate and its key as PEM files")
 
 
 def _check(name: str, value: object, good: bool, limits: str) -> None:
     if not good:
-        raise InputRefused(f"{name} is {value}; it must be {limits}")
+        raise InputError(f"{name} is {value}; it must be {limits}")

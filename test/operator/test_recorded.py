@@ -9,7 +9,7 @@ import cv2
 import pytest
 from runs import FPS, number_in, numbered_picture, write_run, write_video
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator.recorded.pictures import open_pictures
@@ -100,7 +100,7 @@ def test_what_is_no_run_is_named(folder, name, text, said):
     if text is not None:
         (folder / name).write_text(text)
     try:
-        with pytest.raises(InputRefused, match=said):
+        with pytest.raises(InputError, match=said):
             open_recording(folder / name)
     finally:
         (folder / name).unlink(missing_ok=True)
@@ -109,12 +109,12 @@ def test_what_is_no_run_is_named(folder, name, text, said):
 def test_a_video_that_was_cut_off_is_named(folder, tmp_path):
     data = (folder / "flight.mp4").read_bytes()
     (tmp_path / "cut.mp4").write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputRefused, match=r"cut\.mp4"):
+    with pytest.raises(InputError, match=r"cut\.mp4"):
         open_pictures(tmp_path / "cut.mp4").bgr(COUNT - 1)
 
 
 def test_runs_of_two_videos_are_not_compared(folder, tmp_path):
     write_video(tmp_path / "other.mp4", 3)
     write_run(tmp_path / "run.json", "other.mp4", "222")
-    with pytest.raises(InputRefused, match="one video"):
+    with pytest.raises(InputError, match="one video"):
         open_recording(folder, tmp_path / "run.json")

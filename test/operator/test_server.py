@@ -18,7 +18,7 @@ from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
 from page_client import page
 from thin_link import thin_link
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
@@ -131,13 +131,13 @@ def test_an_address_beyond_this_machine_gets_a_token_of_128_bits():
 
 
 def test_a_guessable_token_is_refused():
-    with pytest.raises(InputRefused, match="16"):
+    with pytest.raises(InputError, match="16"):
         OperatorServer(Settings(token="secret"), feed=BarcodeFeed())
 
 
 def test_a_port_in_use_is_named(serve, feed):
     port = serve(feed).port
-    with pytest.raises(InputRefused, match=str(port)):
+    with pytest.raises(InputError, match=str(port)):
         serve(BarcodeFeed(), port=port)
 
 
@@ -235,7 +235,7 @@ def test_a_camera_s_jpeg_passes_untouched(serve, feed):
 def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(serve, feed):
     async def look() -> None:
         def unreadable() -> np.ndarray:
-            raise InputRefused("encoding is 'bayer_xyz'; it is not known")
+            raise InputError("encoding is 'bayer_xyz'; it is not known")
 
         feed.rate_hz = 0.01
         async with page(serve(feed).url) as client:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
@@ -277,5 +277,5 @@ def test_black_words_on_a_state_s_colour_can_be_read(state):
     ],
 )
 def test_settings_out_of_range_are_refused_with_the_limits(change, named):
-    with pytest.raises(InputRefused, match=named):
+    with pytest.raises(InputError, match=named):
         Settings(**change)

@@ -19,11 +19,12 @@ import efftam_ros
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.checks import graph_faults
 from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.export.onnx.parity import Difference, compare_graphs, require_parity
+from efftam_ros.export.onnx.parity import compare_with_network, require_parity
 from efftam_ros.export.onnx.trace import OPSET, Tracer
 from efftam_ros.export.onnx.weights import WeightType, prepare, share_weights, store_as_float16
 from efftam_ros.model.common.network import Network, NetworkSpec
-from efftam_ros.runtime.bundle import FORMAT, MANIFEST, file_sha256
+from efftam_ros.runtime.bundle import FORMAT, MANIFEST, Bundle, file_sha256
+from efftam_ros.runtime.verify.compare import Deviation
 
 SHARED_WEIGHTS = "memory_attention.weights"
 SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
@@ -47,7 +48,7 @@ def export_bundle(
     weights: WeightType = "float32",
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
-) -> list[Difference]:
+) -> list[Deviation]:
     """Write ``network`` as a bundle to the folder ``out`` and return how far its graphs are from PyTorch.
 
     An existing bundle there is replaced, and only by a complete one. ``progress`` is told each step's name
@@ -58,11 +59,11 @@ def export_bundle(
     prepared = prepare(network, weights)
     with _replacing(out) as folder:
         graphs = _write_graphs(prepared, folder, weights, progress)
-        progress("comparison")
-        differences = compare_graphs(prepared, graphs)
-        require_parity(differences)
         write_manifest(folder, prepared.spec, graphs, source or Source())
-    return differences
+        progress("comparison")
+        found = compare_with_network(Bundle.load(folder), prepared)
+        require_parity(found)
+    return found
 
 
 def _write_graphs(

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 
 NS = 1_000_000_000
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
@@ -30,19 +30,19 @@ class Pictures(Protocol):
         ...
 
     def bgr(self, index: int) -> NDArray[np.uint8]:
-        """Picture ``index`` as uint8 [H, W, 3]. Raises InputRefused where it can't be read."""
+        """Picture ``index`` as uint8 [H, W, 3]. Raises InputError where it can't be read."""
         ...
 
 
 def open_pictures(path: Path, fps: float | None = None) -> Pictures:
     """A video file or a folder of images; ``fps`` of a folder (default 30).
 
-    Raises InputRefused: nothing there, no pictures, unreadable.
+    Raises InputError: nothing there, no pictures, unreadable.
     """
     if path.is_dir():
         return FolderPictures(path, fps or FOLDER_FPS)
     if not path.is_file():
-        raise InputRefused(f"{path} does not exist; give the video or the folder of images that was tracked")
+        raise InputError(f"{path} does not exist; give the video or the folder of images that was tracked")
     return VideoPictures(path)
 
 
@@ -53,14 +53,14 @@ class FolderPictures:
         found = [p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES]
         self._files = sorted(found, key=lambda p: _natural(p.name))
         if not self._files:
-            raise InputRefused(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
+            raise InputError(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
         period = Fraction(NS) / Fraction(fps).limit_denominator(1_000_000)
         self.stamps_ns: Sequence[int] = [round(i * period) for i in range(len(self._files))]
 
     def bgr(self, index: int) -> NDArray[np.uint8]:
         image = cv2.imread(str(self._files[index]))
         if image is None:
-            raise InputRefused(f"{self._files[index]} is not a readable image; remove or replace it")
+            raise InputError(f"{self._files[index]} is not a readable image; remove or replace it")
         return np.asarray(image, np.uint8)
 
 
@@ -75,13 +75,13 @@ class VideoPictures:
         try:
             self._container = av.open(str(path))
         except av.error.FFmpegError as error:
-            raise InputRefused(f"{path} is not a readable video ({error.strerror})") from None
+            raise InputError(f"{path} is not a readable video ({error.strerror})") from None
         if not self._container.streams.video:
-            raise InputRefused(f"{path} holds no video stream")
+            raise InputError(f"{path} holds no video stream")
         self._stream = self._container.streams.video[0]
         self._pts = self._list_times()
         if not self._pts:
-            raise InputRefused(f"{path} holds no picture with a time; convert it with ffmpeg")
+            raise InputError(f"{path} holds no picture with a time; convert it with ffmpeg")
         base = self._stream.time_base or Fraction(1, NS)
         self.stamps_ns: Sequence[int] = [round(pts * base * NS) for pts in self._pts]
         self._kept: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
@@ -124,12 +124,12 @@ class VideoPictures:
                     break
         except av.error.FFmpegError as error:
             self._decoding = None
-            raise InputRefused(
+            raise InputError(
                 f"{self._path}: picture {index} can't be decoded ({error.strerror}); copy the file again"
             ) from None
         if index not in self._kept:
             self._decoding = None
-            raise InputRefused(
+            raise InputError(
                 f"{self._path}: picture {index} of {len(self._pts)} can't be decoded; was it cut off?"
             )
         return self._kept[index]

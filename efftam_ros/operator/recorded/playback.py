@@ -10,7 +10,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.feed import RecordedRun, Recording
@@ -67,7 +67,7 @@ class Playback:
                 index = self._wanted.pop(viewer)
                 try:
                     data = await loop.run_in_executor(self._decoder, self._jpeg, index)
-                except InputRefused as refused:
+                except InputError as refused:
                     viewer.tell(
                         {"op": "answer", "id": "", "ok": False, "message": str(refused), "selection": 0}
                     )

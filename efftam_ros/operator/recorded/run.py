@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.contract import InputRefused
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, RecordedRun
@@ -37,13 +37,13 @@ def open_recording(
     and the video that it names or ``video``. ``other``: a second run of the same video. ``fps`` of a folder
     of images, where the JSON doesn't tell.
 
-    Raises InputRefused: one line with the file, what is wrong and what to give.
+    Raises InputError: one line with the file, what is wrong and what to give.
     """
     paths = [_json_file(path) for path in (run, other) if path is not None]
     data = [_read(path) for path in paths]
     found = video or _video(paths[0], data[0])
     if other is not None and video is None and (second := _video(paths[1], data[1])) != found:
-        raise InputRefused(f"{paths[0]} is of {found}, {paths[1]} of {second}; compare two runs of one video")
+        raise InputError(f"{paths[0]} is of {found}, {paths[1]} of {second}; compare two runs of one video")
     pictures = open_pictures(found, fps or _number(data[0].get("fps")))
     names = _names(paths)
     return VideoRecording(
@@ -57,7 +57,7 @@ def _json_file(path: Path) -> Path:
         return path
     found = sorted(path.glob("*.json"))
     if len(found) != 1:
-        raise InputRefused(f"{path} holds {len(found)} .json files; name the one that efftam track wrote")
+        raise InputError(f"{path} holds {len(found)} .json files; name the one that efftam track wrote")
     return found[0]
 
 
@@ -65,13 +65,13 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputRefused(
+        raise InputError(
             f"{path} can't be read ({error.strerror}); give what efftam track --json wrote"
         ) from None
     except ValueError:
-        raise InputRefused(f"{path} is not JSON; give what efftam track --json wrote") from None
+        raise InputError(f"{path} is not JSON; give what efftam track --json wrote") from None
     if not (isinstance(data, dict) and isinstance(data.get("frames"), list) and "video" in data):
-        raise InputRefused(f"{path} is no run (no 'video' and 'frames'); give what efftam track --json wrote")
+        raise InputError(f"{path} is no run (no 'video' and 'frames'); give what efftam track --json wrote")
     return data
 
 
@@ -81,7 +81,7 @@ def _video(path: Path, data: dict[str, Any]) -> Path:
     for candidate in (named, path.parent / named, path.parent / named.name):
         if candidate.exists():
             return candidate.resolve()
-    raise InputRefused(f"{path} is of {named}, which is not here; give the video as well")
+    raise InputError(f"{path} is of {named}, which is not here; give the video as well")
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -114,11 +114,11 @@ def _run(path: Path, data: dict[str, Any], name: str, count: int) -> RecordedRun
             )
             velocity = record["velocity"]
         except (KeyError, TypeError, ValueError) as error:
-            raise InputRefused(
+            raise InputError(
                 f"{path}: frame {record!r:.60} can't be read ({error!r}); write it again"
             ) from None
         if not 0 <= index < count:
-            raise InputRefused(f"{path} has a frame {index}, the video only {count}; give the video it is of")
+            raise InputError(f"{path} has a frame {index}, the video only {count}; give the video it is of")
         boxes[index] = report
         if velocity is not None:
             speed = (_number(velocity[0]), _number(velocity[1]))

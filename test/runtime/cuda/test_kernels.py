@@ -18,6 +18,7 @@ from efftam_ros.core.types import Image
 from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PreprocessParameters, mask_view
+from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
 from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
@@ -254,13 +255,7 @@ class TestTheGatheringKernel:
     def test_lays_memory_out_as_the_exported_graph_wants_it(
         self, kernels: Kernels, layout: str, rows: tuple[int, ...], pointers: int
     ) -> None:
-        torch = pytest.importorskip("torch", reason="the reference is the exporter's, which needs torch")
-        from efftam_ros.export.onnx.fixed_form import fixed_maps, fixed_pointers, key_bias
-        from efftam_ros.model.common.network import NetworkSpec
-
-        spec = NetworkSpec(
-            "n", "efficienttam", 64, channels=16, memory_channels=8, max_pointers=5, key_layout=layout
-        )
+        sizes = MemoryLayout(9, 7, 16, 8, 5, 16, 2, 0, layout == "pooled", False)
         slots, pointer_slots = [8, 3, 0, 5, 1, 7, 2][: len(rows)], [4, 8, 0, 1, 6][:pointers]
         plan = [-1] * 12
         for row, slot in zip(rows, slots, strict=True):
@@ -269,10 +264,10 @@ class TestTheGatheringKernel:
         ring, ring_pointers, maps, laid_pointers, bias = self.gather(
             kernels, plan, 7, 16, 5, pooled=layout == "pooled"
         )
-        ring_t, ring_pointers_t = torch.from_numpy(ring), torch.from_numpy(ring_pointers)
-        assert np.array_equal(maps, fixed_maps(spec, ring_t[slots], rows))
-        assert np.array_equal(laid_pointers, fixed_pointers(spec, ring_pointers_t[pointer_slots]))
-        assert np.array_equal(bias, key_bias(spec, rows, pointers).flatten())
+        wanted = laid_out(sizes, rows, ring[slots], ring_pointers[pointer_slots])
+        assert np.array_equal(maps, wanted["maps"])
+        assert np.array_equal(laid_pointers, wanted["pointers"])
+        assert np.array_equal(bias, wanted["key_bias"].flatten())
 
     def test_leaves_out_an_unused_pointer_between_used_ones(self, kernels: Kernels) -> None:
         _, ring_pointers, _, pointers, bias = self.gather(kernels, [2, 4, -1, 6], 1, 4, 3, pooled=False)
