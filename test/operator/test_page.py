@@ -99,6 +99,7 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     mouse.move(*hands.at(260, 150))
     mouse.up()
     assert one_selection(feed).stamp_ns == int(drawn_on)
+    assert int(drawn_on) in feed.stamps
     hands.wait_mode("live")
     until(lambda: hands.page.get_attribute("#view", "data-stamp") != drawn_on)
 
