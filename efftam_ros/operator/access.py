@@ -7,7 +7,7 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from efftam_ros.core.errors import InputError
 
@@ -47,7 +47,7 @@ class Access:
 
     def token_refusal(self, given: str) -> str:
         """Why a token is no good, one line; empty when it is good."""
-        if self.token is None or hmac.compare_digest(given.encode(), self.token.encode()):
+        if self.token is None or hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
             return ""
         if not given:
             return "this server wants a token; open the address that it printed, with #token=... at its end"
@@ -56,7 +56,7 @@ class Access:
     def host_refusal(self, headers: Mapping[str, str]) -> str:
         """Why a request's Host is no good, one line; empty when it is good."""
         host = headers.get("Host", "")
-        name = urlsplit(f"//{host}").hostname or ""
+        name = _split(f"//{host}").hostname or ""
         if name in self._names or _is_address(name):
             return ""
         return f"Host is {host!r}; open the page by an address, or start the server with this name allowed"
@@ -65,7 +65,7 @@ class Access:
         """Why a socket's Origin is no good, one line; empty when it is good: the page that opens a socket
         must come from this server."""
         origin, host = headers.get("Origin", ""), headers.get("Host", "")
-        if origin and urlsplit(origin).netloc.lower() == host.lower():
+        if origin and _split(origin).netloc.lower() == host.lower():
             return ""
         return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect"
 
@@ -88,6 +88,14 @@ def _is_loopback(address: str) -> bool:
         raise InputError(
             f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1"
         ) from None
+
+
+def _split(url: str) -> SplitResult:
+    """Parts of a URL, all empty where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
 
 
 def _is_address(name: str) -> bool:

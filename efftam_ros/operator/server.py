@@ -34,6 +34,8 @@ CONTENT_TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 HELLO_S = 5.0
+# How long a page that doesn't answer may hold up the end.
+CLOSE_S = 1.0
 STATUS_S = 1.0
 MOST_REFUSED = 20
 # Close codes of the page's own range.
@@ -96,7 +98,7 @@ class OperatorServer:
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get("/health", self._health)
         app.router.add_get("/ws", self._socket)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, settings.address, settings.port, ssl_context=self._tls())
         try:
@@ -117,8 +119,8 @@ class OperatorServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for viewer in list(self._hub.viewers):
-            await viewer.socket.close(code=1001, message=b"server ends")
+        closing = [viewer.socket.close(code=1001, message=b"server ends") for viewer in self._hub.viewers]
+        await asyncio.gather(*closing, return_exceptions=True)
         if self._playback is not None:
             self._playback.close()
         self._hub.close()
@@ -169,7 +171,7 @@ class OperatorServer:
         if refusal:
             return web.Response(status=403, text=refusal + "\n", headers=SECURITY_HEADERS)
         socket = web.WebSocketResponse(
-            heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
+            timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
         )
         await socket.prepare(request)
         # Counted before the token is known: guessing must not fill the machine's memory.

@@ -42,11 +42,12 @@ class PageClient:
 
     async def until(self, condition: Callable[[], Any], seconds: float = 10.0) -> Any:
         """What ``condition`` gives, as soon as it is true."""
-        async with asyncio.timeout(seconds):
-            while not (value := condition()):
-                self._news.clear()
-                await self._news.wait()
-            return value
+        end = asyncio.get_running_loop().time() + seconds
+        while not (value := condition()):
+            self._news.clear()
+            left = end - asyncio.get_running_loop().time()
+            await asyncio.wait_for(self._news.wait(), max(0.0, left))
+        return value
 
     async def answer(self, id: str) -> dict[str, Any]:
         return await self.until(lambda: next((m for m in self.messages("answer") if m["id"] == id), None))

@@ -441,6 +441,7 @@ function paint() {
     });
     view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
     view.canvas.dataset.mode = drawing.mode;
+    view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
   });
   frames.release([frame?.bitmap]);
 }
@@ -457,8 +458,10 @@ function paintSlowly() {
   const ageMs = frames.shown && isLive() ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
   $("age").textContent = !isLive() || !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
   if ($("plots").hidden) return;
-  if (playback) plots.paint(playback.runs, [ROWS.speed, ROWS.scores], { whole: true, now: playback.seconds() });
-  else plots.paint([history], [ROWS.speed, ROWS.scores, ROWS.latency]);
+  if (playback) {
+    const rows = playback.runs.length > 1 ? [ROWS.speed, ROWS.presence, ROWS.quality] : [ROWS.speed, ROWS.scores];
+    plots.paint(playback.runs, rows, { whole: true, now: playback.seconds() });
+  } else plots.paint([history], [ROWS.speed, ROWS.scores, ROWS.latency]);
 }
 
 if (window.innerHeight <= 560) togglePlots();

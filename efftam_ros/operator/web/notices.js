@@ -14,19 +14,21 @@ export function showBanners(wanted) {
     if (!banner) {
       banner = document.createElement("p");
       banner.dataset.id = id;
-      banner.append(document.createElement("b"), " ", document.createElement("span"));
-      banner.firstChild.textContent = word;
+      banner.append(document.createElement("b"), document.createElement("span"));
       if (button) {
         const made = document.createElement("button");
         made.textContent = button.label;
         made.onclick = button.press;
-        banner.append(" ", made);
+        banner.append(made);
       }
       banners.append(banner);
+    }
+    const [first, second] = banner.children;
+    if (first.textContent !== word) {
+      first.textContent = word;
       say(`${word}: ${text}`);
     }
-    const span = banner.querySelector("span");
-    if (span.textContent !== text) span.textContent = text;
+    if (second.textContent !== text) second.textContent = text;
   }
 }
 

@@ -13,6 +13,8 @@ const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross
 export const ROWS = {
   speed: { title: "speed", unit: "px/s", keys: ["speed"], range: [0, null] },
   scores: { title: "presence", second: "quality", unit: "", keys: ["presence", "quality"], range: [0, 1] },
+  presence: { title: "presence", unit: "", keys: ["presence"], range: [0, 1] },
+  quality: { title: "quality", unit: "", keys: ["quality"], range: [0, 1] },
   latency: { title: "latency", unit: "ms", keys: ["latency"], range: [0, null] },
 };
 
@@ -80,7 +82,7 @@ export class Plots {
     const ribbons = runs.length * (RIBBON_PX + 2) + GAP_PX;
     const height = (this.height - ribbons) / rows.length - GAP_PX;
     rows.forEach((row, i) => this.#row(runs, row, i * (height + GAP_PX) + 2, height, now));
-    runs.forEach((run, i) => this.#ribbon(run, this.height - ribbons + GAP_PX + i * (RIBBON_PX + 2), runs.length > 1, now));
+    runs.forEach((run, i) => this.#ribbon(run, this.height - ribbons + GAP_PX + i * (RIBBON_PX + 2), runs.length > 1 ? DASHES[i] : null, now));
     if (now !== null) this.#mark(this.#x(now));
   }
 
@@ -137,9 +139,11 @@ export class Plots {
     context.setLineDash([]);
   }
 
-  #ribbon({ name, points }, top, named, now) {
+  /** `dash`: the line of this run's curves, null where there is only one run. */
+  #ribbon({ name, points }, top, dash, now) {
     const at = now === null ? points.at(-1) : nearest(points, now);
-    this.#text(named ? shortened(name) : "state", 4, top + RIBBON_PX / 2, this.ink);
+    this.#text(dash ? shortened(name) : "state", 4, top + RIBBON_PX / 2, this.ink);
+    if (dash) this.#sample(LEFT_PX - 30, top + RIBBON_PX / 2, dash);
     let start = 0;
     for (let i = 1; i <= points.length; i++) {
       if (i < points.length && points[i].state === points[start].state) continue;
@@ -147,7 +151,7 @@ export class Plots {
       this.#piece(points[start].state, this.#x(points[start].t), this.#x(end), top);
       start = i;
     }
-    if (!named) this.#text(at.state?.[0] ?? "", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
+    if (!dash) this.#text(at.state?.[0] ?? "", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
   }
 
   #piece(state, x0, x1, top) {
@@ -221,7 +225,7 @@ export class Plots {
   }
 }
 
-const shortened = (name) => (name.length > 12 ? `${name.slice(0, 11)}…` : name);
+const shortened = (name) => (name.length > 10 ? `${name.slice(0, 9)}…` : name);
 
 function shownValue(value, row) {
   if (value === null || value === undefined) return "–";

@@ -83,6 +83,8 @@ export class View {
   #box(box, colour, line) {
     const { x, y } = this.toView(box);
     const width = box.width * this.viewport.scale, height = box.height * this.viewport.scale;
+    // Around a small target a wide line would hide it.
+    const thin = Math.min(width, height) < 24 ? 0.6 : 1;
     this.#stroke(colour, line, (context) => {
       if (line !== "corners") return context.rect(x, y, width, height);
       const arm = Math.min(width, height) * 0.3;
@@ -91,7 +93,7 @@ export class View {
         context.lineTo(cx, cy);
         context.lineTo(cx, cy + dy * arm);
       }
-    });
+    }, thin);
   }
 
   #border(colour, line) {
@@ -120,11 +122,11 @@ export class View {
   }
 
   /** Every line twice: wide and dark below, so that it is seen on bright footage as well. */
-  #stroke(colour, line, path) {
+  #stroke(colour, line, path, thin = 1) {
     const { context } = this;
-    context.setLineDash(DASHES[line]);
+    context.setLineDash(DASHES[line].map((length) => length * thin));
     context.lineCap = line === "dotted" ? "round" : "butt";
-    for (const [style, width] of [[EDGE, this.line + 3], [colour, this.line]]) {
+    for (const [style, width] of [[EDGE, (this.line + 3) * thin], [colour, this.line * thin]]) {
       context.strokeStyle = style;
       context.lineWidth = width;
       context.beginPath();
