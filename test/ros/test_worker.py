@@ -11,7 +11,7 @@ from efftam_ros.core.errors import PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.worker import Worker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
@@ -39,6 +39,7 @@ class Heard:
     def __init__(self) -> None:
         self.tracks: list[Track] = []
         self.errors: list[Exception] = []
+        self.accepted_selections: list[int] = []
         self.refused_selections: list[str] = []
         self.delivered = threading.Condition()
 
@@ -49,8 +50,13 @@ class Heard:
 
     def image_refused(self, reason: str) -> None: ...
 
-    def selection_refused(self, reason: str) -> None:
+    def selection_accepted(self, command: Command) -> None:
+        self.accepted_selections.append(command.number)
+
+    def selection_refused(self, command: Command, reason: str) -> None:
         self.refused_selections.append(reason)
+
+    def cleared(self, command: Command) -> None: ...
 
     def skipped(self, images: int) -> None: ...
 
@@ -75,7 +81,7 @@ class Bench:
             if select:  # the image waits for its selection, so that the worker sees them together
                 with self.frame_buffer._condition:
                     self.frame_buffer.put(self._arrival())
-                    self.frame_buffer.select(0, lambda frame: PROMPT)
+                    self.frame_buffer.select(0, lambda frame: PROMPT, Command(None, 0, 1))
             else:
                 self.frame_buffer.put(self._arrival())
             assert self.heard.delivered.wait_for(lambda: len(self.heard.tracks) > count, 5.0)
@@ -99,8 +105,11 @@ def test_an_internal_error_costs_the_target_and_no_more(bench):
     assert track.state is TrackState.IDLE
     assert "ZeroDivisionError" in track.reason
     assert "select it again" in track.reason
+    assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
+    assert bench.heard.refused_selections == [track.reason]
     bench.pipeline.error = None
     assert bench.step(select=True).state is TrackState.ACQUIRING
+    assert bench.heard.accepted_selections == [1, 1]
 
 
 def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
