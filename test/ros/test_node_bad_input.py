@@ -186,7 +186,12 @@ def test_a_bad_selection_by_topic_goes_to_log_and_diagnostics(following):
         lambda s, v: "x=500" in v["last refused selection"], "the refused selection"
     )
     assert "lies outside the image" in values["last refused selection"]
-    following.wait(lambda: "x=500" in following.process.output, "the refusal in the log")
+
+    def told():
+        following.selections.publish(box_selection(Box(500, 10, 20, 20)))
+        return "x=500" in following.process.output
+
+    following.wait(told, "the refusal in the log, which tells such lines once in a while")
 
 
 def test_a_selection_before_any_image_is_refused(tracker):

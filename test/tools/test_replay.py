@@ -267,4 +267,4 @@ def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):
 
 def test_the_message_definitions_are_found():
     names = {file.stem for file in message_folder().glob("*.msg")}
-    assert names == {"BoundingBox", "TargetSelection", "TargetVelocity"}
+    assert names == {"BoundingBox", "SelectionResult", "TargetSelection", "TargetVelocity"}
