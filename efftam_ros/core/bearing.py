@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 
 Pair = tuple[float, float]
 Matrix = tuple[float, float, float, float]  # 2x2, row-major
@@ -159,14 +159,14 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     coefficients = [float(c) for c in d]
     if not all(map(math.isfinite, coefficients)):
         raise InputError(
-            f"camera_info has distortion coefficients {coefficients}; calibrate the camera again"
+            f"camera_info has distortion coefficients {shown(coefficients)}; calibrate the camera again"
         )
     if not any(coefficients):
         return None
     sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
     if model not in sizes:
         raise InputError(
-            f"distortion model {model!r} is not known; use plumb_bob, rational_polynomial or equidistant,"
+            f"distortion model {shown(model)} is not known; use plumb_bob, rational_polynomial or equidistant,"
             " or rectified images with the parameter rectified"
         )
     # Drivers pad with zeros up to the length of OpenCV's longer models; what is not zero there can't be left

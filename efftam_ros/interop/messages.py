@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Bearing, Intrinsics
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
 from efftam_ros.runtime.image.encodings import ENCODINGS, check_image
-from efftam_ros.runtime.image.prompts import encode_prompt
+from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size, coded_size
+from efftam_ros.runtime.image.prompts import MOST_POINTS, encode_prompt
 
 NANOSECONDS = 1_000_000_000
 # States in which the motion may be steered by: confirmed, and not given up.
@@ -33,6 +34,10 @@ UNCLAIMED = {
     TrackState.ACQUIRING: "what is seen is not confirmed yet",
     TrackState.LOST: "the target is lost",
 }
+MOST_FRAME_ID = 256
+"""Characters of a frame_id: it goes into every answer, and waits with every kept image."""
+MOST_NORMALIZED = 1.5
+"""Sides of a normalised box; a target that reaches out of the image is cut there."""
 
 
 class Kind(IntEnum):
@@ -79,11 +84,20 @@ def stamp_like(stamp: Any, ns: int) -> Any:
     return type(stamp)(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
 
 
-def image_from_message(msg: Any) -> Image:
+def check_header(header: Any) -> None:
+    """Raise InputError when an image's header can't be carried along."""
+    if len(header.frame_id) > MOST_FRAME_ID:
+        raise InputError(
+            f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
+            f" {MOST_FRAME_ID}"
+        )
+
+
+def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
     """A sensor_msgs/Image as a checked `Image`: a view into ``msg.data``, no copy.
 
-    Raises InputError: unknown encoding, zero size, a step shorter than a row, too little data, big-endian
-    16-bit pixels.
+    Raises InputError: unknown encoding, zero size, too many pixels, a step shorter than a row, too little
+    data, big-endian 16-bit pixels.
     """
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
     encoding = ENCODINGS.get(msg.encoding)
@@ -91,6 +105,7 @@ def image_from_message(msg: Any) -> Image:
     if encoding is None or width < 1 or height < 1:
         check_image(Image(data[:0].reshape(0, 0), width, height, msg.encoding))
     assert encoding is not None
+    check_size(width, height, most_pixels)
     row = width * encoding.bytes_per_pixel
     if step < row:
         raise InputError(
@@ -98,7 +113,7 @@ def image_from_message(msg: Any) -> Image:
         )
     if msg.is_bigendian and encoding.full_scale > 255:
         raise InputError(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
-    rows = height * encoding.half_rows // 2
+    rows = height * encoding.rows_per_pair // 2
     # The last row may come without its padding.
     need = (rows - 1) * step + row
     if data.size < need:
@@ -112,11 +127,22 @@ def image_from_message(msg: Any) -> Image:
     return image
 
 
-def image_from_compressed(msg: Any) -> Image:
-    """A sensor_msgs/CompressedImage (JPEG, PNG, whatever OpenCV decodes) as a bgr8 `Image`.
+def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+    """Width and height of a sensor_msgs/CompressedImage, by its first bytes.
 
-    Raises InputError when it can't be decoded.
+    Raises InputError: too many pixels, or none of the formats of `coded_size`.
     """
+    width, height = coded_size(msg.data, f"compressed image ({shown(msg.format)})")
+    check_size(width, height, most_pixels)
+    return width, height
+
+
+def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
+    """A sensor_msgs/CompressedImage of the formats of `coded_size` as a bgr8 `Image`.
+
+    Raises InputError when it can't be decoded or has too many pixels; those are never decoded.
+    """
+    compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
     # OpenCV may fill what a cut JPEG lacks with grey and say nothing. The end marker can't occur in coded
     # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
@@ -130,7 +156,7 @@ def image_from_compressed(msg: Any) -> Image:
         pixels = None
     if pixels is None:
         raise InputError(
-            f"compressed image ({msg.format!r}, {data.size} bytes) can't be decoded: send jpeg or png"
+            f"compressed image ({shown(msg.format)}, {data.size} bytes) can't be decoded: use jpeg or png"
         )
     return Image.from_array(np.asarray(pixels, np.uint8))
 
@@ -332,25 +358,35 @@ def check_selection(msg: Any) -> Kind:
     return Kind(msg.kind)
 
 
-def selection_prompt(msg: Any, width: int, height: int) -> Prompt:
+def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_PIXELS) -> Prompt:
     """What a TargetSelection of kind BOX, POINTS or MASK marks on an image of this size, px.
 
-    Raises InputError: not finite, no area, outside the image, labels and points that do not agree, a mask
-    that is empty or of another size.
+    Raises InputError: not finite, no area, outside the image, pixels where shares are promised, labels and
+    points that do not agree, too many points, a mask that is empty, of another size or of too many pixels.
     """
     kind = check_selection(msg)
     sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
     if kind is Kind.BOX:
+        if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MOST_NORMALIZED:
+            raise InputError(
+                f"selection box is {msg.width:g} x {msg.height:g} in shares of the image; at most"
+                f" {MOST_NORMALIZED:g} is taken: for pixels set units to PIXELS"
+            )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:
-        points, labels = len(msg.points), tuple(int(label) for label in msg.labels)
-        if len(labels) != points:
-            raise InputError(f"selection has {points} points and {len(labels)} labels; give one label each")
+        points = len(msg.points)
+        if len(msg.labels) != points:
+            raise InputError(
+                f"selection has {points} points and {len(msg.labels)} labels; give one label each"
+            )
+        if points > MOST_POINTS:
+            raise InputError(f"selection has {points} points; give at most {MOST_POINTS}")
+        labels = tuple(int(label) for label in msg.labels)
         prompt = Prompt(points=tuple((p.x * sx, p.y * sy) for p in msg.points), labels=labels)
     elif kind is Kind.MASK:
-        mask = image_from_message(msg.mask)
+        mask = image_from_message(msg.mask, most_pixels)
         if mask.encoding not in ("mono8", "8UC1"):
-            raise InputError(f"selection mask has encoding {mask.encoding!r}; give mono8")
+            raise InputError(f"selection mask has encoding {shown(mask.encoding)}; give mono8")
         marked = mask.rows > 127
         if not marked.any():
             raise InputError("selection mask has no pixel above 127; mark the target with 255")

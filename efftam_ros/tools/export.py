@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0; raises InputError for what the user can mend."""
     try:
-        from efftam_ros.export.onnx.bundle import STEPS, export_bundle
-        from efftam_ros.export.onnx.manifest import Source
+        from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
         from efftam_ros.export.onnx.networks import load_checkpoint_network
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:

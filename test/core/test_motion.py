@@ -70,6 +70,21 @@ def test_coasting_keeps_the_velocity_and_grows_the_uncertainty():
     assert motion.box.xywh()[2:] == size
 
 
+def test_a_measured_box_ends_the_noise_of_coasting():
+    """Until then the variance of the velocity grows nine times as fast: three times the acceleration."""
+    seen, hidden, found = (follow((150, 60))[0] for _ in range(3))
+    hidden.coast()
+    found.coast()
+    growth = []
+    for motion in (seen, hidden, found):
+        if motion is not hidden:
+            motion.update(seen.box if motion is seen else found.box)
+        before = motion.motion.covariance[2, 2]
+        growth.append(motion.at(motion.stamp_ns + SECOND).covariance[2, 2] - before)
+    assert growth[1] == pytest.approx(9 * growth[0], rel=1e-6)
+    assert growth[2] == pytest.approx(growth[0], rel=1e-12)
+
+
 def test_the_claimed_uncertainty_covers_the_error():
     """Normalised errors of position and velocity stay below the 99 % bound in at least 95 % of runs."""
     inside = 0
@@ -125,6 +140,16 @@ def test_distance_tells_the_target_from_a_distractor():
     here = motion.box
     assert motion.mahalanobis(here.moved(3, 2)) < 9.21
     assert motion.mahalanobis(here.moved(60, 0)) > 9.21
+
+
+def test_a_smaller_box_may_lie_off_centre_by_half_of_what_is_hidden_and_no_more():
+    """A box of 20 x 30 within one of 60 x 40: 20 px to either side and 5 px up or down are free."""
+    motion = MotionFilter(0, Box.from_centre(100, 100, 60, 40))
+    noise, size = motion.noise, np.sqrt(20 * 30)
+    variance = motion.motion.covariance[0, 0] + (noise.edge * size + noise.pixel) ** 2 / 2
+    for dx, dy, beyond in ((20, 5, 0), (-20, -5, 0), (30, 0, 10), (-30, 0, 10), (0, 12, 7), (0, -12, 7)):
+        seen = Box.from_centre(100 + dx, 100 + dy, 20, 30)
+        assert motion.mahalanobis(seen) == pytest.approx(beyond**2 / variance)
 
 
 @pytest.mark.parametrize("box", [Box(0, 0, 0, 0), Box(float("nan"), 0, 5, 5), Box(0, 0, 5, -5)])

@@ -23,7 +23,7 @@ def network() -> Callable[[str], Network]:
     """The prepared network of a family: ``compact``, ``official``, ``pooled_1`` or ``pooled_2``."""
     from export_helpers import compact_network, official_network
 
-    from efftam_ros.export.onnx.prepare import prepare
+    from efftam_ros.export.onnx.weights import prepare
     from efftam_ros.model.efficienttam.configurations import Pooling
 
     poolings = {"official": Pooling.PLAIN, "pooled_1": Pooling.POOLED_1, "pooled_2": Pooling.POOLED_2}

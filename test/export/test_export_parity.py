@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.parity import CHAINED_CLIP, Difference, compare_graphs, require_parity
-from efftam_ros.export.onnx.prepare import prepare
+from efftam_ros.export.onnx.weights import prepare
 
 
 def graph_files(folder):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, Command, FrameBuffer
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
@@ -21,7 +21,7 @@ COMMAND, OTHER = Command(None, 0, 1), Command(None, 0, 2)
 
 def frame(stamp_ms: int, nbytes: int = 100) -> BufferedFrame:
     return BufferedFrame(
-        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, read=lambda: PIXELS
+        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, size=(4, 4), read=lambda: PIXELS
     )
 
 
@@ -205,6 +205,20 @@ def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
         frame_buffer.find(600 * MS)
     frame_buffer.put(frame(2000, nbytes=10**6))
     assert frame_buffer.find(0).stamp_ns == 2000 * MS
+
+
+def test_after_time_went_back_as_many_bytes_are_kept_as_before():
+    frame_buffer = filled(1000, 1100, 1200, keep_bytes=350)
+    for stamp in (100, 200, 300):
+        frame_buffer.put(frame(stamp))
+    assert [frame_buffer.find(stamp * MS).stamp_ns // MS for stamp in (100, 200, 300)] == [100, 200, 300]
+
+
+def test_the_number_of_kept_images_is_bounded_however_small_they_are():
+    frame_buffer = filled(*range(1, MOST_IMAGES + 11), keep_s=1e6)
+    assert frame_buffer.find(11 * MS)
+    with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
+        frame_buffer.find(10 * MS)
 
 
 def test_limits_apply_at_once():

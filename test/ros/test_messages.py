@@ -84,7 +84,9 @@ def test_images_are_read_in_place_whatever_the_step(encoding, padding):
     kind = ENCODINGS[encoding]
     width, height = 16, 8
     rng = np.random.default_rng(5)
-    rows = rng.integers(0, 256, (height * kind.half_rows // 2, width * kind.bytes_per_pixel), dtype=np.uint8)
+    rows = rng.integers(
+        0, 256, (height * kind.rows_per_pair // 2, width * kind.bytes_per_pixel), dtype=np.uint8
+    )
     message = image(rows, encoding, padding=padding, height=height, width=width)
     read = image_from_message(message)
     assert (read.width, read.height, read.encoding) == (width, height, encoding)
@@ -284,6 +286,20 @@ def test_camera_info_is_for_the_image_that_is_delivered():
     assert (model.width, model.height) == (200, 100)
     # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
     assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("binning", "size", "centre"),
+    [
+        ((2, 1), (320, 480), (160.0, 240.0)),
+        ((1, 4), (640, 120), (320.0, 60.0)),
+        ((0, 0), (640, 480), (320.0, 240.0)),
+    ],
+)
+def test_each_axis_has_its_own_binning(binning, size, centre):
+    model = camera_model(camera_info(binning_x=binning[0], binning_y=binning[1]))
+    assert (model.width, model.height) == size
+    assert model.intrinsics.ray(*centre) == pytest.approx((0.0, 0.0))
 
 
 def test_an_uncalibrated_camera_has_a_size_and_no_intrinsics():

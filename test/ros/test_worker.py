@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from efftam_ros.core.errors import PipelineLostError
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
@@ -21,16 +21,31 @@ LOST = "cudaMemcpyAsync failed: cudaErrorUnknown (999); restart it"
 
 
 class Faulty(NullPipeline):
-    """Raises what it is told to, in every call of encode."""
+    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
+    ``late_error`` in remember."""
 
     error: Exception | None = None
+    refusal: InputError | None = None
+    late_error: Exception | None = None
     calls = 0
+    remembered = 0
 
     def encode(self, image, view):
         self.calls += 1
         if self.error is not None:
             raise self.error
         super().encode(image, view)
+
+    def decode(self, prompt):
+        if prompt is not None and self.refusal is not None:
+            raise self.refusal
+        return super().decode(prompt)
+
+    def remember(self, choice, slot, present):
+        if self.late_error is not None:
+            raise self.late_error
+        self.remembered += 1
+        super().remember(choice, slot, present)
 
 
 class Heard:
@@ -42,9 +57,13 @@ class Heard:
         self.accepted_selections: list[int] = []
         self.refused_selections: list[str] = []
         self.delivered = threading.Condition()
+        self.remembered_when_delivered: list[int] = []
+        self.pipeline: Faulty | None = None
 
     def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
         with self.delivered:
+            if self.pipeline is not None:
+                self.remembered_when_delivered.append(self.pipeline.remembered)
             self.tracks.append(track)
             self.delivered.notify()
 
@@ -54,7 +73,9 @@ class Heard:
         self.accepted_selections.append(command.number)
 
     def selection_refused(self, command: Command, reason: str) -> None:
-        self.refused_selections.append(reason)
+        with self.delivered:
+            self.refused_selections.append(reason)
+            self.delivered.notify()
 
     def cleared(self, command: Command) -> None: ...
 
@@ -69,6 +90,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.pipeline, self.heard, self.frame_buffer = Faulty(), Heard(), FrameBuffer(10.0, 10**9)
+        self.heard.pipeline = self.pipeline
         self.worker = Worker(Tracker(self.pipeline), self.frame_buffer, self.heard)
         self.worker.start()
         self._stamp_ns = 0
@@ -88,7 +110,7 @@ class Bench:
             return self.heard.tracks[-1]
 
     def _arrival(self) -> BufferedFrame:
-        return BufferedFrame(None, self._stamp_ns, 0.0, 100, lambda: PIXELS)
+        return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), lambda: PIXELS)
 
 
 @pytest.fixture
@@ -105,11 +127,28 @@ def test_an_internal_error_costs_the_target_and_no_more(bench):
     assert track.state is TrackState.IDLE
     assert "ZeroDivisionError" in track.reason
     assert "select it again" in track.reason
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
+    assert bench.pipeline.calls == calls
+    bench.pipeline.error = ZeroDivisionError("by zero")
     assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
-    assert bench.heard.refused_selections == [track.reason]
+    assert bench.heard.refused_selections == [bench.heard.tracks[-1].reason]
     bench.pipeline.error = None
     assert bench.step(select=True).state is TrackState.ACQUIRING
     assert bench.heard.accepted_selections == [1, 1]
+
+
+def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
+    """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
+    for _ in range(4):
+        bench.step()
+    answered = len(bench.heard.tracks)
+    bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
+    bench.frame_buffer.select(2 * 33_000_000, lambda frame: PROMPT, Command(None, 0, 1))
+    with bench.heard.delivered:
+        assert bench.heard.delivered.wait_for(lambda: bench.heard.refused_selections, 5.0)
+    bench.step()
+    assert [track.stamp_ns for track in bench.heard.tracks[answered:]] == [5 * 33_000_000]
 
 
 def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
@@ -124,3 +163,19 @@ def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
     assert bench.heard.refused_selections == [LOST]
     assert bench.pipeline.calls == calls
     assert len(bench.heard.errors) == 1
+
+
+def test_an_answer_is_delivered_before_its_frame_is_remembered(bench):
+    for select in (True, False, False):
+        bench.step(select)
+    assert bench.heard.remembered_when_delivered == [0, 1, 2]
+    bench.worker.stop()
+    assert bench.pipeline.remembered == 3
+
+
+def test_a_fault_while_remembering_costs_the_target(bench):
+    bench.step(select=True)
+    bench.pipeline.late_error = PipelineLostError(LOST)
+    bench.step()
+    assert bench.step().reason == LOST
+    assert [str(error) for error in bench.heard.errors] == [LOST]

@@ -187,6 +187,19 @@ class TestRecordedSelections:
         assert states(out)[5] is TrackState.TRACKING
         assert "a newer selection takes its place" in capsys.readouterr().err
 
+    def test_an_older_clear_does_not_end_a_newer_selection(self, tmp_path: Path):
+        """Drawn at 5.5 on image 2, so that its images come before the CLEAR of 4.5."""
+        out = self.run(
+            tmp_path,
+            ("/select", recorded(4.5), selection(0, kind=3)),
+            ("/select", recorded(5.5), selection(stamp(2), box_at(2))),
+        )
+        assert TrackState.IDLE not in states(out)[2:]
+
+    def test_stamp_zero_recorded_with_an_image_is_that_image(self, tmp_path: Path):
+        out = self.run(tmp_path, ("/select", recorded(3), selection(0, box_at(3))))
+        assert states(out)[:4] == [TrackState.IDLE] * 3 + [TrackState.ACQUIRING]
+
     def test_refused_selections_are_reported_and_counted(self, tmp_path: Path, capsys):
         self.run(
             tmp_path,

@@ -20,6 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.messages import stamp_like, stamp_ns
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.ros.playback.discovery import wait_until_heard
 
 IMAGE_CLASSES = {"sensor_msgs/msg/Image": ImageMessage, "sensor_msgs/msg/CompressedImage": CompressedImage}
 ANSWERS = {"bbox": BoundingBox, "velocity": TargetVelocity, "mask": ImageMessage}
@@ -69,13 +70,15 @@ class BagPlayer:
         self._answered_ns = -1
         self._answered_selection = 0
         node.create_subscription(BoundingBox, "bbox", self._on_box, QOS)
-        for topic in recorded if record is not None else ():
+        self._recorded = tuple(recorded) if record is not None else ()
+        for topic in self._recorded:
             node.create_subscription(ANSWERS[topic], topic, self._recorder(topic), QOS, raw=True)
 
     def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
         """Publish everything in order; returns the number of images played.
 
-        ``box`` selects on the first image. Raises InputError when nobody listens to the images.
+        ``box`` selects on the first image. Raises InputError when nobody listens to the images or answers
+        them.
         """
         self._wait_for_tracker()
         images, last_ns = 0, -1
@@ -119,6 +122,7 @@ class BagPlayer:
                     f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active?"
                 )
             self._executor.spin_once(timeout_sec=0.05)
+        wait_until_heard(self._node, self._executor, ("bbox", *self._recorded), PATIENCE_S, self._stop)
 
     def _select(self, image_ns: int, box: Box) -> None:
         selection = TargetSelection(kind=TargetSelection.BOX)

@@ -19,6 +19,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import fill_image, stamp_ns
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.ros.playback.discovery import wait_until_heard
 from efftam_ros.srv import SelectTarget
 
 NS = 1_000_000_000
@@ -100,6 +101,7 @@ class Player:
         """Play bgr8 [H, W, 3] frames, selecting ``box`` on the first; yields the answers, one per frame."""
         self._wait(lambda: self._images.get_subscription_count() > 0, "no subscriber on the image topic", 30)
         self._wait(self._select.service_is_ready, "no service select_target", 30)
+        wait_until_heard(self._node, self._executor, ("bbox", "velocity", "mask"), 30)
         begin = time.monotonic()
         for i, frame in enumerate(frames):
             stamp = NS + round(i * NS / fps)

@@ -13,17 +13,21 @@ from efftam_ros.core.types import Image, Prompt
 
 # A worker that runs behind the camera aims to be level again in about this time, s.
 CATCH_UP_S = 0.5
+# Images kept at once, however small: every late selection looks through them.
+MOST_IMAGES = 4096
 
 
 @dataclass(frozen=True)
 class BufferedFrame:
-    """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``read``
-    makes the pixels (raises InputError); ``header`` goes into the answers unchanged."""
+    """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``size``:
+    width and height, px; ``read`` makes the pixels (raises InputError); ``header`` goes into the answers
+    unchanged."""
 
     header: Any
     stamp_ns: int
     arrived_s: float
     nbytes: int
+    size: tuple[int, int]
     read: Callable[[], Image] = field(repr=False)
 
 
@@ -211,13 +215,14 @@ class FrameBuffer:
             )
         raise InputError(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
-            f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}); select on a"
-            " newer image or raise them"
+            f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
+            f" {MOST_IMAGES} images); select on a newer image or raise them"
         )
 
     def _trim(self) -> None:
         while len(self._kept) > 1 and (
             self._bytes > self._keep_bytes
+            or len(self._kept) > MOST_IMAGES
             or self._kept[-1].frame.stamp_ns - self._kept[0].frame.stamp_ns > self._keep_s * 1e9
         ):
             self._bytes -= self._kept.popleft().frame.nbytes

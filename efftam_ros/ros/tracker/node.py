@@ -19,6 +19,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import (
@@ -81,6 +82,7 @@ class TrackerNode(LifecycleNode):
         self._read_parameters()
         self._statistics = Statistics()
         self._setup = Setup()
+        self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._pipeline: Pipeline | None = None
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
@@ -264,6 +266,7 @@ class TrackerNode(LifecycleNode):
             reason = "the node is inactive; activate it first (ros2 lifecycle set)"
             assert self._outputs is not None  # as long as the services are offered
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
+            self._warn("selection", f"command refused: {reason}")
             raise InputError(reason)
         return self._session
 

@@ -20,6 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
 from efftam_ros.interop.messages import (
+    MOST_FRAME_ID,
     CameraModel,
     Outcome,
     bbox_fields,
@@ -160,7 +161,8 @@ class Outputs:
         """Say what became of a command."""
         result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
         if command.header is not None:
-            result.header = command.header
+            result.header.stamp = command.header.stamp
+            result.header.frame_id = command.header.frame_id[:MOST_FRAME_ID]
         if outcome is Outcome.ACCEPTED:
             result.selection = command.number
         with self._lock:

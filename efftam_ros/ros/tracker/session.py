@@ -16,7 +16,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.errors import InputError, PipelineLostError
+from efftam_ros.core.errors import MOST_SHOWN, InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import (
@@ -25,8 +25,10 @@ from efftam_ros.interop.messages import (
     Kind,
     Outcome,
     camera_model,
+    check_header,
     check_selection,
     check_target,
+    compressed_size,
     image_from_compressed,
     selection_prompt,
     stamp_ns,
@@ -59,6 +61,12 @@ def newest_wins() -> QoSProfile:
     """Depth 1: what waits is replaced by what comes. Best effort matches every camera driver. A new object
     each time: rclpy writes overrides into the one it is given."""
     return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+# Lines of information of one kind per period of the throttle: a target's changes of state come in bursts.
+INFORMED = 10
+# What keeping an image costs besides its bytes and texts: the message and what Python wraps around it.
+OVERHEAD_BYTES = 2048
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,10 @@ class Session:
         self._node, self._tracker, self._outputs = node, tracker, outputs
         self._statistics, self._config = statistics, config
         self._log = node.get_logger()
-        self._warn = Throttle(self._log.warning)
+        # rclpy allows a line of code one severity for good: each needs a line of its own.
+        self._fail = Throttle(lambda text: self._log.error(text))
+        self._warn = Throttle(lambda text: self._log.warning(text))
+        self._inform = Throttle(lambda text: self._log.info(text), burst=INFORMED)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
         self.accepted = accepted  # selections since the node started
@@ -180,12 +191,11 @@ class Session:
             return 0
 
         def prompt(frame: BufferedFrame) -> Prompt:
-            image = frame.read()
-            return selection_prompt(message, image.width, image.height)
+            return selection_prompt(message, *frame.size, self._config.max_image_pixels)
 
         self._replace(self.frame_buffer.select(stamp_ns(message.header.stamp), prompt, command))
         self.accepted = command.number
-        self._log.info(f"selection {command.number} accepted: {Kind(message.kind).name}")
+        self._inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
         return command.number
 
     def _replace(self, command: Command | None) -> None:
@@ -224,20 +234,29 @@ class Session:
     def _on_image(self, message: Any) -> None:
         now_s = time.monotonic()
         try:
-            image = self._read_raw(message)
+            image = self._read_raw(message, self._config.max_image_pixels)
         except InputError as refusal:
             self.image_refused(str(refusal))
             return
-        self._receive(message, now_s, lambda: image)
+        self._receive(message, now_s, (image.width, image.height), lambda: image)
 
     def _on_compressed(self, message: Any) -> None:
-        # Decoding takes milliseconds: left to the worker, and to images that are really used.
-        self._receive(message, time.monotonic(), lambda: image_from_compressed(message))
-
-    def _receive(self, message: Any, now_s: float, read: Any) -> None:
-        stamp = stamp_ns(message.header.stamp)
-        frame = BufferedFrame(message.header, stamp, now_s, len(message.data), read)
+        now_s, most = time.monotonic(), self._config.max_image_pixels
+        message.format = message.format[: MOST_SHOWN + 1]  # for refusals alone
         try:
+            size = compressed_size(message, most)
+        except InputError as refusal:
+            self.image_refused(str(refusal))
+            return
+        # Decoding takes milliseconds: left to the worker, and to images that are really used.
+        self._receive(message, now_s, size, lambda: image_from_compressed(message, most))
+
+    def _receive(self, message: Any, now_s: float, size: tuple[int, int], read: Any) -> None:
+        stamp = stamp_ns(message.header.stamp)
+        nbytes = len(message.data) + len(message.header.frame_id) + OVERHEAD_BYTES
+        frame = BufferedFrame(message.header, stamp, now_s, nbytes, size, read)
+        try:
+            check_header(message.header)
             if stamp == 0:
                 raise InputError(
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
@@ -265,7 +284,7 @@ class Session:
             return
         model = self._camera.model
         if model is not None and model.intrinsics is None:
-            self._log.info("camera_info is not calibrated (k[0] is 0): no bearing is published")
+            self._inform("camera_info", "camera_info is not calibrated (k[0] is 0): no bearing is published")
 
     def _on_selection(self, message: Any) -> None:
         with suppress(InputError):  # told on selection_result and in the log
@@ -362,7 +381,7 @@ class Session:
         track = answer.track
         if track.state is not before:
             because = f": {track.reason}" if track.reason else ""
-            self._log.info(f"{before.name} -> {track.state.name}{because}")
+            self._inform("state", f"{before.name} -> {track.state.name}{because}")
 
     def selection_accepted(self, command: Command) -> None:
         self._selection = command.number
@@ -396,7 +415,7 @@ class Session:
 
     def failed(self, error: Exception) -> None:
         self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
-        self._log.error("".join(traceback.format_exception(error)).rstrip())
+        self._fail("failure", "".join(traceback.format_exception(error)).rstrip())
 
     def _no_bearing(self, reason: str) -> None:
         self._statistics.no_bearing(reason)
