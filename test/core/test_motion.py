@@ -179,3 +179,37 @@ def test_what_covers_the_target_does_not_drag_the_motion_along():
     assert motion.motion.velocity[0] > 110
     hidden_since = motion.at(motion.stamp_ns + SECOND // 3).box
     assert hidden_since.cx > 300
+
+
+def approach(seconds, rate=0.3, jitter=0.0, fps=30, seed=0):
+    """A filter that saw a box of 60 x 40 px grow by ``rate`` of that per second."""
+    rng = np.random.default_rng(seed)
+    motion = MotionFilter(0, Box.from_centre(300, 200, 60, 40))
+    for i in range(1, round(seconds * fps) + 1):
+        grown = (1 + rate * i / fps) * np.array([60.0, 40.0]) + rng.normal(0, jitter or 1e-9, 2)
+        motion.predict(round(i * SECOND / fps))
+        motion.update(Box.from_centre(300, 200, *grown), 0.9)
+    return motion
+
+
+@pytest.mark.parametrize("fps", [10, 30])
+def test_the_rate_of_the_size_is_that_of_an_approach(fps):
+    assert approach(3.0, fps=fps).motion.size_rate == pytest.approx((18.0, 12.0), rel=0.1)
+
+
+def test_breathing_edges_are_not_an_approach():
+    rates = [approach(2.0, rate=0.0, jitter=1.5, seed=seed).motion.size_rate for seed in range(20)]
+    assert np.std(rates) < 4.0  # px/s; from one image to the next the edges move by 60 px/s
+
+
+def test_an_unseen_target_has_a_size_and_no_rate_of_it():
+    motion = approach(2.0)
+    before = motion.box
+    motion.predict(motion.stamp_ns + SECOND // 10)
+    motion.coast()
+    assert motion.motion.size_rate == (0.0, 0.0)
+    motion.predict(motion.stamp_ns + SECOND)
+    assert (motion.box.width, motion.box.height) == (before.width, before.height)
+    # Seen again at another size: across the gap nothing is known of how it got there.
+    motion.update(Box.from_centre(300, 200, 30, 20), 0.9)
+    assert motion.motion.size_rate == (0.0, 0.0)

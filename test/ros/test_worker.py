@@ -11,7 +11,7 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.worker import Worker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
@@ -54,6 +54,7 @@ class Heard:
     def __init__(self) -> None:
         self.tracks: list[Track] = []
         self.errors: list[Exception] = []
+        self.accepted_selections: list[int] = []
         self.refused_selections: list[str] = []
         self.delivered = threading.Condition()
         self.remembered_when_delivered: list[int] = []
@@ -68,10 +69,15 @@ class Heard:
 
     def image_refused(self, reason: str) -> None: ...
 
-    def selection_refused(self, reason: str) -> None:
+    def selection_accepted(self, command: Command) -> None:
+        self.accepted_selections.append(command.number)
+
+    def selection_refused(self, command: Command, reason: str) -> None:
         with self.delivered:
             self.refused_selections.append(reason)
             self.delivered.notify()
+
+    def cleared(self, command: Command) -> None: ...
 
     def skipped(self, images: int) -> None: ...
 
@@ -97,7 +103,7 @@ class Bench:
             if select:  # the image waits for its selection, so that the worker sees them together
                 with self.frame_buffer._condition:
                     self.frame_buffer.put(self._arrival())
-                    self.frame_buffer.select(0, lambda frame: PROMPT)
+                    self.frame_buffer.select(0, lambda frame: PROMPT, Command(None, 0, 1))
             else:
                 self.frame_buffer.put(self._arrival())
             assert self.heard.delivered.wait_for(lambda: len(self.heard.tracks) > count, 5.0)
@@ -124,7 +130,12 @@ def test_an_internal_error_costs_the_target_and_no_more(bench):
     bench.pipeline.error, calls = None, bench.pipeline.calls
     assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
     assert bench.pipeline.calls == calls
+    bench.pipeline.error = ZeroDivisionError("by zero")
+    assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
+    assert bench.heard.refused_selections == [bench.heard.tracks[-1].reason]
+    bench.pipeline.error = None
     assert bench.step(select=True).state is TrackState.ACQUIRING
+    assert bench.heard.accepted_selections == [1, 1]
 
 
 def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
@@ -133,7 +144,7 @@ def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(be
         bench.step()
     answered = len(bench.heard.tracks)
     bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
-    bench.frame_buffer.select(2 * 33_000_000, lambda frame: PROMPT)
+    bench.frame_buffer.select(2 * 33_000_000, lambda frame: PROMPT, Command(None, 0, 1))
     with bench.heard.delivered:
         assert bench.heard.delivered.wait_for(lambda: bench.heard.refused_selections, 5.0)
     bench.step()

@@ -127,7 +127,7 @@ def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, caps
     bag = write_bag(tmp_path / "in", messages)
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
     assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
-    assert capsys.readouterr().err.count("camera_info is for 640x480 px") == 1
+    assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
 
 
 class TestRecordedSelections:
@@ -280,4 +280,4 @@ def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):
 
 def test_the_message_definitions_are_found():
     names = {file.stem for file in message_folder().glob("*.msg")}
-    assert names == {"BoundingBox", "TargetSelection", "TargetVelocity"}
+    assert names == {"BoundingBox", "SelectionResult", "TargetSelection", "TargetVelocity"}
