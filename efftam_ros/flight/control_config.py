@@ -50,6 +50,8 @@ class ControlConfig:
     attitude_age_s: float = 0.2  # older: image-only control
     cautious_share: float = 0.3  # of max_rate while acquiring and at a return
     cautious_s: float = 0.3
+    # A tracker that has just begun takes a jerk of the picture for the target's; rad/s^2.
+    cautious_acceleration: float = 1.5
     zero_s: float = 1.0  # zero rates are sent for so long, then nothing
     stop_margin: float = math.radians(0.5)
 

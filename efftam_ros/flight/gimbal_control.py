@@ -185,7 +185,7 @@ class GimbalControl:
         acquiring = estimate is not None and estimate.state is TrackState.ACQUIRING
         cautious = acquiring or now.steady_s < self._cautious_until_s
         share = config.cautious_share if cautious else 1.0
-        step = config.max_acceleration * dt_s
+        step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
         return Rates(
             _approach(self._last.pitch, _bounded(rates.pitch, config.max_rate.pitch * share), step),
             _approach(self._last.yaw, _bounded(rates.yaw, config.max_rate.yaw * share), step),

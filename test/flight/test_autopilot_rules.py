@@ -251,3 +251,11 @@ def test_11_the_firmware_version_has_its_first_number_lowest(monkeypatch):
     rig.station.command(mav.MAV_CMD_REQUEST_MESSAGE, mav.MAVLINK_MSG_ID_CAMERA_INFORMATION)
     rig.run(0.1)
     assert rig.station.of("CAMERA_INFORMATION")[0].firmware_version == 0x00030201
+
+
+def test_limits_in_degrees_are_not_believed():
+    """PX4 with a servo mount gives them so, and roll limits from memory nobody wrote."""
+    limits = Rig("px4", device=False).run(3).log.limits_seen[0]
+    assert all(map(math.isinf, (limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)))
+    limits = Rig("px4", device=True).run(3).log.limits_seen[0]
+    assert limits.pitch_max == pytest.approx(math.radians(45))

@@ -24,7 +24,8 @@ class Pose:
 
 @dataclass(frozen=True)
 class Circuit:
-    """A ring road driven at a steady speed: an ellipse. ``phase_s`` is the head start."""
+    """A ring road driven at a steady pace: an ellipse. A negative period is the other way round; ``phase_s``
+    is the head start."""
 
     north_m: float
     east_m: float
@@ -34,7 +35,8 @@ class Circuit:
     def at(self, time_s: float) -> Pose:
         angle = 2 * math.pi * (time_s + self.phase_s) / self.period_s
         north, east = self.north_m * math.sin(angle), self.east_m * math.cos(angle)
-        ahead = (self.north_m * math.cos(angle), -self.east_m * math.sin(angle))
+        way = math.copysign(1.0, self.period_s)
+        ahead = (way * self.north_m * math.cos(angle), -way * self.east_m * math.sin(angle))
         return Pose(north, east, 0.0, math.atan2(ahead[1], ahead[0]))
 
 

@@ -36,7 +36,7 @@ class WorldConfig:
     renderer: str = "p3tinydisplay"
     seed: int = 4
     target: Circuit = field(default_factory=lambda: Circuit(60.0, 90.0, 60.0))
-    like: Circuit = field(default_factory=lambda: Circuit(57.0, 87.0, 67.0, phase_s=3.0))
+    like: Circuit = field(default_factory=lambda: Circuit(48.0, 76.0, -67.0, phase_s=48.0))
     drone: Drone = field(default_factory=Drone)
     with_bridge: bool = True
 
