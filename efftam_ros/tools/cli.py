@@ -53,7 +53,7 @@ OPTIONAL = {
     "tqdm": "tqdm",
 }
 
-EXIT_MENDABLE = 2
+EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose complaints are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_MENDABLE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
+        self.exit(EXIT_BAD_INPUT, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def _guarded(arguments: list[str]) -> int:
     try:
         return _run(name, arguments)
     except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
-        return stop.code if isinstance(stop.code, int) else EXIT_MENDABLE
+        return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def _guarded(arguments: list[str]) -> int:
         if line is None:
             raise
         print(f"efftam {name}: {line}", file=sys.stderr)
-        return EXIT_MENDABLE
+        return EXIT_BAD_INPUT
 
 
 def _run(name: str, arguments: list[str]) -> int:

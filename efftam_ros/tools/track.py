@@ -84,14 +84,14 @@ class _Run:
         with ExitStack() as stack:
             bar = stack.enter_context(progress_bar(total, source.path.name, quiet=quiet))
             writer = None
-            for picture in source.frames(start):
+            for video_frame in source.frames(start):
                 began = time.perf_counter()
-                frame = Frame(Image.from_array(picture.bgr), picture.stamp_ns)
+                frame = Frame(Image.from_array(video_frame.bgr), video_frame.stamp_ns)
                 track = self._tracker.step(frame, self._prompt if not self.tracks else None)
                 self._count("frame", time.perf_counter() - began)
                 for stage, seconds in track.stage_seconds.items():
                     self._count(stage, seconds)
-                self.tracks.append((picture.index, track))
+                self.tracks.append((video_frame.index, track))
                 if out is not None:
                     from efftam_ros.runtime.image.overlay import draw_overlay
 
@@ -99,9 +99,9 @@ class _Run:
                         writer = stack.enter_context(
                             VideoWriter(out, source.width, source.height, source.fps)
                         )
-                    shown = picture.bgr if picture.bgr.flags.writeable else picture.bgr.copy()
+                    shown = video_frame.bgr if video_frame.bgr.flags.writeable else video_frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
-                    writer.write(shown, picture.stamp_ns)
+                    writer.write(shown, video_frame.stamp_ns)
                 bar.update()
                 if frames is not None and len(self.tracks) == frames:
                     break

@@ -83,7 +83,9 @@ def test_images_are_read_in_place_whatever_the_step(encoding, padding):
     kind = ENCODINGS[encoding]
     width, height = 16, 8
     rng = np.random.default_rng(5)
-    rows = rng.integers(0, 256, (height * kind.rows_per_pair // 2, width * kind.bytes_per_pixel), dtype=np.uint8)
+    rows = rng.integers(
+        0, 256, (height * kind.rows_per_pair // 2, width * kind.bytes_per_pixel), dtype=np.uint8
+    )
     message = image(rows, encoding, padding=padding, height=height, width=width)
     read = image_from_message(message)
     assert (read.width, read.height, read.encoding) == (width, height, encoding)

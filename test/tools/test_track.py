@@ -49,7 +49,7 @@ def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: 
 
 
 def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "frames"
     folder.mkdir()
     for i in range(8):
         cv2.imwrite(str(folder / f"{i}.png"), square_picture(40 + 3 * i, 30))

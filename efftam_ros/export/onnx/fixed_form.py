@@ -1,5 +1,5 @@
-"""Memory in the fixed form: every temporal row and pointer slot has its place, a key bias says which are
-used."""
+"""Fixed form of the memory inputs: one place per temporal row and pointer slot, a key bias marks unused
+ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from efftam_ros.runtime.device.memory import UNUSED_KEY
 
 
 def key_count(spec: NetworkSpec) -> int:
-    """K, the keys of the fixed memory attention and the length of its ``key_bias``."""
+    """K, the number of keys of the fixed memory attention, which is the length of its ``key_bias``."""
     tokens = spec.grid * spec.grid
     pointers = spec.max_pointers * spec.pointer_tokens
     if spec.key_layout == "plain":
@@ -24,9 +24,9 @@ def key_count(spec: NetworkSpec) -> int:
 def key_bias(spec: NetworkSpec, rows: Sequence[int], pointers: int) -> Tensor:
     """Bias [1,1,1,K] for maps in these temporal rows and the first ``pointers`` pointer slots.
 
-    Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a
-    quarter as many) are headed by the unpooled keys of the last row, which are used when there is that map
-    alone.
+    Order of the keys: maps by row, then the tokens of the pointers. In the pooled layout the pooled keys of
+    the maps (a quarter as many) are preceded by the unpooled keys of the last row, which are used when that
+    row holds the only map.
     """
     tokens = spec.grid * spec.grid
     used_rows = torch.zeros(spec.temporal_rows, dtype=torch.bool)

@@ -15,7 +15,7 @@ from efftam_ros.runtime.image.encodings import Region, check_image
 
 DENSITY = 0.6
 """Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts
-(bilinear sampling reaches one pixel to either side), pictures differ as little from the reference's, and a
+(bilinear sampling reaches one pixel to either side), images differ as little from the reference's, and a
 frame takes a third of the time of OpenCV's own area filter."""
 
 
@@ -90,7 +90,7 @@ class Preprocessor:
             cv2.addWeighted(plane, gain * unit, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
 
     def _buffer(self, name: str, side: int, like: NDArray[Any]) -> NDArray[Any]:
-        """A square picture with the channels and dtype of ``like`` in memory that only ever grows to its
+        """A square image with the channels and dtype of ``like`` in memory that only ever grows to its
         largest use."""
         shape = (side, side) + like.shape[2:]
         key, size = (name, like.dtype.char), math.prod(shape)

@@ -170,7 +170,7 @@ def triangle_weights(
 
 
 def reduce(
-    picture: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
+    values: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Resample [H, W] by the weights of its rows [h, H] and columns [w, W] to float32 [h, w]."""
-    return rows @ (picture @ columns.T)
+    return rows @ (values @ columns.T)

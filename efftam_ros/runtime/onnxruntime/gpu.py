@@ -12,12 +12,12 @@ import numpy as np
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, BundleGraph
 from efftam_ros.runtime.onnxruntime.errors import (
-    capture_refused,
     first_line,
-    left_to_the_cpu,
-    opening_refusal,
+    is_capture_error,
+    is_cpu_fallback_error,
+    opening_error,
 )
-from efftam_ros.runtime.onnxruntime.graph import Means, Opened, OrtGraph
+from efftam_ros.runtime.onnxruntime.graph import OpenedSession, OrtGraph, Reopening
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
 from efftam_ros.runtime.onnxruntime.options import (
     MOST_DYNAMIC,
@@ -93,7 +93,7 @@ class OrtGraphs:
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        means = Means(self._ort, self._device, most, self._open)
+        means = Reopening(self._ort, self._device, most, self._open)
         graph = OrtGraph(self._bundle.graphs[name], opened, means)
         self._opened.append(graph)
         return graph
@@ -111,7 +111,7 @@ class OrtGraphs:
             return f"onnxruntime {self._ort.__version__} waits for the GPU after every replay; 1.28 does not"
         return ""
 
-    def _open(self, name: str, no_capture: str) -> Opened:
+    def _open(self, name: str, no_capture: str) -> OpenedSession:
         """The strictest session that opens. ``no_capture``: why it shall capture nothing, "" if it may.
 
         Without the strict key onnxruntime opens anything anywhere, but says which node went where; so what
@@ -126,12 +126,12 @@ class OrtGraphs:
                 )
                 break
             except Exception as error:
-                if not no_capture and capture_refused(error):
+                if not no_capture and is_capture_error(error):
                     no_capture = first_line(error)
-                elif strict and left_to_the_cpu(error):
+                elif strict and is_cpu_fallback_error(error):
                     strict, no_capture = False, no_capture or "nodes run on the CPU"
                 else:
-                    raise opening_refusal(error, name, graph.path, self._ort) from error
+                    raise opening_error(error, name, graph.path, self._ort) from error
         check_provider(session.get_providers(), asked, name)
         assignment = read_assignment(session)
         if assignment is None and not strict:
@@ -140,10 +140,10 @@ class OrtGraphs:
                 "use onnxruntime 1.24 or newer",
             )
         placement = None if assignment is None else check_placement(assignment, asked, name)
-        opened = Opened(session, no_capture, placement)
-        if placement is not None and placement.elsewhere:
-            types = ", ".join(sorted({node.op_type for node in placement.elsewhere}))
-            return replace(opened, no_capture=f"{types} on {placement.elsewhere[0].provider}")
+        opened = OpenedSession(session, no_capture, placement)
+        if placement is not None and placement.on_other_providers:
+            types = ", ".join(sorted({node.op_type for node in placement.on_other_providers}))
+            return replace(opened, no_capture=f"{types} on {placement.on_other_providers[0].provider}")
         return opened
 
     def _options(self, graph: BundleGraph, capture: bool) -> dict[str, str]:
@@ -169,7 +169,7 @@ class OrtGraphs:
         except BackendError:
             raise
         except Exception as error:
-            raise opening_refusal(error, "a test graph", "", self._ort) from error
+            raise opening_error(error, "a test graph", "", self._ort) from error
 
 
 def _import_onnxruntime() -> Any:

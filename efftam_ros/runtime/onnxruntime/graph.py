@@ -10,7 +10,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import BundleGraph
-from efftam_ros.runtime.onnxruntime.errors import first_line, known_refusal
+from efftam_ros.runtime.onnxruntime.errors import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 from efftam_ros.runtime.onnxruntime.placement import Placement
 from efftam_ros.runtime.signatures import Tensor
@@ -20,7 +20,7 @@ CUDA_GRAPH = "cuda graph"
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSession:
     """A session, why it captures nothing ("" when it captures), and where its nodes run (None: unknown)."""
 
     session: Any
@@ -29,22 +29,22 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Means:
+class Reopening:
     """How a graph was opened: the onnxruntime module, the GPU's index, the largest size of an axis that the
     graph leaves open (None: any), and how to open it again without capture, for a reason."""
 
     ort: Any
     device: int
     most_dynamic: int | None
-    open_plainly: Callable[[str, str], Opened]
+    open_plainly: Callable[[str, str], OpenedSession]
 
 
 class OrtGraph:
     """A `DeviceGraph`: one session, and the bindings made for it."""
 
-    def __init__(self, graph: BundleGraph, opened: Opened, means: Means) -> None:
+    def __init__(self, graph: BundleGraph, opened: OpenedSession, means: Reopening) -> None:
         self._graph, self._means = graph, means
-        self._opened: Opened | None = opened
+        self._opened: OpenedSession | None = opened
         self._fixed_bindings = 0
 
     @property
@@ -65,7 +65,7 @@ class OrtGraph:
         return self.opened.placement
 
     @property
-    def opened(self) -> Opened:
+    def opened(self) -> OpenedSession:
         """What runs now. Raises RuntimeError after `close`."""
         if self._opened is None:
             raise RuntimeError(f"graph {self.name} is closed")
@@ -88,7 +88,7 @@ class OrtGraph:
 class OrtBinding:
     """A `Binding` by onnxruntime's IOBinding."""
 
-    def __init__(self, graph: OrtGraph, means: Means, graph_id: int | None) -> None:
+    def __init__(self, graph: OrtGraph, means: Reopening, graph_id: int | None) -> None:
         """``graph_id``: number of the CUDA graph among those of the session; None where addresses change."""
         self._graph, self._means, self._graph_id = graph, means, graph_id
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
@@ -130,7 +130,7 @@ class OrtBinding:
         try:
             self._opened.session.run_with_iobinding(self._binding, self._options)
         except Exception as error:
-            known = known_refusal(error, self._means.ort)
+            known = known_error(error, self._means.ort)
             if known is None and not self._ran and self.launch == CUDA_GRAPH:
                 self._graph.give_up_capture(f"capture failed ({first_line(error)})")
                 return self.run()

@@ -31,7 +31,7 @@ class Placement:
     """Nodes per provider and op type, and those bookkeeping nodes that are not on the asked provider."""
 
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    elsewhere: tuple[Node, ...] = ()
+    on_other_providers: tuple[Node, ...] = ()
 
     def __str__(self) -> str:
         return ", ".join(f"{sum(ops.values())} nodes on {name}" for name, ops in self.counts.items())
@@ -65,12 +65,12 @@ def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) 
     """Count the nodes by provider and op type. Raises BackendError naming the first node that does real
     work on another provider than the asked one; arithmetic on shapes (`BOOKKEEPING`) may be elsewhere."""
     counts: dict[str, Counter[str]] = {}
-    elsewhere: list[Node] = []
+    on_other_providers: list[Node] = []
     for node in assignment:
         counts.setdefault(node.provider, Counter())[node.op_type] += 1
         if node.provider != provider:
-            elsewhere.append(node)
-    heavy = [node for node in elsewhere if node.op_type not in BOOKKEEPING]
+            on_other_providers.append(node)
+    heavy = [node for node in on_other_providers if node.op_type not in BOOKKEEPING]
     if heavy:
         more = f" and {len(heavy) - 1} more" if len(heavy) > 1 else ""
         raise BackendError(
@@ -78,4 +78,4 @@ def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) 
             f" would run on {heavy[0].provider}, not on {provider}",
             "update onnxruntime-gpu, or ask for the CUDA provider if this was another",
         )
-    return Placement(counts, tuple(elsewhere))
+    return Placement(counts, tuple(on_other_providers))

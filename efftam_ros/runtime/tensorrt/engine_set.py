@@ -16,7 +16,7 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.tensorrt.store import EngineKey, EngineRefusal, EngineStore
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
 
 
 class EngineSet:
@@ -50,7 +50,7 @@ class EngineSet:
     def plan(self, module: str) -> bytes:
         """The kept engine. Raises BackendError saying why there is none that may be used."""
         found = self.store.load(self.bundle.spec.name, self.key(module))
-        if isinstance(found, EngineRefusal):
+        if isinstance(found, EngineMissing):
             raise BackendError(
                 f"there is no engine for {module} in {self.store.folder}: {found.reason}",
                 f"efftam build {self.bundle.folder} --precision {self.precision}",

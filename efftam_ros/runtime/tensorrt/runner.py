@@ -160,7 +160,7 @@ class TrtBinding:
         self._context, self._fixed = context, fixed
         self._inputs, self._tensors = graph.inputs, {**graph.inputs, **graph.outputs}
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._told: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._applied: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._changed: set[str] = set(self._tensors)
         self._captured: CapturedGraph | None = None
         self._settled = False
@@ -200,7 +200,7 @@ class TrtBinding:
         if self._context is None:
             raise RuntimeError(f"graph {self._name} is closed; open it again")
         if self._changed:
-            self._tell()
+            self._update_context()
         self._enqueue()
         if self._fixed and not self._settled:
             self._settled = True
@@ -211,7 +211,7 @@ class TrtBinding:
             self._captured.close()
         self._captured = self._context = None
 
-    def _tell(self) -> None:
+    def _update_context(self) -> None:
         """Give TensorRT the addresses and shapes that it does not have yet."""
         missing = [name for name in self._tensors if name not in self._bound]
         if missing:
@@ -220,13 +220,13 @@ class TrtBinding:
         reshaped = False
         for name in [name for name in self._tensors if name in self._changed]:
             pointer, shape = self._bound[name]
-            old_pointer, old_shape = self._told.get(name, (0, ()))
+            old_pointer, old_shape = self._applied.get(name, (0, ()))
             if name in self._inputs and shape != old_shape:
                 reshaped = True
                 self._require(f"set_input_shape of {name} to {shape}", context.set_input_shape, name, shape)
             if pointer != old_pointer:
                 self._require(f"set_tensor_address of {name}", context.set_tensor_address, name, pointer)
-            self._told[name] = (pointer, shape)
+            self._applied[name] = (pointer, shape)
         if reshaped:
             said = self._library.log.position
             unknown = context.infer_shapes()

@@ -48,7 +48,7 @@ class EngineKey:
 
 
 @dataclass(frozen=True)
-class EngineRefusal:
+class EngineMissing:
     """Why there is no engine to load, in one line."""
 
     reason: str
@@ -69,32 +69,32 @@ class EngineStore:
         """Of the engine; its report ends in .json instead."""
         return self.folder / f"{self._prefix(name, key)}{key.hex[:KEY_DIGITS]}.engine"
 
-    def load(self, name: str, key: EngineKey) -> bytes | EngineRefusal:
+    def load(self, name: str, key: EngineKey) -> bytes | EngineMissing:
         """The engine, or why not: none built, built from another graph, for another GPU or by another
         version, damaged, or another module's. Raises InputError when the folder can't be read."""
         path = self.path(name, key)
         with self._refusing(path):
             report = self._entry(path)
             if report is None:
-                return EngineRefusal(self._why_missing(name, key))
+                return EngineMissing(self._why_missing(name, key))
             different = _difference(key, report.get("key"))
             if different:
-                return EngineRefusal(f"{path.name} {different[1]}")
+                return EngineMissing(f"{path.name} {different[1]}")
             try:
                 plan = path.read_bytes()
             except FileNotFoundError:
-                return EngineRefusal(f"{path.name} is gone, only its report is left")
+                return EngineMissing(f"{path.name} is gone, only its report is left")
         if len(plan) != report.get("bytes"):
-            return EngineRefusal(
+            return EngineMissing(
                 f"{path.name} has {len(plan)} bytes instead of {report.get('bytes')}: cut short"
             )
         if hashlib.sha256(plan).hexdigest() != report.get("sha256"):
-            return EngineRefusal(f"{path.name} is damaged: its sha256 is not the one in its report")
+            return EngineMissing(f"{path.name} is damaged: its sha256 is not the one in its report")
         return plan
 
     def report(self, name: str, key: EngineKey) -> dict[str, Any] | None:
         """What `put` was given beside the engine; None where `load` would refuse."""
-        if isinstance(self.load(name, key), EngineRefusal):
+        if isinstance(self.load(name, key), EngineMissing):
             return None
         entry = self._entry(self.path(name, key))
         return None if entry is None else dict(entry["report"])
@@ -133,7 +133,7 @@ class EngineStore:
         if isinstance(found, dict):
             return found
         with self.lock(name, keys[0], message):
-            found = EngineRefusal("asked for") if force else self._load_all(name, keys)
+            found = EngineMissing("asked for") if force else self._load_all(name, keys)
             if isinstance(found, dict):
                 return found
             message(f"building: {found.reason}")
@@ -142,11 +142,11 @@ class EngineStore:
                 self.put(name, key, *built[key.module])
         return {key.module: built[key.module][0] for key in keys}
 
-    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | EngineRefusal:
+    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | EngineMissing:
         plans = {}
         for key in keys:
             found = self.load(name, key)
-            if isinstance(found, EngineRefusal):
+            if isinstance(found, EngineMissing):
                 return found
             plans[key.module] = found
         return plans

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--policy", choices=POLICIES, default="efficienttam", help="default efficienttam")
     who.add_argument("--view", choices=VIEWS, help="default: what the bundle asks for")
     who.add_argument(
-        "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="picture size (default 1280x720)"
+        "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="frame size (default 1280x720)"
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -132,15 +132,15 @@ def image_size(text: str) -> tuple[int, int]:
 def _measure_network(
     args: argparse.Namespace, frames: int | None, report: dict[str, Any], shown: bool
 ) -> None:
-    # Rendering the pictures takes memory: before any contender's is looked at.
-    pictures = endless_frames(args.image)
+    # Rendering the frames takes memory: before any contender's is looked at.
+    scene_frames = endless_frames(args.image)
     contenders, left_out = open_contenders(
         args.bundle or [None],
         chosen_backends(args.backend),
         args.threads,
         args.policy,
         args.view,
-        next(pictures),
+        next(scene_frames),
         skip_unavailable=args.skip_unavailable,
     )
     report["image"] = list(args.image)
@@ -149,7 +149,7 @@ def _measure_network(
         if shown:
             print_left_out(left_out)
         if frames:
-            timings = measure_frames(contenders, pictures, frames, quiet=args.quiet)
+            timings = measure_frames(contenders, scene_frames, frames, quiet=args.quiet)
             report["frames"] = [timing.record(timings) for timing in timings]
             if shown:
                 print_frames(timings, frames)
@@ -158,7 +158,7 @@ def _measure_network(
         if args.soak:
             name = contenders[0].name
             report["soak"] = {"name": name} | measure_soak(
-                contenders[0], pictures, args.soak, quiet=args.quiet
+                contenders[0], scene_frames, args.soak, quiet=args.quiet
             )
             if shown:
                 print_soak(name, report["soak"])

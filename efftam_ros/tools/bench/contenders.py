@@ -17,7 +17,7 @@ from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 
 
-class Watched:
+class InstrumentedPipeline:
     """A pipeline that counts the memory each frame attends to; all other calls are passed on."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -49,7 +49,7 @@ class Contender:
 
     name: str
     backend: str
-    pipeline: Watched
+    pipeline: InstrumentedPipeline
     tracker: Tracker
     start_up_s: float = float("nan")
     resident_mb: float = float("nan")
@@ -112,7 +112,7 @@ def _open(
     first: tuple[Frame, Prompt | None],
 ) -> Contender:
     before_mb, start = resident_mb(), time.perf_counter()
-    pipeline = Watched(open_measurable(bundle, backend, threads))
+    pipeline = InstrumentedPipeline(open_measurable(bundle, backend, threads))
     try:
         tracker = Tracker(cast(Pipeline, pipeline), config)
         tracker.step(*first)

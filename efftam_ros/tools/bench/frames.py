@@ -19,7 +19,7 @@ import numpy as np
 from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt
-from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import NS
@@ -30,7 +30,7 @@ MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder"
 WARM_UP = 40
 # Counted frames of a turn: enough to be back to back, few enough that all see the same state of the machine.
 TURN = 5
-PICTURES = 24
+SCENE_FRAMES = 24
 FPS = 30.0
 IMAGE_SIZE = (1280, 720)
 
@@ -144,7 +144,7 @@ def measure_frames(
 
 
 def _note_state(contender: Contender, timing: Timing) -> None:
-    pipeline: Watched = contender.pipeline
+    pipeline: InstrumentedPipeline = contender.pipeline
     timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
     timing.start_up_s, timing.resident_mb = contender.start_up_s, contender.resident_mb
     timing.device_mb = None if pipeline.device_bytes is None else pipeline.device_bytes / 1e6
@@ -161,9 +161,9 @@ def timed_step(
 
 
 def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:
-    """Pictures of the synthetic scene, to and fro without a jump, with rising stamps; the first with its true
+    """Frames of the synthetic scene, to and fro without a jump, with rising stamps; the first with its true
     box."""
-    scene = list(render_scene(frames=PICTURES, size=size, fps=FPS))
+    scene = list(render_scene(frames=SCENE_FRAMES, size=size, fps=FPS))
     box: Box | None = scene[0].box
     to_and_fro = [*range(len(scene)), *range(len(scene) - 2, 0, -1)]
     for count, index in enumerate(itertools.cycle(to_and_fro)):

@@ -144,7 +144,7 @@ def print_node(result: Mapping[str, Any]) -> None:
 
 
 def plot(path: Path, timings: Sequence[Timing]) -> None:
-    """Write a picture of stacked bars: medians of the stages, then what is left of the whole frame."""
+    """Write a frame of stacked bars: medians of the stages, then what is left of the whole frame."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -27,7 +27,7 @@ TICKS_PER_S = 90_000
 
 @dataclass(frozen=True)
 class VideoFrame:
-    """One picture: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR
+    """One frame: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR
     pixels, C-contiguous."""
 
     index: int
@@ -36,8 +36,8 @@ class VideoFrame:
 
 
 class VideoSource(Protocol):
-    """A row of pictures of one size. ``count`` is None when the container does not tell; ``note`` says what
-    was done to the pictures on the way (a rotation), or is empty."""
+    """A row of frames of one size. ``count`` is None when the container does not tell; ``note`` says what
+    was done to the frames on the way (a rotation), or is empty."""
 
     @property
     def path(self) -> Path: ...
@@ -53,7 +53,7 @@ class VideoSource(Protocol):
     def note(self) -> str: ...
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
-        """The pictures from number ``start`` on. Raises InputError where one can't be read."""
+        """The frames from number ``start`` on. Raises InputError where one can't be read."""
         ...
 
 
@@ -88,7 +88,7 @@ class VideoFile:
             try:
                 frame = next(first)
             except StopIteration:
-                raise InputError(f"{path} holds no picture; is the recording complete?") from None
+                raise InputError(f"{path} holds no frame; is the recording complete?") from None
             self.rotation = _quarter_turns(path, frame.rotation)
             turned = self.rotation % 2 == 1
             self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
@@ -112,7 +112,7 @@ class VideoFile:
                 bgr = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="bgr24"), self.rotation))
                 if bgr.shape != (self.height, self.width, 3):
                     raise InputError(
-                        f"{self.path}: picture {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
+                        f"{self.path}: frame {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
                         f"{self.width}x{self.height}; cut the video where its size changes"
                     )
                 yield VideoFrame(index, stamp_ns, bgr)
@@ -121,13 +121,13 @@ class VideoFile:
     def _refuse_cut_off(self, done: int, last_ns: int, stream: Any) -> None:
         """The demuxer ends without an error where a file was cut off; its index still knows what is missing.
 
-        Edit lists may hide a few indexed pictures, so the time must be short as well."""
+        Edit lists may hide a few indexed frames, so the time must be short as well."""
         if self.count is None or done >= self.count or stream.duration is None:
             return
         promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
         if last_ns / NS + 2.5 / self.fps < promised_s:
             raise InputError(
-                f"{self.path} ends after {done} of {self.count} pictures ({last_ns / NS:.1f} of "
+                f"{self.path} ends after {done} of {self.count} frames ({last_ns / NS:.1f} of "
                 f"{promised_s:.1f} s); "
                 "it was cut off, copy it again"
             )
@@ -164,7 +164,7 @@ class VideoFile:
                     return
         except av.error.FFmpegError as error:
             raise InputError(
-                f"{self.path}: picture {done} can't be decoded ({error.strerror}); repair the file or cut "
+                f"{self.path}: frame {done} can't be decoded ({error.strerror}); repair the file or cut "
                 f"it there"
             ) from None
 
@@ -199,7 +199,7 @@ class ImageFolder:
 class VideoWriter:
     """Writes H.264, yuv420p, index first: plays in a browser. A context manager; ``stamps`` may be uneven.
 
-    Pictures are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0
+    Frames are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0
     needs even ones.
     """
 
@@ -227,11 +227,11 @@ class VideoWriter:
         self._last_pts = -1
 
     def write(self, bgr: NDArray[np.uint8], stamp_ns: int) -> None:
-        """Append one picture, shown from ``stamp_ns`` (any origin, rising)."""
+        """Append one frame, shown from ``stamp_ns`` (any origin, rising)."""
         import av
 
         if bgr.shape != (self.height, self.width, 3):
-            raise ValueError(f"picture is {bgr.shape}, the video {self.height}x{self.width}")
+            raise ValueError(f"frame is {bgr.shape}, the video {self.height}x{self.width}")
         if self.width % 2 or self.height % 2:
             bgr = np.pad(bgr, ((0, self.height % 2), (0, self.width % 2), (0, 0)), mode="edge")
         if self._first_ns is None:
@@ -244,7 +244,7 @@ class VideoWriter:
         self._container.mux(self._stream.encode(frame))
 
     def close(self) -> None:
-        """Finish the file. A file without a picture is removed."""
+        """Finish the file. A file without a frame is removed."""
         if self._first_ns is not None:
             self._container.mux(self._stream.encode(None))
         self._container.close()

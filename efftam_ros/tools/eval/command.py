@@ -112,16 +112,16 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; score them in runs of their own")
-    contestants = _contestants(args)
-    results = [Result(contestant.name) for contestant in contestants]
-    total = sum(len(sequence) for sequence in sequences) * args.repeats * len(contestants)
+    entries = _entries(args)
+    results = [Result(entry.name) for entry in entries]
+    total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar:
-        for contestant, result in zip(contestants, results, strict=True):
-            with contestant.open() as follower:
+        for entry, result in zip(entries, results, strict=True):
+            with entry.open() as tracker:
                 for sequence in sequences:
                     for repeat in range(args.repeats):
-                        bar.set_description(f"{contestant.name}: {sequence.name}")
-                        result.add(sequence, one_pass(follower, sequence, repeat, bar.update))
+                        bar.set_description(f"{entry.name}: {sequence.name}")
+                        result.add(sequence, one_pass(tracker, sequence, repeat, bar.update))
     for result in results:
         result.print(args.repeats)
     if len(results) > 1:
@@ -145,7 +145,7 @@ class Answer(NamedTuple):
     mask: NDArray[np.bool_] | None = None
 
 
-class Follower(Protocol):
+class EvaluatedTracker(Protocol):
     """A tracker under evaluation. ``has_masks``: whether it makes masks when asked with ``want_mask``."""
 
     has_masks: bool
@@ -156,7 +156,7 @@ class Follower(Protocol):
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Entry:
     """A row of the table: its name and how to open it."""
 
     name: str
@@ -172,18 +172,20 @@ class Pass:
     seconds_per_frame: float
 
 
-def one_pass(follower: Follower, sequence: Sequence, repeat: int, progress: Callable[[], object]) -> Pass:
+def one_pass(
+    tracker: EvaluatedTracker, sequence: Sequence, repeat: int, progress: Callable[[], object]
+) -> Pass:
     """Run a tracker over a sequence from its first box; ``repeat`` above 0 jitters that box, the same for
     every tracker."""
     predicted = np.full((len(sequence), 4), np.nan)
     claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
     overlap_of_masks = []
     spent = 0.0
-    masks = sequence.mask if follower.has_masks else None
+    masks = sequence.mask if tracker.has_masks else None
     first: Box | None = jittered(Box(*sequence.boxes[0]), sequence.name, repeat)
     for frame in sequence.frames():
         began = time.perf_counter()
-        box, claim, mask = follower.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
+        box, claim, mask = tracker.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
         spent += time.perf_counter() - began
         first = None
         if box is not None and box.is_finite:
@@ -313,8 +315,8 @@ def _print_means(results: list[Result], sequences: int, repeats: int) -> None:
     )
 
 
-def _contestants(args: argparse.Namespace) -> list[Contestant]:
-    found: list[Contestant] = []
+def _entries(args: argparse.Namespace) -> list[Entry]:
+    found: list[Entry] = []
     if not args.only_peers:
         configs = {
             (policy, view): tracker_config(args.settings, policy=policy, view=view)
@@ -330,14 +332,14 @@ def _contestants(args: argparse.Namespace) -> list[Contestant]:
                 def open_ours(bundle: Path | None = bundle, config: Any = config) -> Any:
                     return _opened(lambda: open_pipeline(bundle, args.backend, args.threads), config)
 
-                found.append(Contestant(" ".join(parts), open_ours))
+                found.append(Entry(" ".join(parts), open_ours))
     for name in args.peers:
         peer = open_peer(name, args.peer_models, args.threads)  # now: what is missing is said before any run
-        found.append(Contestant(name, lambda peer=peer: _lent(PeerFollower(peer))))  # type: ignore[misc]
+        found.append(Entry(name, lambda peer=peer: _lent(PeerTracker(peer))))  # type: ignore[misc]
     return found
 
 
-class OurFollower:
+class OwnTracker:
     """Our tracker under the scorer's interface."""
 
     has_masks = True
@@ -352,7 +354,7 @@ class OurFollower:
         return Answer(track.box, track.measured, None if mask is None else mask > 0)
 
 
-class PeerFollower:
+class PeerTracker:
     """An OpenCV tracker under the scorer's interface; it calls every box it gives measured."""
 
     has_masks = False
@@ -369,17 +371,17 @@ class PeerFollower:
 
 
 @contextmanager
-def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[Follower]:
+def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[EvaluatedTracker]:
     pipeline = open_()
     try:
-        yield OurFollower(Tracker(pipeline, config))
+        yield OwnTracker(Tracker(pipeline, config))
     finally:
         pipeline.close()
 
 
 @contextmanager
-def _lent(follower: Follower) -> Iterator[Follower]:
-    yield follower
+def _lent(tracker: EvaluatedTracker) -> Iterator[EvaluatedTracker]:
+    yield tracker
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:

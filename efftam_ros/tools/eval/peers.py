@@ -28,12 +28,12 @@ class Peer:
         self._tracker: Any = None
 
     def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
-        """Begin on this picture, uint8 [H, W, 3] BGR, with a box in px."""
+        """Begin on this frame, uint8 [H, W, 3] BGR, with a box in px."""
         self._tracker = self._create()
         self._tracker.init(bgr, tuple(round(v) for v in box.xywh()))
 
     def update(self, bgr: NDArray[np.uint8]) -> Box | None:
-        """The box in the next picture, None where the tracker says it failed."""
+        """The box in the next frame, None where the tracker says it failed."""
         found, box = self._tracker.update(bgr)
         return Box(*(float(v) for v in box)) if found else None
 

@@ -51,7 +51,7 @@ class Sequence:
         return len(self.boxes)
 
     def frames(self) -> Iterator[VideoFrame]:
-        """The pictures, as many as there are boxes. Raises InputError when the video is shorter."""
+        """The frames, as many as there are boxes. Raises InputError when the video is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -59,7 +59,7 @@ class Sequence:
             yield frame
             count += 1
         if count < len(self.boxes):
-            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} pictures")
+            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} frames")
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:

@@ -1,6 +1,6 @@
 """Show which operators a frame's time goes to, module by module.
 
-The frames are those of efftam bench: same pictures, same warm-up, and the policy that remembers every frame,
+The frames are those of efftam bench: same frames, same warm-up, and the policy that remembers every frame,
 so that every frame runs all four modules. Each back end is timed without a profiler first, then with it.
 onnxruntime reports the time in each kernel, PyTorch on the CPU the time until each operator returned and on a
 GPU the time of each kernel there. All times are means over the frames.
@@ -95,19 +95,19 @@ def _profile(args: argparse.Namespace, backends: list[str]) -> tuple[list[Profil
             folder.mkdir(parents=True, exist_ok=True)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="efftam_profile_")))
-        pictures = endless_frames()
+        scene_frames = endless_frames()
         contenders, left_out = open_contenders(
             [args.bundle],
             backends,
             args.threads,
             POLICY,
             args.view,
-            next(pictures),
+            next(scene_frames),
             skip_unavailable=args.skip_unavailable,
         )
         for contender in contenders:
             stack.callback(contender.pipeline.close)
-        timings = measure_frames(contenders, pictures, args.frames, quiet=args.quiet)
+        timings = measure_frames(contenders, scene_frames, args.frames, quiet=args.quiet)
         for contender, timing in zip(contenders, timings, strict=True):
             traces = folder / f"{timing.bundle}_{contender.backend}"
             traces.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
-from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, WARM_UP, Timing, endless_frames, timed_step
 from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.progress import progress_bar
@@ -111,7 +111,7 @@ class OnnxruntimeRecorder:
         from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
         self._pipeline = OrtPipeline(open_bundle(bundle), threads, profile_folder=folder)
-        watched = Watched(self._pipeline)
+        watched = InstrumentedPipeline(self._pipeline)
         self.contender = Contender(
             plain.name, plain.backend, watched, Tracker(cast(Pipeline, watched), plain.tracker.config)
         )
@@ -163,13 +163,13 @@ def profile_frames(recorder: Recorder, timing: Timing, frames: int, *, quiet: bo
     contender = recorder.contender
     runs: Counter[str] = Counter()
     whole = 0.0
-    pictures = endless_frames()
+    scene_frames = endless_frames()
     with progress_bar(frames + WARM_UP, f"profile {contender.backend}", quiet=quiet) as bar:
-        for frame, prompt in itertools.islice(pictures, WARM_UP):
+        for frame, prompt in itertools.islice(scene_frames, WARM_UP):
             timed_step(contender, frame, prompt)
             bar.update()
         with recorder.recording():
-            for frame, prompt in itertools.islice(pictures, frames):
+            for frame, prompt in itertools.islice(scene_frames, frames):
                 seconds, stages = timed_step(contender, frame, prompt)
                 whole += seconds
                 runs.update(stages.keys())

@@ -27,7 +27,7 @@ FPS = 30.0
 MOST_FRAMES = 1800
 SPEED = 118.0  # world px/s
 LANE = 30.0  # world px from the centre line
-WIDE = 1280.0  # picture width at which a world px is an image px
+WIDE = 1280.0  # image width at which a world px is an image px
 STEP = 4.0  # world px between points of the road
 FREE_S = 1.6  # the bridge is further away than that, also in a scene that ends before
 RUN_UP = 1400.0  # road before the start and after the end
@@ -48,7 +48,7 @@ class SceneFrame(NamedTuple):
 def render_scene(
     seed: int = 7, frames: int = 300, size: tuple[int, int] = (1280, 720), fps: float = FPS
 ) -> Iterator[SceneFrame]:
-    """Render ``frames`` pictures of ``size`` (width, height) px. The same arguments give the same pixels.
+    """Render ``frames`` images of ``size`` (width, height) px. The same arguments give the same pixels.
 
     The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the
     time and is hidden by the bridge for some tenths of a second at two thirds (never before 1.6 s). Raises
@@ -120,16 +120,16 @@ class _Scene:
     def render(self) -> Iterator[SceneFrame]:
         width, height = self.size
         grain = np.random.default_rng(self._rng.integers(2**63))
-        # One sheet of sensor noise, shifted for each picture: as good to the eye as fresh noise, and quick.
+        # One sheet of sensor noise, shifted for each image: as good to the eye as fresh noise, and quick.
         single = np.round(grain.normal(0, 2.2, (height + 64, width + 64))).astype(np.int16)
         sheet = np.repeat(single[..., None], 3, axis=2)
         for index in range(self.frames):
-            frame = self._picture(index / self.fps)
+            frame = self._frame_at(index / self.fps)
             dx, dy = grain.integers(0, 64, 2)
             noise = sheet[dy : dy + height, dx : dx + width]
             yield frame._replace(bgr=np.asarray(cv2.add(frame.bgr, noise, dtype=cv2.CV_8U), np.uint8))
 
-    def _picture(self, t: float) -> SceneFrame:
+    def _frame_at(self, t: float) -> SceneFrame:
         width, height = self.size
         camera = self._camera(t)
         own, twin = (camera @ _square(pose) for pose in (self._target(t), self._twin(t)))
@@ -146,22 +146,22 @@ class _Scene:
     def _composed(
         self, area: Area, own: Affine, twin: Affine, camera: Affine
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """The pixels and the target's mask in this part of the picture."""
-        picture = self._warp(self._terrain.ground, camera, area, cv2.BORDER_REFLECT).astype(np.float32)
+        """The pixels and the target's mask in this part of the image."""
+        image = self._warp(self._terrain.ground, camera, area, cv2.BORDER_REFLECT).astype(np.float32)
         light = self._warp(self._terrain.light, camera, area, cv2.BORDER_REPLICATE)
         deck = self._warp(self._terrain.bridge, camera, area, cv2.BORDER_CONSTANT).astype(np.float32)
         above = deck[..., 3:] / 255
         corner = np.array(area[:2], np.float64)
         for pose in (twin, own):
             here = np.column_stack([pose[:, :2], pose[:, 2] - corner])
-            self._cast_shadow(picture, here, camera)
-            cover = _blend(picture, place(self._car, here))
-        picture *= light[..., None].astype(np.float32) / 255
-        picture += (deck[..., :3] - picture) * above
-        return np.clip(picture, 0, 255).astype(np.uint8), cover * (1 - above[..., 0]) >= 0.5
+            self._cast_shadow(image, here, camera)
+            cover = _blend(image, place(self._car, here))
+        image *= light[..., None].astype(np.float32) / 255
+        image += (deck[..., :3] - image) * above
+        return np.clip(image, 0, 255).astype(np.uint8), cover * (1 - above[..., 0]) >= 0.5
 
     def _surroundings(self, pose: Affine, camera: Affine) -> Area:
-        """Picture part that a car and its shadow touch: left, top, right, bottom px."""
+        """Image part that a car and its shadow touch: left, top, right, bottom px."""
         shape = self._outline_and_shadow(pose, camera)
         x0, y0 = np.floor(shape.min(axis=0)).astype(int) - 6
         x1, y1 = np.ceil(shape.max(axis=0)).astype(int) + 6
@@ -172,7 +172,7 @@ class _Scene:
         return np.vstack([shape, shape + camera[:, :2] @ np.array(SUN) * HEIGHT])
 
     def _visible_box(self, pose: Affine, camera: Affine) -> Box | None:
-        """Bounds of the target's outline minus the bridge, inside the picture; exact, as all of them are
+        """Bounds of the target's outline minus the bridge, inside the image; exact, as all of them are
         convex."""
         shape = outline() @ pose[:, :2].T + pose[:, 2]
         edge_a, edge_b = self._bridge @ camera[:, :2].T + camera[:, 2]
@@ -187,11 +187,11 @@ class _Scene:
         box = Box.from_edges(*points.min(axis=0), *points.max(axis=0)).clipped(*self.size)
         return None if box.is_empty else box
 
-    def _cast_shadow(self, picture: NDArray[np.float32], pose: Affine, camera: Affine) -> None:
+    def _cast_shadow(self, image: NDArray[np.float32], pose: Affine, camera: Affine) -> None:
         hull = cv2.convexHull(self._outline_and_shadow(pose, camera).astype(np.float32))[:, 0]
-        cover = np.zeros(picture.shape[:2], np.uint8)
+        cover = np.zeros(image.shape[:2], np.uint8)
         cv2.fillConvexPoly(cover, np.round((hull - 0.5) * 16).astype(np.int32), 255, cv2.LINE_AA, 4)
-        picture *= 1 - 0.5 * cv2.GaussianBlur(cover, (0, 0), 1.2).astype(np.float32)[..., None] / 255
+        image *= 1 - 0.5 * cv2.GaussianBlur(cover, (0, 0), 1.2).astype(np.float32)[..., None] / 255
 
     def _lay_road(self, duration: float) -> NDArray[np.float64]:
         """Centre line whose heading swings: gentle bends, never a loop."""
@@ -257,7 +257,7 @@ class _Scene:
         return np.hstack([turn, offset[:, None]])
 
     def _resized(self, terrain: Terrain) -> Terrain:
-        """The terrain at the picture's scale, so that shrinking is done once and with an area filter."""
+        """The terrain at the image's scale, so that shrinking is done once and with an area filter."""
         self._layer_scale = np.array((1.0, 1.0))
         if self.scale == 1.0:
             return terrain
@@ -278,7 +278,7 @@ class _Scene:
         )
 
     def _warp(self, layer: NDArray[np.uint8], camera: Affine, area: Area, border: int) -> NDArray[np.uint8]:
-        """A layer of the terrain as it falls on this part of the picture."""
+        """A layer of the terrain as it falls on this part of the image."""
         matrix = camera.copy()
         matrix[:, :2] /= self._layer_scale
         matrix[:, 2] += camera[:, :2] @ np.array(self._terrain.origin)
@@ -318,13 +318,13 @@ def _merged(areas: list[Area]) -> list[Area]:
     return [(min(ax0, bx0), min(ay0, by0), max(ax1, bx1), max(ay1, by1))]
 
 
-def _blend(picture: NDArray[np.float32], patch: Patch) -> NDArray[np.float32]:
-    """Lay a car over the picture; its coverage of each pixel, 0..1."""
-    cover = np.zeros(picture.shape[:2], np.float32)
-    part = patch.visible_part(picture.shape[1], picture.shape[0])
+def _blend(image: NDArray[np.float32], patch: Patch) -> NDArray[np.float32]:
+    """Lay a car over the image; its coverage of each pixel, 0..1."""
+    cover = np.zeros(image.shape[:2], np.float32)
+    part = patch.visible_part(image.shape[1], image.shape[0])
     if part is not None:
         rows, columns, patch_rows, patch_columns = part
         cover[rows, columns] = patch.cover[patch_rows, patch_columns]
         shown = cover[rows, columns, None]
-        picture[rows, columns] += (patch.bgr[patch_rows, patch_columns] - picture[rows, columns]) * shown
+        image[rows, columns] += (patch.bgr[patch_rows, patch_columns] - image[rows, columns]) * shown
     return cover

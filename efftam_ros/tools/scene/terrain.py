@@ -1,7 +1,7 @@
 """Paints the ground of the synthetic scene: fields, roads, houses, trees and the bridge, seen straight from
 above.
 
-World units are px of a 1280-wide picture at zoom 1; colours are BGR.
+World units are px of a 1280-wide image at zoom 1; colours are BGR.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _bridge(rng: np.random.Generator, line: Points, width: int, height: int) -> 
 
 
 def _normal(line: Points, index: int) -> Points:
-    """Unit vector to the left of a line at one of its points (picture axes: y down)."""
+    """Unit vector to the left of a line at one of its points (image axes: y down)."""
     tangent = line[min(index + 1, len(line) - 1)] - line[max(index - 1, 0)]
     tangent = tangent / np.hypot(*tangent)
     return np.array((tangent[1], -tangent[0]))
