@@ -10,7 +10,7 @@ import pytest
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.placement import (
-    BOOKKEEPING,
+    SHAPE_OPERATORS,
     Node,
     check_placement,
     check_provider,
@@ -52,7 +52,7 @@ def test_work_on_another_provider_is_refused_naming_graph_node_type_and_provider
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("op_type", sorted(BOOKKEEPING))
+@pytest.mark.parametrize("op_type", sorted(SHAPE_OPERATORS))
 def test_arithmetic_on_shapes_may_stay_on_the_cpu(op_type: str) -> None:
     nodes = [Node(CUDA, "Conv", "a"), Node(CPU, op_type, "b")]
     assert len(check_placement(nodes, CUDA, "g").on_other_providers) == 1

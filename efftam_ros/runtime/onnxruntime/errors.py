@@ -1,4 +1,4 @@
-"""From onnxruntime's error texts to refusals that name the remedy."""
+"""Translates onnxruntime's error texts to errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BAD_GRAPHS = ("InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NoModel")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line: CUDA's own words where it has them, else the first line with text,
-    without onnxruntime's code and source location in front."""
+    """The text of an error in one line: CUDA's message where there is one, else the first line, without
+    onnxruntime's error code and source location."""
     text = str(error)
     failure = _CUDA_WORDS.search(text)
     if failure:
@@ -33,17 +33,17 @@ def first_line(error: BaseException) -> str:
 
 
 def is_cpu_fallback_error(error: BaseException) -> bool:
-    """Whether a session was refused because some node, or the whole graph, would run on the CPU."""
+    """Whether a session could not be opened because a node, or the whole graph, would run on the CPU."""
     return _ON_THE_CPU.search(str(error)) is not None
 
 
 def is_capture_error(error: BaseException) -> bool:
-    """Whether a session was refused because its graph can't be captured."""
+    """Whether a session could not be opened because its graph can't be captured."""
     return _NO_CAPTURE.search(str(error)) is not None
 
 
 def known_error(error: BaseException, ort: Any) -> BackendError | None:
-    """What an error of opening or running says about this machine; None if it says nothing about it."""
+    """The BackendError for an error whose cause is this machine; None for any other."""
     text = str(error)
     if _NO_KERNEL.search(text):
         library = provider_library(ort, "cuda")
@@ -67,8 +67,7 @@ def known_error(error: BaseException, ort: Any) -> BackendError | None:
 
 
 def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exception:
-    """What to raise when a graph can't be opened: InputError for a damaged file, else
-    BackendError."""
+    """The error to raise when a graph can't be opened: InputError for a damaged file, else BackendError."""
     if type(error).__name__ in _BAD_GRAPHS:
         return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
     return known_error(error, ort) or BackendError(

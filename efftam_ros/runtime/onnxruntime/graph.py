@@ -1,4 +1,4 @@
-"""One network graph in an onnxruntime session on the GPU, run on tensors at given addresses."""
+"""A graph in an onnxruntime session on the GPU, run on tensors at given device addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ CUDA_GRAPH = "cuda graph"
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session, why it captures nothing ("" when it captures), and where its nodes run (None: unknown)."""
+    """A session, the reason why it captures no CUDA graph ("" when it does), and the placement of its nodes
+    (None: unknown)."""
 
     session: Any
     no_capture: str
@@ -30,8 +31,8 @@ class OpenedSession:
 
 @dataclass(frozen=True)
 class Reopening:
-    """How a graph was opened: the onnxruntime module, the GPU's index, the largest size of an axis that the
-    graph leaves open (None: any), and how to open it again without capture, for a reason."""
+    """How to bind and reopen a graph: onnxruntime module, index of the GPU, largest size of a dynamic axis
+    (None: any), and a function that opens a graph without capture, given its name and the reason."""
 
     ort: Any
     device: int
@@ -40,7 +41,7 @@ class Reopening:
 
 
 class OrtGraph:
-    """A `DeviceGraph`: one session, and the bindings made for it."""
+    """A `DeviceGraph`: one session and its bindings."""
 
     def __init__(self, graph: BundleGraph, opened: OpenedSession, means: Reopening) -> None:
         self._graph, self._means = graph, means
@@ -61,12 +62,12 @@ class OrtGraph:
 
     @property
     def placement(self) -> Placement | None:
-        """Where the nodes run; None where this onnxruntime can't tell. Real work is never elsewhere."""
+        """Placement of the nodes; None where this onnxruntime does not report it."""
         return self.opened.placement
 
     @property
     def opened(self) -> OpenedSession:
-        """What runs now. Raises RuntimeError after `close`."""
+        """The current session. Raises RuntimeError after `close`."""
         if self._opened is None:
             raise RuntimeError(f"graph {self.name} is closed")
         return self._opened
@@ -78,7 +79,7 @@ class OrtGraph:
         return OrtBinding(self, self._means, self._fixed_bindings if fixed else None)
 
     def give_up_capture(self, reason: str) -> None:
-        """Go on in a session that captures nothing."""
+        """Replace the session by one without capture."""
         self._opened = self._means.open_plainly(self.name, reason)
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class OrtBinding:
     """A `Binding` by onnxruntime's IOBinding."""
 
     def __init__(self, graph: OrtGraph, means: Reopening, graph_id: int | None) -> None:
-        """``graph_id``: number of the CUDA graph among those of the session; None where addresses change."""
+        """``graph_id``: index of the CUDA graph within the session; None where addresses change."""
         self._graph, self._means, self._graph_id = graph, means, graph_id
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._complete = False
@@ -172,7 +173,7 @@ class OrtBinding:
             )
 
     def _check_complete(self) -> None:
-        """Everything is bound, and an axis has one size wherever it occurs in the inputs."""
+        """Check that every tensor is bound and that a dynamic axis has the same size in all inputs."""
         missing = [name for name in (*self._graph.inputs, *self._graph.outputs) if name not in self._places]
         if missing:
             raise ValueError(f"{self._graph.name}: {', '.join(missing)} not bound; bind every tensor first")

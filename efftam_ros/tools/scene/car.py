@@ -1,4 +1,4 @@
-"""The cars of the synthetic scene: a image with smooth edges, and the outline that it fills exactly."""
+"""The cars of the synthetic scene: an image with smooth edges, and the outline that it fills exactly."""
 
 from __future__ import annotations
 
