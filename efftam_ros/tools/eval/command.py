@@ -1,9 +1,10 @@
-"""Score trackers on sequences with known truth, side by side.
+"""Evaluate trackers on sequences with ground truth.
 
-Folders: a sequence, a data set's root or a folder of sequences, in our own format (video.mp4, boxes.csv,
-masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box; frame 0 and
-frames without truth are not scored; a frame without an answer counts as overlap 0. False claims: share of
-frames whose box is called measured although it misses the target (overlap below 0.1) or there is none.
+Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
+boxes.csv, masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box;
+frame 0 and frames without truth are not scored; a frame without a result has overlap 0. False claims: share
+of frames whose box is reported as measured although it misses the target (overlap below 0.1) or there is
+none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of NanoTrack's two ONNX files, for the peer nano",
     )
-    ours.add_argument("--only-peers", action="store_true", help="leave our own tracker out")
+    ours.add_argument("--only-peers", action="store_true", help="run the OpenCV trackers only")
     add_backend_arguments(ours)
     add_settings_argument(ours)
     output = parser.add_argument_group("scoring and output")
@@ -106,12 +107,12 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     if args.only_peers and not args.peers:
-        raise InputError("--only-peers leaves nothing to run; name some with --peers")
+        raise InputError("--only-peers without --peers; name trackers with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     names = [sequence.name for sequence in sequences]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"two sequences are called {name}; score them in runs of their own")
+            raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
     entries = _entries(args)
     results = [Result(entry.name) for entry in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
@@ -157,7 +158,7 @@ class EvaluatedTracker(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the table: its name and how to open it."""
+    """A tracker configuration to evaluate: its name and how to open it."""
 
     name: str
     open: Callable[[], Any]
@@ -175,8 +176,8 @@ class Pass:
 def one_pass(
     tracker: EvaluatedTracker, sequence: Sequence, repeat: int, progress: Callable[[], object]
 ) -> Pass:
-    """Run a tracker over a sequence from its first box; ``repeat`` above 0 jitters that box, the same for
-    every tracker."""
+    """Run a tracker over a sequence from its first box, which ``repeat`` above 0 jitters, equally for every
+    tracker."""
     predicted = np.full((len(sequence), 4), np.nan)
     claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
     overlap_of_masks = []
@@ -203,8 +204,8 @@ def one_pass(
 
 
 def jittered(box: Box, name: str, repeat: int) -> Box:
-    """The box with each edge moved by up to one px, the same for the same sequence and repeat; repeat 0 as
-    it is. No side loses more than half its length."""
+    """The box with each edge moved by up to one px, seeded by sequence and repeat; unchanged for repeat 0.
+    No side shrinks by more than half."""
     if repeat == 0:
         return box
     rng = np.random.default_rng([repeat, zlib.crc32(name.encode())])
@@ -230,7 +231,7 @@ class Result:
 
     @property
     def repeats(self) -> list[Scores]:
-        """For each repeat the mean over the sequences."""
+        """Mean over the sequences, for each repeat."""
         return [
             mean_scores(one.scores for one in column) for column in zip(*self.passes.values(), strict=True)
         ]
@@ -334,13 +335,15 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
 
                 found.append(Entry(" ".join(parts), open_ours))
     for name in args.peers:
-        peer = open_peer(name, args.peer_models, args.threads)  # now: what is missing is said before any run
-        found.append(Entry(name, lambda peer=peer: _lent(PeerTracker(peer))))  # type: ignore[misc]
+        peer = open_peer(
+            name, args.peer_models, args.threads
+        )  # opened now, so that errors come before the first run
+        found.append(Entry(name, lambda peer=peer: nullcontext(PeerTracker(peer))))  # type: ignore[misc]
     return found
 
 
 class OwnTracker:
-    """Our tracker under the scorer's interface."""
+    """The package's tracker as `EvaluatedTracker`."""
 
     has_masks = True
 
@@ -355,7 +358,7 @@ class OwnTracker:
 
 
 class PeerTracker:
-    """An OpenCV tracker under the scorer's interface; it calls every box it gives measured."""
+    """An OpenCV tracker as `EvaluatedTracker`; all its boxes count as measured."""
 
     has_masks = False
 
@@ -377,11 +380,6 @@ def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[EvaluatedTra
         yield OwnTracker(Tracker(pipeline, config))
     finally:
         pipeline.close()
-
-
-@contextmanager
-def _lent(tracker: EvaluatedTracker) -> Iterator[EvaluatedTracker]:
-    yield tracker
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:

@@ -1,4 +1,4 @@
-"""Records the operators of frames that a back end computes."""
+"""Records the operators that a back end runs per frame."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGES = ("preprocess", "prompt_encoder", *MODULES)
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """What an operator costs in one module. ``where``: provider or device; ``calls`` and ``ms`` per frame."""
+    """Time of an operator in one module. ``where``: provider or device; ``calls`` and ``ms`` per frame."""
 
     module: str
     operator: str
@@ -38,10 +38,10 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """The operators of a contender's frames, costliest first, beside the time that the frames took.
+    """Operators of a contender's frames, slowest first.
 
-    ``frame_ms`` with the profiler at work and ``plain_ms`` without, ``stages_ms`` of each stage without it;
-    all are means.
+    ``frame_ms``: frame time with the profiler; ``plain_ms``: without it; ``stages_ms``: of each stage without
+    it; all are means.
     """
 
     contender: str
@@ -105,7 +105,7 @@ class Recorder(Protocol):
 
 
 class OnnxruntimeRecorder:
-    """Opens a pipeline of its own: onnxruntime records from opening on, or never."""
+    """Opens a separate pipeline, because onnxruntime's profiler must be on when a session is opened."""
 
     def __init__(self, plain: Contender, bundle: Path | None, threads: int, folder: Path) -> None:
         from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
@@ -126,7 +126,7 @@ class OnnxruntimeRecorder:
 
 
 class TorchRecorder:
-    """Switches PyTorch's profiler on around the frames of a pipeline that is open already."""
+    """Runs PyTorch's profiler around frames of an open pipeline."""
 
     def __init__(self, plain: Contender, folder: Path) -> None:
         self.contender = plain
@@ -150,8 +150,8 @@ def open_recorder(plain: Contender, bundle: Path | None, threads: int, folder: P
     return OnnxruntimeRecorder(plain, bundle, threads, folder)
 
 
-def refuse_unprofiled(backends: Iterable[str]) -> None:
-    """Raises InputError for a back end of ours that names no operators."""
+def check_can_profile(backends: Iterable[str]) -> None:
+    """Raises InputError for a back end that can't be profiled by operator."""
     named = [DEFAULT_BACKEND, *BASELINES]
     for name in backends:
         if name in BACKENDS and name not in named:

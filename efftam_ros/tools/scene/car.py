@@ -1,4 +1,4 @@
-"""The cars of the synthetic scene: an image with smooth edges, and the outline that it fills exactly."""
+"""The cars of the synthetic scene: an image with smooth edges, and its exact outline."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def paint_car(body: tuple[int, int, int]) -> Sprite:
 
 @dataclass(frozen=True)
 class Patch:
-    """A car as it falls on the image: float32 BGR [h, w, 3] and coverage [h, w], top-left pixel (x, y)."""
+    """A car placed in the image: float32 BGR [h, w, 3] and coverage [h, w], top-left pixel (x, y)."""
 
     x: int
     y: int
@@ -83,7 +83,7 @@ class Patch:
     cover: NDArray[np.float32]
 
     def visible_part(self, width: int, height: int) -> tuple[slice, slice, slice, slice] | None:
-        """Rows and columns of the image it falls on, then of the patch; None when it misses the image."""
+        """Rows and columns of the image that it covers, then of the patch; None outside the image."""
         h, w = self.cover.shape
         x0, y0, x1, y1 = max(self.x, 0), max(self.y, 0), min(self.x + w, width), min(self.y + h, height)
         if x0 >= x1 or y0 >= y1:

@@ -1,7 +1,6 @@
-"""A synthetic drone video with exact truth: a car on a country road, a twin coming the other way, a bridge
-to hide under.
+"""Renders a synthetic drone video with exact truth: a car, an identical car, a bridge that hides the target.
 
-Everything follows from a seed. Boxes are those of the visible outline, computed, not measured in the pixels.
+Deterministic for a seed. Boxes are computed from the visible outline, not from pixels.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ def render_scene(
 ) -> Iterator[SceneFrame]:
     """Render ``frames`` images of ``size`` (width, height) px. The same arguments give the same pixels.
 
-    The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the
-    time and is hidden by the bridge for some tenths of a second at two thirds (never before 1.6 s). Raises
+    The target is about 50x22 px at 1280 px width and scales with the width. It passes an identical
+    car at 40 % of the duration and is hidden by a bridge for some tenths of a second at two thirds of it (not
+    before 1.6 s). Raises
     InputError for a size or length out of range.
     """
     width, height = size
@@ -120,7 +120,7 @@ class _Scene:
     def render(self) -> Iterator[SceneFrame]:
         width, height = self.size
         grain = np.random.default_rng(self._rng.integers(2**63))
-        # One sheet of sensor noise, shifted for each image: as good to the eye as fresh noise, and quick.
+        # One noise image, shifted for each frame, because new noise per frame would be slow.
         single = np.round(grain.normal(0, 2.2, (height + 64, width + 64))).astype(np.int16)
         sheet = np.repeat(single[..., None], 3, axis=2)
         for index in range(self.frames):
@@ -135,7 +135,7 @@ class _Scene:
         own, twin = (camera @ _square(pose) for pose in (self._target(t), self._twin(t)))
         mask = np.zeros((height, width), bool)
         bgr = self._warp(self._terrain.empty, camera, (0, 0, width, height), cv2.BORDER_REFLECT)
-        # Only around the cars the layers are put together anew: ground, shadows, cars, bridge.
+        # Layers are composed only around the cars: ground, shadows, cars, bridge.
         for x0, y0, x1, y1 in _merged([self._surroundings(pose, camera) for pose in (twin, own)]):
             area = (max(x0, 0), max(y0, 0), min(x1, width), min(y1, height))
             x0, y0, x1, y1 = area
@@ -194,7 +194,7 @@ class _Scene:
         image *= 1 - 0.5 * cv2.GaussianBlur(cover, (0, 0), 1.2).astype(np.float32)[..., None] / 255
 
     def _lay_road(self, duration: float) -> NDArray[np.float64]:
-        """Centre line whose heading swings: gentle bends, never a loop."""
+        """Centre line with gentle bends and without loops."""
         rng = self._rng
         s = np.arange(-RUN_UP, SPEED * duration + RUN_UP, STEP)
         base, swing, phase = rng.uniform(-0.3, 0.3), rng.uniform(0.45, 0.6), rng.uniform(0, 2 * math.pi)
@@ -229,7 +229,7 @@ class _Scene:
         return _pose(point, heading + math.pi)
 
     def _sway(self, t: float, row: int, periods: tuple[float, float, float]) -> float:
-        """A smooth wander in about -1..1."""
+        """A smooth oscillation in about -1..1."""
         phases = self._wander[row]
         return (
             sum(
@@ -240,14 +240,14 @@ class _Scene:
         )
 
     def _camera_centre(self, t: float) -> NDArray[np.float64]:
-        """The drone trails the target and never quite centres it."""
+        """The camera follows the target with an offset."""
         behind, _ = self._on_road(SPEED * t - 30, 0.0)
         drift = np.array((190 * self._sway(t, 0, (11.0, 7.1, 4.3)), 105 * self._sway(t, 1, (9.0, 6.3, 3.7))))
         shake = 1.3 * np.array((self._sway(t, 2, (0.61, 0.37, 0.19)), self._sway(t, 3, (0.53, 0.31, 0.17))))
         return np.asarray(behind + drift + shake)
 
     def _camera(self, t: float) -> Affine:
-        """World px -> image px [2, 3]: position, slow yaw with a little shake, breathing altitude."""
+        """World px -> image px [2, 3]: position, slow yaw with a little shake, changing altitude."""
         yaw = math.radians(
             9.0 * self._sway(t, 4, (13.0, 8.0, 5.0)) + 0.25 * self._sway(t, 2, (0.61, 0.37, 0.19))
         )
@@ -311,7 +311,7 @@ def _clip(polygon: NDArray[np.float64], normal: NDArray[np.float64], least: floa
 
 
 def _merged(areas: list[Area]) -> list[Area]:
-    """Two areas as they are, or as one where they overlap."""
+    """Two areas, merged to their bounds where they overlap."""
     (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = areas
     if min(ax1, bx1) <= max(ax0, bx0) or min(ay1, by1) <= max(ay0, by0):
         return areas

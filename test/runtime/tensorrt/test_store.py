@@ -159,7 +159,7 @@ def test_an_engine_without_its_report_is_not_loadable(store: EngineStore) -> Non
 def test_a_report_without_its_engine_is_refused(store: EngineStore) -> None:
     store.put(NAME, KEY, b"plan", {})
     store.path(NAME, KEY).unlink()
-    assert "is gone, only its report is left" in refusal(store)
+    assert "only its report" in refusal(store)
 
 
 def test_an_engine_cut_short_at_any_byte_is_refused(store: EngineStore) -> None:
@@ -167,7 +167,7 @@ def test_an_engine_cut_short_at_any_byte_is_refused(store: EngineStore) -> None:
     store.put(NAME, KEY, plan, {})
     for length in range(len(plan)):
         store.path(NAME, KEY).write_bytes(plan[:length])
-        assert f"has {length} bytes instead of 64: cut short" in refusal(store)
+        assert f"has {length} bytes instead of 64" in refusal(store)
 
 
 def test_one_wrong_bit_anywhere_in_an_engine_is_refused(store: EngineStore) -> None:
