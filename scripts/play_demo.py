@@ -67,10 +67,10 @@ def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
 
     def rendered():
         with progress_bar(args.frames, "rendering") as bar:
-            for picture in render_scene(args.seed, args.frames):
-                truth.append(picture.box)
+            for image in render_scene(args.seed, args.frames):
+                truth.append(image.box)
                 bar.update()
-                yield picture
+                yield image
 
     write_scene(args.out / "scene", rendered(), SCENE_FPS)
     return args.out / "scene" / "video.mp4", truth
@@ -111,15 +111,15 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
     from efftam_ros.ros.playback.frame_player import Player
 
     source = open_video(video)
-    pictures = (picture.bgr for picture in source.frames())
-    first = next(pictures)
+    images = (image.bgr for image in source.frames())
+    first = next(images)
     box = read_box(args.box, source.width, source.height) if args.box else truth[0]
     shown: deque[NDArray[np.uint8]] = deque()
 
     def frames() -> Iterator[NDArray[np.uint8]]:
-        for picture in islice(chain([first], pictures), args.frames):
-            shown.append(picture.copy())
-            yield picture
+        for image in islice(chain([first], images), args.frames):
+            shown.append(image.copy())
+            yield image
 
     rclpy.init()
     node = rclpy.create_node("efftam_demo")
@@ -135,9 +135,9 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
             total = min(args.frames, source.count or args.frames)
             bar = stack.enter_context(progress_bar(total, "tracking"))
             for answer in player.play(frames(), source.fps, box):
-                picture = shown.popleft()
-                draw_overlay(picture, answer.track, answer.mask)
-                writer.write(picture, answer.track.stamp_ns)
+                image = shown.popleft()
+                draw_overlay(image, answer.track, answer.mask)
+                writer.write(image, answer.track.stamp_ns)
                 answers.append(answer)
                 bar.update()
     finally:

@@ -1,6 +1,6 @@
-"""Follow a target through a video or a folder of images.
+"""Track a target in a video or a folder of images.
 
-Writes an overlay video and a JSON of boxes, and prints what a frame cost and which states were seen.
+Writes an overlay video and a JSON file of boxes, and prints the time per frame and the states.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompt = read_prompt(args.box, args.point, args.mask, source.width, source.height)
     if prompt is None:
-        raise InputError("no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE")
+        raise InputError("no target given; select it with --box X,Y,W,H, --point X,Y or --mask FILE")
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         run_.follow(args.start, args.frames, args.out, quiet=args.quiet)
     finally:
         pipeline.close()
-        # What was done stands, also when the video breaks off or somebody presses Ctrl-C.
+        # Results so far are written also when the video ends with an error or on Ctrl-C.
         if run_.tracks and args.json is not None:
             _write_json(args.json, run_.report(args.backend))
     print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One pass over a video: the tracks and what they cost."""
+    """One pass over a video: tracks and times."""
 
     def __init__(self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt) -> None:
         self._source, self._pipeline, self._tracker, self._prompt = source, pipeline, tracker, prompt
@@ -84,14 +84,14 @@ class _Run:
         with ExitStack() as stack:
             bar = stack.enter_context(progress_bar(total, source.path.name, quiet=quiet))
             writer = None
-            for picture in source.frames(start):
+            for video_frame in source.frames(start):
                 began = time.perf_counter()
-                frame = Frame(Image.from_array(picture.bgr), picture.stamp_ns)
+                frame = Frame(Image.from_array(video_frame.bgr), video_frame.stamp_ns)
                 track = self._tracker.step(frame, self._prompt if not self.tracks else None)
                 self._count("frame", time.perf_counter() - began)
                 for stage, seconds in track.stage_seconds.items():
                     self._count(stage, seconds)
-                self.tracks.append((picture.index, track))
+                self.tracks.append((video_frame.index, track))
                 if out is not None:
                     from efftam_ros.runtime.image.overlay import draw_overlay
 
@@ -99,9 +99,9 @@ class _Run:
                         writer = stack.enter_context(
                             VideoWriter(out, source.width, source.height, source.fps)
                         )
-                    shown = picture.bgr if picture.bgr.flags.writeable else picture.bgr.copy()
+                    shown = video_frame.bgr if video_frame.bgr.flags.writeable else video_frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
-                    writer.write(shown, picture.stamp_ns)
+                    writer.write(shown, video_frame.stamp_ns)
                 bar.update()
                 if frames is not None and len(self.tracks) == frames:
                     break
@@ -124,7 +124,7 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """One line: frames, mean time per stage, states seen."""
+        """One line: number of frames, mean time per stage, states."""
         stages = ", ".join(
             f"{name} {1e3 * self._spent[name] / self._counted[name]:.1f}"
             for name in self._spent

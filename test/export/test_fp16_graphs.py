@@ -144,13 +144,13 @@ def product(weight) -> onnx.ModelProto:
 
 
 def test_a_weight_beyond_fp16_is_refused_by_name():
-    with pytest.raises(InputError, match=r"test: weight block.weight reaches 70000, FP16 ends at 65504"):
+    with pytest.raises(InputError, match=r"block.weight.* 70000.* 65504.* FP32"):
         fp16_of(product([[1, 2], [3, -7e4]]))
     fp16_of(product([[1, 2], [3, -65504]]))
 
 
 def test_a_weight_that_vanishes_in_fp16_is_refused_by_name():
-    with pytest.raises(InputError, match=r"block.weight is at most 1e-08 and vanishes"):
+    with pytest.raises(InputError, match=r"block.weight.* 1e-08.* FP32"):
         fp16_of(product([[1e-8, 0], [0, 0]]))
     fp16_of(product([[0, 0], [0, 0]]))
 
@@ -285,7 +285,7 @@ def other_output(graph: onnx.ModelProto) -> None:
         (scores_in_fp16, "not a valid graph|runs MatMul16 Softmax16"),
         (infinite_weight, "weight b0.q.weight/half is not finite in FP16"),
         (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32 without need"),
-        (other_output, "outputs are no longer the reference's"),
+        (other_output, "outputs differ from"),
     ],
 )
 def test_a_damaged_graph_is_found(damage, fault):

@@ -73,7 +73,10 @@ def test_wrong_option_is_one_line(efftam):
             FileNotFoundError(2, "No such file or directory", "clip.mp4"),
             "clip.mp4: no such file or directory",
         ),
-        (OSError(28, "No space left on device"), "no space left on the device; free some or write elsewhere"),
+        (
+            OSError(28, "No space left on device"),
+            "no space left on the device; free space or write to another disk",
+        ),
         (
             ModuleNotFoundError("x", name="av.video"),
             "the Python package av is not installed; run: pip install av",

@@ -18,7 +18,7 @@ NODE_GOAL_MS, MEMORY_GOAL_MB, VELOCITY_GOAL = 5.0, 5.0, 0.05
 
 
 def print_frames(timings: Sequence[Timing], frames: int) -> None:
-    """Times of each contender, then what it takes to start and to hold."""
+    """Print the times of each contender, then its start-up time and memory."""
     names = list(dict.fromkeys(name for timing in timings for name in timing.medians_ms))
     baselines = [name for name in BASELINES if any(timing.backend == name for timing in timings)]
     headers = ["ms, median", "whole", "p99", *names, "glue ratio", *(f"x {name}" for name in baselines)]
@@ -71,7 +71,7 @@ def _print_resources(timings: Sequence[Timing]) -> None:
 
 
 def launch_summary(launch: Mapping[str, str]) -> str | None:
-    """How the modules are launched, in a few words: "cuda graph" or "3 cuda graph, 1 plain launches"."""
+    """Launch mode of the modules: "cuda graph" or "3 cuda graph, 1 plain launches"."""
     kinds = Counter(how.partition(":")[0] for how in launch.values())
     if len(kinds) < 2:
         return next(iter(kinds), None)
@@ -144,7 +144,7 @@ def print_node(result: Mapping[str, Any]) -> None:
 
 
 def plot(path: Path, timings: Sequence[Timing]) -> None:
-    """Write a picture of stacked bars: medians of the stages, then what is left of the whole frame."""
+    """Write a frame of stacked bars: medians of the stages, then what is left of the whole frame."""
     import matplotlib
 
     matplotlib.use("Agg")
