@@ -1,9 +1,9 @@
 """For pip: editable installs, extras and the `efftam` command.
 
-colcon goes by package.xml (ament_cmake) and never runs this file. Name and version equal those of package.xml
-and of `efftam_ros.__version__`.
+colcon goes by package.xml (ament_cmake) and never runs this file. The version is the one in package.xml.
 """
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -17,11 +17,20 @@ NVRTC = ["nvidia-cuda-nvrtc-cu12==12.2.140"]
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
 TOOLS = ["av>=14.2", "matplotlib>=3.7", "rich>=13", "rosbags>=0.10.10", "tqdm>=4.64"]
-CHECKS = ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"]
+CHECKS = [
+    "check-jsonschema>=0.29",
+    "coverage>=7.10",
+    "hypothesis>=6.100",
+    "mypy>=1.10",
+    "pytest>=8",
+    "ruff>=0.5",
+]
+
+MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
 
 setup(
     name="efftam_ros",
-    version="0.1.0",
+    version=MANIFEST.findtext("version"),
     description="Follows one target through a camera stream: mask, box and velocity for every image",
     license="Apache-2.0",
     license_files=["LICENSE"],
@@ -44,10 +53,7 @@ setup(
             *EXPORT,
             *HUB,
             *TOOLS,
-            "hypothesis>=6.100",
-            "mypy>=1.10",
-            "pytest>=8",
-            "ruff>=0.5",
+            *CHECKS,
         ],
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
