@@ -125,6 +125,16 @@ def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, b
     assert len(lags) * frame_ms <= 5000 + 2 * frame_ms
 
 
+@pytest.mark.parametrize(("lag_ms", "ahead_ms"), [(500, 40), (250, 30), (1000, 60)])
+def test_while_behind_the_steps_are_so_wide_that_the_lag_halves_in_half_a_second(lag_ms, ahead_ms):
+    """Frames of 20 ms, images of every 10 ms: 20 ms to keep up, and as much again per 0.5 s of lag."""
+    frame_buffer = filled(*range(1000, 1000 + lag_ms + 10, 10))
+    frame_buffer.take()
+    frame_buffer.select(1000 * MS, lambda a: PROMPT)
+    assert taken(frame_buffer) == 1000
+    assert taken(frame_buffer, frame_s=0.02) == 1000 + ahead_ms
+
+
 def test_clear_takes_a_waiting_selection_back():
     frame_buffer = filled(10)
     frame_buffer.select(0, lambda a: PROMPT, COMMAND)

@@ -35,6 +35,12 @@ def test_the_box_is_drawn_in_the_colour_of_the_state(state):
     assert not picture[210:230, 310:350].any()
 
 
+@pytest.mark.parametrize(("width", "height", "coloured"), [(640, 480, 1), (1280, 480, 3), (640, 1280, 3)])
+def test_lines_grow_with_the_longer_side_of_the_picture(width, height, coloured):
+    line = drawn(width=width, height=height)[180:220, 330]
+    assert (line == STATE_COLOURS[TrackState.TRACKING]).all(axis=-1).sum() == coloured
+
+
 def test_a_predicted_box_is_dashed():
     solid, dashed = (drawn(measured=m)[200, 300:360].any(axis=-1) for m in (True, False))
     assert solid.all()
