@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.small_matrices import product
 
 Pair = tuple[float, float]
 Matrix = tuple[float, float, float, float]  # 2x2, row-major
@@ -131,7 +132,7 @@ class Intrinsics:
                 before = _apply(self._rate_matrix(u - du, v - dv), velocity)
                 jacobian[:, axis] = np.subtract(after, before) / (2 * SLOPE_STEP_PX)
             jacobian[:, 2:] = np.reshape(rates, (2, 2))
-            spread[:] = jacobian @ covariance @ jacobian.T
+            spread[:] = product(jacobian, covariance, jacobian.T)
         return Bearing(
             azimuth=math.atan(x),
             elevation=math.atan2(y, math.hypot(1.0, x)),

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.small_matrices import product, solve
 from efftam_ros.core.types import Motion
 
 Array = NDArray[np.float64]
@@ -79,7 +80,7 @@ class MotionFilter:
         w = (self.noise.size_walk * s) ** 2
         noise = np.diag([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
         noise[0, 2] = noise[2, 0] = noise[1, 3] = noise[3, 1] = q * dt**2 / 2
-        return f @ self._x, f @ self._p @ f.T + noise
+        return product(f, self._x), product(f, self._p, f.T) + noise
 
     def predict(self, stamp_ns: int) -> None:
         """Move the belief to a later stamp. Raises ValueError for an earlier one."""
@@ -104,17 +105,17 @@ class MotionFilter:
         if box.is_empty:
             raise ValueError(f"cannot update from an empty box {box}")
         self._measured = True
-        innovation = np.array(box.edges()) - _H @ self._x
+        innovation = np.array(box.edges()) - product(_H, self._x)
         # An edge that lies further inside than believed may be the edge of what hides the target: it counts
         # the less the further in it lies, and the opposite edge carries the target on. Without this a target
         # that slides behind a tree seems to shrink, stop and turn back at the tree's edge.
         hidden = np.maximum(innovation * _INWARD, 0.0)
         r = np.diag(self._edge_sigma(box, quality) ** 2 + hidden**2)
-        gain = np.linalg.solve(_H @ self._p @ _H.T + r, _H @ self._p).T
-        self._x = self._x + gain @ innovation
+        gain = solve(product(_H, self._p, _H.T) + r, product(_H, self._p)).T
+        self._x = self._x + product(gain, innovation)
         self._x[4:] = np.maximum(self._x[4:], _MIN_SIZE_PX)
-        keep = _IDENTITY - gain @ _H
-        p = keep @ self._p @ keep.T + gain @ r @ gain.T
+        keep = _IDENTITY - product(gain, _H)
+        p = product(keep, self._p, keep.T) + product(gain, r, gain.T)
         self._p = (p + p.T) / 2
 
     def _edge_sigma(self, box: Box, quality: float) -> float:
@@ -128,7 +129,7 @@ class MotionFilter:
         slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2
         offset = np.sign(offset) * np.maximum(np.abs(offset) - slack, 0.0)
         spread = self._p[:2, :2] + np.eye(2) * self._edge_sigma(box, quality) ** 2 / 2
-        return float(offset @ np.linalg.solve(spread, offset))
+        return float((offset * solve(spread, offset)).sum())
 
     @property
     def box(self) -> Box:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.small_matrices import product, solve
+
 Array = NDArray[np.float64]
 
 _F = np.eye(8) + np.eye(8, k=4)
@@ -29,15 +31,15 @@ class ReferenceFilter:
     def predict(self) -> None:
         p, q = self.mean[3] / 20, self.mean[3] / 160
         noise = np.diag(np.square([p, p, 1e-2, p, q, q, 1e-5, q]))
-        self.mean = _F @ self.mean
-        self.covariance = _F @ self.covariance @ _F.T + noise
+        self.mean = product(_F, self.mean)
+        self.covariance = product(_F, self.covariance, _F.T) + noise
 
     def update(self, measurement: Array) -> None:
         p = self.mean[3] / 20
-        spread = _H @ self.covariance @ _H.T + np.diag(np.square([p, p, 1e-1, p]))
-        gain = np.linalg.solve(spread, _H @ self.covariance).T
-        self.mean = self.mean + gain @ (measurement - _H @ self.mean)
-        self.covariance = self.covariance - gain @ spread @ gain.T
+        spread = product(_H, self.covariance, _H.T) + np.diag(np.square([p, p, 1e-1, p]))
+        gain = solve(spread, product(_H, self.covariance)).T
+        self.mean = self.mean + product(gain, measurement - product(_H, self.mean))
+        self.covariance = self.covariance - product(gain, spread, gain.T)
 
     def edges(self) -> Array:
         """Predicted left, top, right, bottom, network px."""

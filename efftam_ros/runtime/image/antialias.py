@@ -25,6 +25,13 @@ def triangle_weights(
     return weights.astype(np.float32)
 
 
+def reserve_workspace() -> None:
+    """Let BLAS map its workspace now: where no memory is left later, its first product would try for ever,
+    holding the interpreter's lock."""
+    square = np.ones((8, 8), np.float32)
+    square @ square
+
+
 def reduce(
     picture: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:
