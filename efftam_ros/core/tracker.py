@@ -235,9 +235,7 @@ def _size(frame: Frame) -> tuple[int, int]:
     return frame.image.width, frame.image.height
 
 
-def _prompt_region(
-    prompt: Prompt, width: int, height: int
-) -> tuple[Box | None, tuple[float, float] | None]:
+def _prompt_region(prompt: Prompt, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
     """The box that a prompt encloses in an image of this size, or the point it names. Raises InputError when it
     marks nothing there."""
     if not all(math.isfinite(v) for point in prompt.points for v in point):

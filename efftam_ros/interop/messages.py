@@ -297,7 +297,9 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
     elif kind is Kind.POINTS:
         points = len(msg.points)
         if len(msg.labels) != points:
-            raise InputError(f"selection has {points} points and {len(msg.labels)} labels; give one label each")
+            raise InputError(
+                f"selection has {points} points and {len(msg.labels)} labels; give one label each"
+            )
         if points > MOST_POINTS:
             raise InputError(f"selection has {points} points; give at most {MOST_POINTS}")
         labels = tuple(int(label) for label in msg.labels)

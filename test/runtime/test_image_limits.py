@@ -72,7 +72,9 @@ def test_what_has_no_known_format_is_refused_with_a_remedy(data: bytes):
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(sorted(FILES)), st.lists(st.tuples(st.integers(0, 700), st.integers(0, 255)), max_size=8))
+@given(
+    st.sampled_from(sorted(FILES)), st.lists(st.tuples(st.integers(0, 700), st.integers(0, 255)), max_size=8)
+)
 def test_no_damage_to_a_file_raises_anything_else(name: str, damage: list[tuple[int, int]]):
     data = bytearray(FILES[name])
     for at, value in damage:

@@ -66,7 +66,9 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
         points += [(box.x, box.y), (box.x1, box.y1)]
         labels += [2, 3]
     if len(points) + len(prompt.points) > MOST_POINTS:
-        raise InputError(f"selection has {len(prompt.points)} points; give at most {MOST_POINTS}, of which a box takes 2")
+        raise InputError(
+            f"selection has {len(prompt.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
+        )
     _check_points(prompt, view, width, height)
     points += prompt.points
     labels += prompt.labels

@@ -11,6 +11,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
 from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512
 """Largest size of an axis that a graph leaves open, where TensorRT has to know one."""
@@ -86,7 +87,8 @@ def provider_cache_folder(
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and the ``versions`` of
     onnxruntime and TensorRT, so that an engine made from anything else is never found. onnxruntime itself
-    adds the GPU's architecture to the file names. Raises InputError when it can't be made.
+    adds the GPU's architecture to the file names. Raises InputError when it can't be
+    made or every user may write there.
     """
     # Loading the bundle compared every file with these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -95,6 +97,8 @@ def provider_cache_folder(
     folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for part in (root, folder):
+            check_private(part)
     except OSError as error:
         raise InputError(
             f"engine cache {folder} can't be made ({error.strerror}); name a folder that can be written"

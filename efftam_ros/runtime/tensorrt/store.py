@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,8 +72,10 @@ class EngineStore:
 
     def load(self, name: str, key: EngineKey) -> bytes | EngineRefusal:
         """The engine, or why not: none built, built from another graph, for another GPU or by another
-        version, damaged, or another module's. Raises InputError when the folder can't be read."""
+        version, damaged, or another module's. Raises InputError when the folder can't be read or when
+        others may write there: an engine is code, and its report lies beside it."""
         path = self.path(name, key)
+        self._check_owned(path)
         with self._refusing(path):
             report = self._entry(path)
             if report is None:
@@ -160,6 +163,7 @@ class EngineStore:
         ``message`` is told when there is something to wait for. Raises InputError as `put`.
         """
         path = self.path(name, key).with_suffix(".lock")
+        self._check_owned(path)
         held: set[Path] = self._held.__dict__.setdefault("paths", set())
         if path in held:
             yield
@@ -184,7 +188,14 @@ class EngineStore:
             held.discard(path)
             os.close(descriptor)
 
+    def _check_owned(self, path: Path) -> None:
+        with self._refusing(path):
+            for part in (self.folder, path):
+                check_private(part)
+
     def _prefix(self, name: str, key: EngineKey) -> str:
+        if Path(name).name != name:
+            raise InputError(f"bundle name {name!r} is not the name of a file; export the bundle again")
         return f"{name}-{key.module}-{key.precision}-"
 
     def _entry(self, path: Path) -> dict[str, Any] | None:
@@ -194,7 +205,7 @@ class EngineStore:
             entry = json.loads(path.with_suffix(".json").read_bytes())
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return entry if isinstance(entry, dict) and isinstance(entry.get("report"), dict) else {}
 
@@ -215,6 +226,17 @@ class EngineStore:
                 f"engine store {self.folder}: {path.name} can't be read or written ({error.strerror});"
                 " free space there, or give a folder that can be written"
             ) from error
+
+
+def check_private(path: Path) -> None:
+    """Raise InputError when every user may write this folder or file of engines, which are run as they are;
+    one that is not there passes. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_mode & stat.S_IWOTH:
+            raise InputError(
+                f"every user may write {path}, and engines from there are run as they are; chmod o-w {path}, or"
+                " give a folder of your own"
+            )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
