@@ -1,4 +1,4 @@
-"""Which other files an ONNX graph reads: found in its bytes, without the onnx package and without its weights.
+"""Which other files an ONNX graph reads: found in its bytes, without the onnx package.
 
 Only lengths are followed (protocol buffers' wire format, onnx.proto3's field numbers), so that a graph of
 hundreds of megabytes takes milliseconds.

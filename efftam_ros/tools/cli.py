@@ -5,8 +5,8 @@ Every command is a module of this package: its docstring's first line is the hel
 code. Only the module that is run is imported, so that ``efftam --help`` answers at once.
 
 Exit codes: 0 done; 1 done, and the answer is no (a check that failed); 2 something the user can mend, said
-in one line on stderr; 130 interrupted; 141 the reader of our output went away. A traceback means a fault of
-ours.
+in one line on stderr; 130 interrupted (Ctrl-C, SIGTERM); 141 the reader of our output went away. A traceback
+means a fault of ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import errno
 import importlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import InspectLoader
 from typing import NoReturn
@@ -66,6 +68,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `efftam` with these arguments (default: the process's) and return its exit code."""
+    if threading.current_thread() is threading.main_thread():
+        # What ends well at Ctrl-C ends well so too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = _guarded(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.bundle import Bundle

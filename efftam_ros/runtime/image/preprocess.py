@@ -27,7 +27,8 @@ class Preprocessor:
 
     Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``:
     the smallest whole number that puts at least 0.6 samples on an image pixel, 1 when shrinking by less than
-    5/3, and at most what makes 4096 samples along a side. Full and window view use the same rule, so that an object looks the same in both, and an image point
+    5/3, and at most what makes 4096 samples along a side. Full and window view use the same rule, so that
+    an object looks the same in both, and an image point
     p lies at ``view.to_network(p)``. Against the reference's filter (Pillow's antialiased bicubic) it differs
     by 0.6 grey levels RMS on the golden clip at 512; the masks of the whole tracked clip then overlap with
     the reference's by 0.9996 in the mean and 0.9990 in the worst frame.

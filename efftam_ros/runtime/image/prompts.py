@@ -52,8 +52,8 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     """Check a prompt drawn on an image of this size and express it in the view's network pixels.
 
     A box may reach beyond the image: its visible part counts. Raises InputError: nothing given, not finite,
-    zero area, too many points, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
-    is empty, of another size or together with something else.
+    zero area, too many points, outside the image or the view, a label other than 0 and 1, no point on the
+    target, a mask that is empty, of another size or together with something else.
     """
     if prompt.mask is not None:
         if prompt.box is not None or prompt.points:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from efftam_ros.tools.bench.frames import Timing
+from efftam_ros.tools.common.outputs import replacing
 
 
 def plot(path: Path, timings: Sequence[Timing]) -> None:
@@ -29,5 +30,6 @@ def plot(path: Path, timings: Sequence[Timing]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("ms per frame (medians)")
     axes.legend(fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-    figure.savefig(path, dpi=120)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
     pyplot.close(figure)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.image.limits import check_size, coded_size
+from efftam_ros.tools.common.outputs import beside, discard, put_in_place
 
 if TYPE_CHECKING:
     import av
@@ -199,6 +200,7 @@ class ImageFolder:
 
 class VideoWriter:
     """Writes H.264, yuv420p, index first: plays in a browser. A context manager; ``stamps`` may be uneven.
+    The file appears at its place when it is whole; until then one that was there stays.
 
     Pictures are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0
     needs even ones.
@@ -212,8 +214,9 @@ class VideoWriter:
             raise InputError(f"{self.path} would not play in a browser; give a name that ends in .mp4")
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} does not exist; make the folder first")
+        self._part = beside(self.path)
         try:
-            self._container = av.open(str(self.path), "w", format="mp4", options={"movflags": "+faststart"})
+            self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
             raise InputError(f"{self.path} can't be written ({error.strerror})") from None
         rate = Fraction(fps).limit_denominator(1001)
@@ -245,12 +248,16 @@ class VideoWriter:
         self._container.mux(self._stream.encode(frame))
 
     def close(self) -> None:
-        """Finish the file. A file without a picture is removed."""
-        if self._first_ns is not None:
-            self._container.mux(self._stream.encode(None))
-        self._container.close()
-        if self._first_ns is None:
-            self.path.unlink(missing_ok=True)
+        """Finish the file and put it in its place; without a picture there is none. Raises OSError, leaving
+        what was there before."""
+        try:
+            if self._first_ns is not None:
+                self._container.mux(self._stream.encode(None))
+            self._container.close()
+            if self._first_ns is not None:
+                put_in_place(self._part, self.path)
+        finally:
+            discard(self._part, self.path)
 
     def __enter__(self) -> VideoWriter:
         return self
