@@ -107,8 +107,8 @@ def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
                 continue
             if configured and f.name in FIXED:
                 reasons.append(
-                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate and"
-                    " clean it up first (ros2 lifecycle set)"
+                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate"
+                    " and clean it up first (ros2 lifecycle set)"
                 )
                 continue
             try:
