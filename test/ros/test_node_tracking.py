@@ -356,6 +356,43 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
     assert not any(m.valid for m in peer.velocities)
 
 
+def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(tracker, tmp_path):
+    stall = tmp_path / "stall"
+    peer = tracker("-p", "image_timeout:=0.3", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    images = iter(range(10_000))
+
+    def camera(condition):
+        """Images at 30 Hz until the condition holds."""
+
+        def sent():
+            i = next(images)
+            peer.images.publish(image_message(scene(0), stamp_of(i)))
+            peer.spin_for(0.033)
+            return condition()
+
+        return sent
+
+    peer.wait(camera(lambda: peer.boxes), "the first answer")
+    assert peer.select(box_selection(bright_box(0))).success
+    peer.wait(camera(lambda: peer.velocities and peer.velocities[-1].valid), "a valid velocity")
+    stall.touch()
+    peer.wait(camera(lambda: not peer.velocities[-1].valid), "the answer to be taken back")
+    for message in (peer.velocities[-1], peer.boxes[-1]):
+        assert not message.valid
+        assert "no answer for" in message.reason
+    assert math.isnan(peer.velocities[-1].velocity_x)
+    peer.diagnostics.clear()
+    said = "no answer for"
+    peer.wait(
+        camera(lambda: any(said in s.message and s.level == b"\x02" for s in peer.diagnostics)), "the ERROR"
+    )
+    assert said in peer.process.output
+    stall.unlink()
+    peer.wait(camera(lambda: peer.velocities[-1].valid), "a valid velocity again")
+    peer.diagnostics.clear()
+    peer.wait(camera(lambda: any(s.message == "TRACKING" for s in peer.diagnostics)), "the end of the ERROR")
+
+
 def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):
     peer = slow_peer
     peer.show(0)
