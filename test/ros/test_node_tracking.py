@@ -286,6 +286,30 @@ def test_clear_is_announced_at_once_also_while_no_image_comes(peer):
     peer.diagnosis(lambda s, v: v["state"] == "IDLE", "IDLE")
 
 
+def test_a_drag_of_seconds_starts_on_the_nearest_picture_that_is_kept_and_says_so(tracker):
+    peer = tracker("-p", "image_timeout:=60.0")
+    count, slowly = 180, 4  # six seconds in which the scene moves on with every fourth image
+    for i in range(count):
+        peer.images.publish(image_message(scene(i // slowly), stamp_of(i)))
+        peer.spin_for(0.01)
+    peer.wait(
+        lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(count - 1), "the newest"
+    )
+    peer.forget()
+    named = stamp_of(21) + FRAME_NS // 3
+    answer = peer.select(box_selection(bright_box(21 // slowly), named))
+    assert answer.success, answer.message
+    assert "is taken" in answer.message
+    first = peer.box_of_selection(answer.selection)
+    assert 0 < abs(stamp_ns(first.header.stamp) - named) < 0.12e9
+    assert f"the image of {first.header.stamp.sec}.{first.header.stamp.nanosec:09d}" in answer.message
+    assert peer.results[-1].message == answer.message
+    peer.wait(lambda: stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(count - 1), "the newest image")
+    for box in peer.boxes:
+        i = (stamp_ns(box.header.stamp) - stamp_of(0)) // FRAME_NS
+        assert iou(box_of(box), bright_box(i // slowly)) > 0.8
+
+
 def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(slow_peer):
     peer = slow_peer
     for i in range(36):

@@ -58,7 +58,11 @@ class NodeConfig:
         high=60.0,
     )
     selection_buffer: float = setting(
-        1.5, "how old the image of a selection may be: images of this span are kept, s", low=0.0, high=60.0
+        8.0,
+        "how old the image of a selection may be: images are kept for so long, 1.5 s of them all, older ones"
+        " about 5 per second, s",
+        low=0.0,
+        high=60.0,
     )
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
