@@ -246,7 +246,7 @@ class TrackerNode(LifecycleNode):
         selection = request.selection
         try:
             session = self._active_session(Command(selection.header, selection.target_id))
-            response.selection = session.select(selection)
+            response.selection, response.message = session.select(selection)
         except InputError as refusal:
             response.message = str(refusal)
         else:
