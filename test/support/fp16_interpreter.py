@@ -117,19 +117,11 @@ class MatMul(OpRun):
 class Gemm(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        a: Array,
-        b: Array,
-        c: Array | None = None,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        transA: int = 0,
-        transB: int = 0,
-    ) -> tuple[Array]:
-        left, right = _wide(a.T if transA else a), _wide(b.T if transB else b)
-        result = alpha * (left @ right)
-        return _stored(result if c is None else result + beta * _wide(c), a)
+    def _run(self, a: Array, b: Array, c: Array | None = None, **attributes: Any) -> tuple[Array]:
+        left = _wide(a.T if attributes.get("transA") else a)
+        right = _wide(b.T if attributes.get("transB") else b)
+        result = attributes.get("alpha", 1.0) * (left @ right)
+        return _stored(result if c is None else result + attributes.get("beta", 1.0) * _wide(c), a)
 
 
 class Conv(OpRun):
