@@ -15,14 +15,14 @@ RESUME, WEIGHTS = "resume.pt", "weights.pt"
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write under another name first: an interrupted run leaves the last whole checkpoint."""
+    """Write atomically, so that an interrupted run keeps the last complete checkpoint."""
     partial = path.with_suffix(".part")
     torch.save(content, partial)
     partial.replace(path)
 
 
 def save_weights(path: Path, network: CompactTAM) -> None:
-    """Weights as ``efftam export`` takes them."""
+    """Save weights in the format of ``efftam export``."""
     save(path, {"model": {name: value.detach().cpu() for name, value in network.state_dict().items()}})
 
 

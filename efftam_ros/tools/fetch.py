@@ -44,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-export", action="store_true", help="download only; with --out, NAME.pt goes into that folder"
     )
-    parser.add_argument(
-        "--weights", choices=("float32", "float16"), default="float32", help="as in efftam export"
-    )
+    export.add_weights_argument(parser)
     parser.add_argument(
         "--endpoint", metavar="URL", help="another hub or a mirror (default: HF_ENDPOINT or the hub)"
     )
