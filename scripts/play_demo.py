@@ -27,6 +27,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.image.overlay import draw_overlay
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import read_box
 from efftam_ros.tools.common.video import VideoWriter, open_video
@@ -154,7 +155,7 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
         "backend": "onnxruntime-cpu",
         "frames": [track_record(i, track) for i, track in enumerate(tracks)],
     }
-    (args.out / "track.json").write_text(json.dumps(report) + "\n")
+    write_text(args.out / "track.json", json.dumps(report) + "\n")
     return summarise(tracks, [a.delay_s for a in answers], player.stage_ms, truth)
 
 
@@ -180,6 +181,7 @@ def summarise(tracks, delays, stage_ms, truth) -> str:
 def main() -> int:
     args = parse_arguments()
     args.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended as by Ctrl-C: the node too
     try:
         video, truth = prepare_video(args)
         with running_node(args.bundle, args.out / "node.log"):
@@ -189,7 +191,7 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    (args.out / "summary.txt").write_text(summary + "\n")
+    write_text(args.out / "summary.txt", summary + "\n")
     print(summary)
     shown = Path(os.path.relpath(args.out))
     print(f"wrote {shown / 'overlay.mp4'}, {shown / 'track.json'}, {shown / 'summary.txt'}")

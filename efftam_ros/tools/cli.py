@@ -4,8 +4,8 @@ Every command is a module of this package: the first line of its docstring is th
 ``add_arguments(parser)`` declares its options and ``run(args) -> int`` executes it and returns the exit code.
 Only the module of the command is imported, so that ``efftam --help`` is fast.
 
-Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted;
-141 broken pipe. A traceback is a bug.
+Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
+(Ctrl-C, SIGTERM); 141 broken pipe. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import errno
 import importlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import InspectLoader
 from typing import NoReturn
@@ -66,6 +68,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `efftam` with these arguments (default: the process's) and return its exit code."""
+    if threading.current_thread() is threading.main_thread():
+        # What ends well at Ctrl-C ends well so too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = _guarded(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

@@ -29,6 +29,8 @@ from efftam_ros.interop.bags import (
     camera_info_topic,
     check_same_definition,
     choose_topic,
+    deserialized,
+    messages,
     open_typestore,
     reading,
     writing,
@@ -142,8 +144,8 @@ def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
     if not connections:
         return []
     return [
-        Selection(recorded, store.deserialize_cdr(raw, connection.msgtype))
-        for connection, recorded, raw in reader.messages(connections)
+        Selection(recorded, deserialized(store, raw, connection))
+        for connection, recorded, raw in messages(reader, connections)
     ]
 
 
@@ -157,13 +159,13 @@ def read_images(
 
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
-        message = store.deserialize_cdr(raw, images.msgtype)
+        message = deserialized(store, raw, images)
         return RecordedImage(message, images.msgtype == IMAGE_TYPES[1], recorded, next_ns, model)
 
-    for connection, recorded, raw in reader.messages([images] if info is None else [images, info]):
+    for connection, recorded, raw in messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
             try:
-                camera = camera_model(store.deserialize_cdr(raw, info.msgtype), rectified)
+                camera = camera_model(deserialized(store, raw, info), rectified)
             except InputError as error:
                 _warn(f"{info.topic}: {error}")
                 camera = None

@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
@@ -21,6 +21,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 from efftam_ros.tools.common.video import NS, VideoSource, VideoWriter, open_video
@@ -159,12 +160,8 @@ def _finite(values: tuple[float, ...]) -> list[float] | None:
 
 
 def _write_json(path: Path, report: dict[str, Any]) -> None:
-    def write(file: TextIO) -> None:
-        json.dump(report, file, allow_nan=False)
-        file.write("\n")
-
+    text = json.dumps(report, allow_nan=False) + "\n"
     if str(path) == "-":
-        write(sys.stdout)
+        sys.stdout.write(text)
     else:
-        with path.open("w", encoding="utf-8") as file:
-            write(file)
+        write_text(path, text)

@@ -18,6 +18,7 @@ from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
+RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class NodeConfig:
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
     )
+    image_reliability: str = setting(
+        "auto",
+        "how images are asked for: reliably where every publisher offers it (auto), or always one of the two",
+        choices=RELIABILITIES,
+    )
     max_image_pixels: int = setting(
         MOST_PIXELS,
         "most pixels of an image, raw, compressed or a selection's mask; larger ones are refused unread",
@@ -52,7 +58,11 @@ class NodeConfig:
         high=60.0,
     )
     selection_buffer: float = setting(
-        1.5, "how old the image of a selection may be: images of this span are kept, s", low=0.0, high=60.0
+        8.0,
+        "how old the image of a selection may be: images are kept for so long, 1.5 s of them all, older ones"
+        " about 5 per second, s",
+        low=0.0,
+        high=60.0,
     )
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
@@ -71,7 +81,15 @@ class NodeConfig:
 # Read once, when the node starts.
 READ_ONLY = ("autostart",)
 # Read when the node is configured: a running network or its subscriptions can't be exchanged under it.
-FIXED = ("bundle", "backend", "threads", "image_transport", "publish_detections", *FIXED_SETTINGS)
+FIXED = (
+    "bundle",
+    "backend",
+    "threads",
+    "image_transport",
+    "image_reliability",
+    "publish_detections",
+    *FIXED_SETTINGS,
+)
 
 Config = TypeVar("Config", NodeConfig, TrackerConfig)
 
@@ -107,8 +125,8 @@ def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
                 continue
             if configured and f.name in FIXED:
                 reasons.append(
-                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate and"
-                    " clean it up first (ros2 lifecycle set)"
+                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate"
+                    " and clean it up first (ros2 lifecycle set)"
                 )
                 continue
             try:

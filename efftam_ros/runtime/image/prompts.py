@@ -175,6 +175,13 @@ def triangle_weights(
     return weights.astype(np.float32)
 
 
+def reserve_workspace() -> None:
+    """Let BLAS map its workspace now: where no memory is left later, its first product would retry for ever,
+    holding the interpreter's lock."""
+    square = np.ones((8, 8), np.float32)
+    square @ square
+
+
 def reduce(
     values: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:

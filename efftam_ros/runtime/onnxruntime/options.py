@@ -11,6 +11,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
 from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512
 """Largest size of a dynamic axis, which TensorRT must know."""
@@ -86,7 +87,7 @@ def provider_cache_folder(
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and the ``versions`` of
     onnxruntime and TensorRT; onnxruntime adds the GPU's architecture to the file names. Raises InputError
-    when the folder can't be created.
+    when the folder can't be created or every user may write there.
     """
     # Loading the bundle verified these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -95,6 +96,8 @@ def provider_cache_folder(
     folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for part in (root, folder):
+            check_private(part)
     except OSError as error:
         raise InputError(
             f"engine cache {folder} can't be made ({error.strerror}); name a folder that can be written"

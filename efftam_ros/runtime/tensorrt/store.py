@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,8 +84,9 @@ class EngineStore:
     def load(self, name: str, key: EngineKey) -> bytes | EngineMissing:
         """The engine, or the reason why there is none: not built, built from another graph, for another GPU
         or by another version, damaged, or of another module. Raises InputError when the folder can't be
-        read."""
+        read or when every user may write there: an engine is code, and its report lies beside it."""
         path = self.path(name, key)
+        self._check_owned(path)
         with self._explaining_os_errors(path):
             report = self._entry(path)
             if report is None:
@@ -181,6 +183,7 @@ class EngineStore:
         ``message`` is called when another process holds the lock. Raises InputError as `put`.
         """
         path = self.path(name, key).with_suffix(".lock")
+        self._check_owned(path)
         held: set[Path] = self._held.__dict__.setdefault("paths", set())
         if path in held:
             yield
@@ -203,7 +206,14 @@ class EngineStore:
             held.discard(path)
             os.close(descriptor)
 
+    def _check_owned(self, path: Path) -> None:
+        with self._explaining_os_errors(path):
+            for part in (self.folder, path):
+                check_private(part)
+
     def _prefix(self, name: str, key: EngineKey) -> str:
+        if Path(name).name != name:
+            raise InputError(f"bundle name {name!r} is not the name of a file; export the bundle again")
         return f"{name}-{key.module}-{key.precision}-"
 
     def _entry(self, path: Path) -> dict[str, Any] | None:
@@ -212,7 +222,7 @@ class EngineStore:
             entry = json.loads(path.with_suffix(".json").read_bytes())
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return entry if isinstance(entry, dict) and isinstance(entry.get("report"), dict) else {}
 
@@ -233,6 +243,17 @@ class EngineStore:
                 f"engine store {self.folder}: {path.name} can't be read or written ({error.strerror});"
                 " free space there, or give a folder that can be written"
             ) from error
+
+
+def check_private(path: Path) -> None:
+    """Raise InputError when every user may write this folder or file of engines, which are run as they are;
+    one that is not there passes. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_mode & stat.S_IWOTH:
+            raise InputError(
+                f"every user may write {path}, and engines from there are run as they are; chmod o-w {path},"
+                " or give a folder of your own"
+            )
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -42,6 +42,7 @@ from efftam_ros.tools.bench.report import (
 )
 from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.doctor.system import System
 
 FRAMES = 100
@@ -117,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         text = json.dumps(report, indent=1)
         if shown:
-            args.json.write_text(text + "\n", encoding="utf-8")
+            write_text(args.json, text + "\n")
         else:
             print(text)
     return 0

@@ -11,6 +11,7 @@ from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.tools.bench.contenders import LeftOut
 from efftam_ros.tools.bench.frames import TURN, WARM_UP, Timing
 from efftam_ros.tools.bench.soak import SETTLED
+from efftam_ros.tools.common.outputs import replacing
 from efftam_ros.tools.common.table import Cell, print_table
 
 GLUE_GOAL, TORCH_GOAL = 1.05, 2.0
@@ -164,5 +165,6 @@ def plot(path: Path, timings: Sequence[Timing]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("ms per frame (medians)")
     axes.legend(fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-    figure.savefig(path, dpi=120)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
     pyplot.close(figure)

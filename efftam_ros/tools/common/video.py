@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.image.limits import check_size, coded_size
+from efftam_ros.tools.common.outputs import beside, discard, put_in_place
 
 if TYPE_CHECKING:
     import av
@@ -199,7 +200,8 @@ class ImageFolder:
 
 
 class VideoWriter:
-    """Writes H.264, yuv420p, with the index first, for browsers. A context manager.
+    """Writes H.264, yuv420p, with the index first, for browsers. A context manager. The file is put in its
+    place when it is complete; until then an existing one stays.
 
     Frames are BGR uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because
     4:2:0 needs even sizes. Stamps may be uneven.
@@ -213,8 +215,9 @@ class VideoWriter:
             raise InputError(f"{self.path} can't be played by browsers; give a name that ends in .mp4")
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} does not exist; make the folder first")
+        self._part = beside(self.path)
         try:
-            self._container = av.open(str(self.path), "w", format="mp4", options={"movflags": "+faststart"})
+            self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
             raise InputError(f"{self.path} can't be written ({error.strerror})") from None
         rate = Fraction(fps).limit_denominator(1001)
@@ -246,12 +249,16 @@ class VideoWriter:
         self._container.mux(self._stream.encode(frame))
 
     def close(self) -> None:
-        """Finish the file. A file without a frame is removed."""
-        if self._first_ns is not None:
-            self._container.mux(self._stream.encode(None))
-        self._container.close()
-        if self._first_ns is None:
-            self.path.unlink(missing_ok=True)
+        """Finish the file and put it in its place; without a picture there is none. Raises OSError, leaving
+        what was there before."""
+        try:
+            if self._first_ns is not None:
+                self._container.mux(self._stream.encode(None))
+            self._container.close()
+            if self._first_ns is not None:
+                put_in_place(self._part, self.path)
+        finally:
+            discard(self._part, self.path)
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -31,6 +31,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
+from efftam_ros.tools.common.outputs import replacing, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.eval.metrics import (
@@ -131,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         text = json.dumps(
             {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
         )
-        args.json.write_text(text + "\n", encoding="utf-8")
+        write_text(args.json, text + "\n")
     if args.plot is not None:
         _plot(args.plot, results, len(sequences))
     return 0
@@ -400,7 +401,8 @@ def _plot(path: Path, results: list[Result], sequences: int) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
     pyplot.close(figure)
 
 

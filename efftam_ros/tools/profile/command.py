@@ -22,6 +22,7 @@ from efftam_ros.tools.bench.contenders import LeftOut, chosen_backends, open_con
 from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frames
 from efftam_ros.tools.bench.report import print_left_out
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.profile.frames import (
     STAGES,
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     for profile in profiles:
         _print_operators(profile, args.top)
     if args.json is not None:
-        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(report, indent=1) + "\n")
     return 0
 
 

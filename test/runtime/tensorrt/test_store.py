@@ -502,3 +502,30 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_temporary_one(
     with pytest.raises(KeyboardInterrupt):
         write_atomically(path, b"new")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
+
+
+@pytest.mark.parametrize("part", ["folder", "engine"])
+def test_what_every_user_may_write_is_neither_loaded_nor_written(store: EngineStore, part: str) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    open_to_all = store.folder if part == "folder" else store.path(NAME, KEY)
+    open_to_all.chmod(open_to_all.stat().st_mode | 0o002)
+    with pytest.raises(InputError, match=r"every user may write .*chmod o-w"):
+        store.load(NAME, KEY)
+    if part == "folder":
+        with pytest.raises(InputError, match=r"chmod o-w"):
+            store.put(NAME, KEY, b"plan", {})
+    open_to_all.chmod(open_to_all.stat().st_mode & ~0o002)
+    assert store.load(NAME, KEY) == b"plan"
+
+
+def test_a_name_that_leads_out_of_the_folder_is_refused(store: EngineStore, tmp_path: Path) -> None:
+    for act in (lambda: store.put("../outside", KEY, b"plan", {}), lambda: store.load("../outside", KEY)):
+        with pytest.raises(InputError, match="outside"):
+            act()
+    assert not list(tmp_path.glob("outside*"))
+
+
+def test_a_report_of_brackets_alone_is_a_damaged_one(store: EngineStore) -> None:
+    store.put(NAME, KEY, b"plan", {})
+    store.path(NAME, KEY).with_suffix(".json").write_text("[" * 100_000)
+    assert "damaged" in refusal(store)
