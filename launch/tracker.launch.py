@@ -43,7 +43,6 @@ def parameter_file(name):
 
 def start_tracker(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
-    beside = str(Path(value["image"]).parent / "camera_info")
     given = {name: value[name] for name in ("image_transport", "bundle", "backend") if value[name]}
     node = Node(
         package="efftam_ros",
@@ -55,7 +54,7 @@ def start_tracker(context):
             parameter_file(value["params"]),
             {"use_sim_time": value["use_sim_time"] == "true", **given},
         ],
-        remappings=[("image", value["image"]), ("camera_info", value["camera_info"] or beside)],
+        remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
         ros_arguments=["--log-level", value["log_level"]],
     )
     return [node]

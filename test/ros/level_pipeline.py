@@ -6,6 +6,7 @@ test can tell which of the two is followed.
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -54,6 +55,9 @@ class LevelPipeline(NullPipeline):
         super().encode(image, view)
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
+        stall = os.environ.get("TEST_STALL_FILE", "")
+        while stall and os.path.exists(stall):
+            time.sleep(0.01)
 
     def decode(self, prompt):
         if prompt is not None:

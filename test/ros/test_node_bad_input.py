@@ -128,7 +128,10 @@ BAD_SELECTIONS = {
     "negative": (box_selection(Box(10, 10, -5, 20)), "has no area"),
     "NaN": (box_selection(Box(math.nan, 10, 20, 20)), "not finite"),
     "normalized as pixels": (box_selection(Box(0.4, 0.4, 0.1, 0.1)), "set units to NORMALIZED"),
-    "pixels as normalized": (box_selection(inside, units=TargetSelection.NORMALIZED), "NORMALIZED"),
+    "pixels as normalized": (
+        box_selection(inside, units=TargetSelection.NORMALIZED),
+        "for pixels set units to PIXELS",
+    ),
     "unknown kind": (TargetSelection(kind=9), "selection kind is 9; use 0 BOX, 1 POINTS, 2 MASK, 3 CLEAR"),
     "unknown units": (box_selection(inside, units=4), "selection units is 4; use 0 PIXELS, 1 NORMALIZED"),
     "another target": (box_selection(inside, target_id=3), "target_id is 3; one target is supported"),

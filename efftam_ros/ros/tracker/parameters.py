@@ -18,6 +18,7 @@ from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
+RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class NodeConfig:
     )
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
+    )
+    image_reliability: str = setting(
+        "auto",
+        "how images are asked for: reliably where every publisher offers it (auto), or always one of the two",
+        choices=RELIABILITIES,
     )
     max_image_pixels: int = setting(
         MOST_PIXELS,
@@ -71,7 +77,15 @@ class NodeConfig:
 # Read once, when the node starts.
 READ_ONLY = ("autostart",)
 # Read when the node is configured: a running network or its subscriptions can't be exchanged under it.
-FIXED = ("bundle", "backend", "threads", "image_transport", "publish_detections", *FIXED_SETTINGS)
+FIXED = (
+    "bundle",
+    "backend",
+    "threads",
+    "image_transport",
+    "image_reliability",
+    "publish_detections",
+    *FIXED_SETTINGS,
+)
 
 Config = TypeVar("Config", NodeConfig, TrackerConfig)
 
