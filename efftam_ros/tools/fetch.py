@@ -1,7 +1,6 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-The download resumes where it was interrupted, and its size and SHA-256 are compared with what the hub
-announces.
+An interrupted download is resumed; size and SHA-256 are compared with those announced by the hub.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NAMES = (
     "efficienttam_s_2",
     "efficienttam_s_512x512",
 )
-# Packages whose exceptions mean trouble on the way to the hub; huggingface_hub has changed its own twice.
+# Packages whose exceptions mean network errors; they differ between versions of huggingface_hub.
 TRANSPORTS = ("huggingface_hub", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
@@ -84,16 +83,16 @@ def run(args: argparse.Namespace) -> int:
 def download(
     name: str, *, endpoint: str | None = None, folder: Path | None = None, quiet: bool = False
 ) -> Path:
-    """The checkpoint file of an official configuration in ``folder`` (default: this user's cache), downloaded
-    unless it is there already.
+    """Download the checkpoint of an official configuration to ``folder`` (default: the user's cache).
 
-    Raises InputError: hub out of reach, no such file, damaged download.
+    A complete file is not downloaded again. Raises InputError: hub can't be reached, no such file, damaged
+    download.
     """
     import huggingface_hub
     from huggingface_hub import utils
 
     hub_utils: Any = utils
-    hub_utils.logging.set_verbosity_error()  # what goes wrong is said below, in one line
+    hub_utils.logging.set_verbosity_error()  # errors are reported below
     if quiet or not sys.stderr.isatty():
         hub_utils.disable_progress_bars()
     url = huggingface_hub.hf_hub_url(REPOSITORY, f"{name}.pt", endpoint=endpoint)
@@ -104,7 +103,7 @@ def download(
     if path.is_file() and not _fault(path, announced.size, announced.etag):
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    # Its name holds the content's hash: what another version left behind is not resumed.
+    # The name contains the hash, so that a part of another version is not resumed.
     partial = folder / f".{name}.{(announced.etag or 'unknown')[:16]}.incomplete"
     with _explained(url, name):
         _transfer(
@@ -119,15 +118,15 @@ def download(
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept for this user."""
+    """Folder of downloads of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
 
 
 def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> None:
-    """Append to ``partial`` what it lacks.
+    """Download the missing part of ``partial``.
 
-    The hub's own `hf_hub_download` forgets what an interrupted run had fetched; the function below it does
-    not."""
+    Uses `http_get`, because `hf_hub_download` does not resume interrupted downloads.
+    """
     from huggingface_hub import utils
     from huggingface_hub.file_download import http_get
 
@@ -136,7 +135,7 @@ def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> 
     if announced.size is None or done > announced.size:
         partial.unlink(missing_ok=True)
         done = 0
-    # A token is for the hub alone, not for the server that it sends us to.
+    # The token must not be sent to the server that the hub redirects to.
     headers = hub_utils.build_hf_headers(token=False if other_host else None, library_name=LIBRARY)
     with partial.open("ab") as file:
         http_get(
@@ -151,7 +150,7 @@ def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> 
 
 @contextmanager
 def _explained(url: str, name: str) -> Iterator[None]:
-    """Turn what the hub's client raises into one line."""
+    """Translate exceptions of the hub's client to InputError."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     remedy = f"or copy {name}.pt from elsewhere and run: efftam export {name}.pt --config {name} --out {name}"
@@ -163,7 +162,7 @@ def _explained(url: str, name: str) -> Iterator[None]:
         raise InputError(f"the hub has no {url} (404); check --endpoint, {remedy}") from None
     except Exception as error:
         transport = type(error).__module__.partition(".")[0] in TRANSPORTS
-        # A download that ends early is a bare OSError in every version of the client.
+        # A truncated download is an OSError without errno in every version of the client.
         incomplete = isinstance(error, OSError) and error.errno is None
         if not (transport or incomplete):
             raise
@@ -171,7 +170,7 @@ def _explained(url: str, name: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the error that began it."""
+    """First line of the original cause of an error."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip() or type(error).__name__
@@ -179,8 +178,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _fault(path: Path, size: int | None, etag: str | None) -> str:
-    """How a file differs from what was announced, empty when it does not; the hub's etag of a large file is
-    its SHA-256."""
+    """How a file differs from the announced one, "" when it does not; the etag of a large file is its
+    SHA-256."""
     actual = path.stat().st_size
     if size is not None and actual != size:
         return f"has {actual} bytes, the hub announces {size}"

@@ -1,6 +1,6 @@
-"""Follow a target through a video or a folder of images.
+"""Track a target in a video or a folder of images.
 
-Writes an overlay video and a JSON of boxes, and prints what a frame cost and which states were seen.
+Writes an overlay video and a JSON file of boxes, and prints the time per frame and the states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
@@ -21,6 +21,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 from efftam_ros.tools.common.video import NS, VideoSource, VideoWriter, open_video
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompt = read_prompt(args.box, args.point, args.mask, source.width, source.height)
     if prompt is None:
-        raise InputError("no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE")
+        raise InputError("no target given; select it with --box X,Y,W,H, --point X,Y or --mask FILE")
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         run_.follow(args.start, args.frames, args.out, quiet=args.quiet)
     finally:
         pipeline.close()
-        # What was done stands, also when the video breaks off or somebody presses Ctrl-C.
+        # Results so far are written also when the video ends with an error or on Ctrl-C.
         if run_.tracks and args.json is not None:
             _write_json(args.json, run_.report(args.backend))
     print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One pass over a video: the tracks and what they cost."""
+    """One pass over a video: tracks and times."""
 
     def __init__(self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt) -> None:
         self._source, self._pipeline, self._tracker, self._prompt = source, pipeline, tracker, prompt
@@ -84,14 +85,14 @@ class _Run:
         with ExitStack() as stack:
             bar = stack.enter_context(progress_bar(total, source.path.name, quiet=quiet))
             writer = None
-            for picture in source.frames(start):
+            for video_frame in source.frames(start):
                 began = time.perf_counter()
-                frame = Frame(Image.from_array(picture.bgr), picture.stamp_ns)
+                frame = Frame(Image.from_array(video_frame.bgr), video_frame.stamp_ns)
                 track = self._tracker.step(frame, self._prompt if not self.tracks else None)
                 self._count("frame", time.perf_counter() - began)
                 for stage, seconds in track.stage_seconds.items():
                     self._count(stage, seconds)
-                self.tracks.append((picture.index, track))
+                self.tracks.append((video_frame.index, track))
                 if out is not None:
                     from efftam_ros.runtime.image.overlay import draw_overlay
 
@@ -99,9 +100,9 @@ class _Run:
                         writer = stack.enter_context(
                             VideoWriter(out, source.width, source.height, source.fps)
                         )
-                    shown = picture.bgr if picture.bgr.flags.writeable else picture.bgr.copy()
+                    shown = video_frame.bgr if video_frame.bgr.flags.writeable else video_frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
-                    writer.write(shown, picture.stamp_ns)
+                    writer.write(shown, video_frame.stamp_ns)
                 bar.update()
                 if frames is not None and len(self.tracks) == frames:
                     break
@@ -124,7 +125,7 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """One line: frames, mean time per stage, states seen."""
+        """One line: number of frames, mean time per stage, states."""
         stages = ", ".join(
             f"{name} {1e3 * self._spent[name] / self._counted[name]:.1f}"
             for name in self._spent
@@ -159,12 +160,8 @@ def _finite(values: tuple[float, ...]) -> list[float] | None:
 
 
 def _write_json(path: Path, report: dict[str, Any]) -> None:
-    def write(file: TextIO) -> None:
-        json.dump(report, file, allow_nan=False)
-        file.write("\n")
-
+    text = json.dumps(report, allow_nan=False) + "\n"
     if str(path) == "-":
-        write(sys.stdout)
+        sys.stdout.write(text)
     else:
-        with path.open("w", encoding="utf-8") as file:
-            write(file)
+        write_text(path, text)

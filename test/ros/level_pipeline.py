@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class LevelPipeline(NullPipeline):
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
         stall = os.environ.get("TEST_STALL_FILE", "")
-        while stall and os.path.exists(stall):
+        while stall and Path(stall).exists():
             time.sleep(0.01)
 
     def decode(self, prompt):

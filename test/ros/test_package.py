@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import xml.etree.ElementTree as ET
 from dataclasses import fields
@@ -23,19 +23,12 @@ ROOT = Path(__file__).parents[2]
 MANIFEST = ET.parse(ROOT / "package.xml").getroot()
 
 
-def setup_arguments() -> dict:
-    (call,) = [
-        node
-        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setup"
-    ]
-    return {k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
-
-
 def test_name_and_version_are_the_same_everywhere():
-    setup = setup_arguments()
-    assert MANIFEST.findtext("name") == setup["name"] == efftam_ros.__name__
-    assert MANIFEST.findtext("version") == setup["version"] == efftam_ros.__version__
+    """`setup.py` reads the version from package.xml."""
+    command = [sys.executable, "setup.py", "--name", "--version"]
+    setup = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert [MANIFEST.findtext("name"), MANIFEST.findtext("version")] == setup[-2:]
+    assert [efftam_ros.__name__, efftam_ros.__version__] == setup[-2:]
     assert f"## [{efftam_ros.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 

@@ -39,6 +39,12 @@ def test_the_box_is_drawn_in_the_colour_of_the_state(state):
     assert not picture[210:230, 310:350].any()
 
 
+@pytest.mark.parametrize(("width", "height", "coloured"), [(640, 480, 1), (1280, 480, 3), (640, 1280, 3)])
+def test_lines_grow_with_the_longer_side_of_the_picture(width, height, coloured):
+    line = drawn(width=width, height=height)[180:220, 330]
+    assert (line == STATE_COLOURS[TrackState.TRACKING]).all(axis=-1).sum() == coloured
+
+
 def top_side(state) -> str:
     """The 60 px of the box's top side: x where it is drawn, . where it is not."""
     drawn_there = (drawn(state)[200, 300:361] == STATE_COLOURS[state]).all(axis=-1)

@@ -206,7 +206,7 @@ def test_broken_truth_is_refused(tmp_path: Path, rows: list[str], frames: int, w
 def test_more_boxes_than_pictures(tmp_path: Path):
     write_own(tmp_path / "s", [f"{i},1,1,9,9" for i in range(4)], frames=3)
     (sequence,) = find_sequences(tmp_path / "s")
-    with pytest.raises(InputError, match="4 boxes but only 3 pictures"):
+    with pytest.raises(InputError, match="4 boxes but only 3 frames"):
         list(sequence.frames())
 
 

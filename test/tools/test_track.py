@@ -49,7 +49,7 @@ def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: 
 
 
 def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "frames"
     folder.mkdir()
     for i in range(8):
         cv2.imwrite(str(folder / f"{i}.png"), square_picture(40 + 3 * i, 30))
@@ -107,10 +107,10 @@ def test_a_box_that_is_predicted_is_not_called_measured(measured):
 BAD = {
     "no such video": (["nope.mp4", "--box", "1,1,9,9"], ["nope.mp4 does not exist"]),
     "no video": (["text.mp4", "--box", "1,1,9,9"], ["text.mp4 is not a readable video"]),
-    "no target": (["square.mp4"], ["no target given", "--box X,Y,W,H"]),
+    "no target": (["square.mp4"], ["target", "--box X,Y,W,H"]),
     "box of three": (["square.mp4", "--box", "1,2,3"], ["--box '1,2,3' is not X,Y,W,H"]),
     "box with NaN": (["square.mp4", "--box", "1,2,nan,4"], ["--box '1,2,nan,4'", "finite"]),
-    "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["encloses nothing"]),
+    "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["1,2,0,4", "positive"]),
     "box outside": (["square.mp4", "--box", "500,2,30,40"], ["outside the image of 160x120"]),
     "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160x120"]),
     "points off target alone": (["square.mp4", "--point", "41,25,0"], ["off the target"]),

@@ -6,6 +6,7 @@ follows. A new one is made before the old one ends, so that no image is missed b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,14 +24,17 @@ RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/Compressed
 SUFFIX = "/compressed"
 # Publishers and topics named in one line.
 MOST_NAMED = 3
+# How long an old subscription is kept beside a new one that has delivered nothing yet, s.
+OVERLAP_S = 1.0
 
 
 @dataclass
 class _Subscription:
-    """One of at most two at a time; ``delivered``: an image has come through it."""
+    """``made_s``: when, on the steady clock; ``delivered``: an image has come through it."""
 
     topic: str
     reliability: ReliabilityPolicy
+    made_s: float
     handle: Any = None
     delivered: bool = False
 
@@ -94,7 +98,7 @@ class ImageInput:
         if (topic, reliability) != (self._current.topic, self._current.reliability):
             self._old.append(self._current)
             self._current = self._subscribe(topic, reliability)
-        elif self._current.delivered or not self._publishers(self._current.topic):
+        elif self._current.delivered or time.monotonic() - self._current.made_s > OVERLAP_S:
             self._end_old()
 
     def close(self) -> None:
@@ -134,15 +138,16 @@ class ImageInput:
         images = [
             f"{shown(name)[1:-1]} ({types[0]})"
             for name, types in self._node.get_topic_names_and_types()
-            if types[0] in (RAW_TYPE, COMPRESSED_TYPE)
-            and name not in (self.topic, self.base_topic)
-            and self._node.count_publishers(name)
-            and not name.startswith(self._node.get_fully_qualified_name())
+            if types[0] in (RAW_TYPE, COMPRESSED_TYPE) and self._is_camera(name)
         ]
         if not images:
             return f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
         named = ", ".join(images[:MOST_NAMED]) + (", ..." if len(images) > MOST_NAMED else "")
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
+
+    def _is_camera(self, topic: str) -> bool:
+        """Published, and not as the mask or overlay of a tracker."""
+        return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     def _other_transport(self) -> str:
         return f"set image_transport to {'raw' if self._compressed else 'compressed'}"
@@ -186,7 +191,7 @@ class ImageInput:
         return given if given in ("reliable", "best_effort") else reliability
 
     def _subscribe(self, topic: str, reliability: ReliabilityPolicy) -> _Subscription:
-        made = _Subscription(topic, reliability)
+        made = _Subscription(topic, reliability, time.monotonic())
         made.handle = self._node.create_subscription(
             CompressedImage if self._compressed else ImageMessage,
             topic,

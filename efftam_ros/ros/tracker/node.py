@@ -26,6 +26,7 @@ from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import FIXED, READ_ONLY, NodeConfig, changed, refusals
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
+from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.srv import ClearTarget, SelectTarget
 
@@ -127,6 +128,7 @@ class TrackerNode(LifecycleNode):
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
+        reserve_workspace()
         self._tracker = Tracker(self._pipeline, self._tracker_config)
         self._outputs = Outputs(self, config.publish_detections)
         self._offered = [
@@ -239,7 +241,7 @@ class TrackerNode(LifecycleNode):
         selection = request.selection
         try:
             session = self._active_session(Command(selection.header, selection.target_id))
-            response.selection = session.select(selection)
+            response.selection, response.message = session.select(selection)
         except InputError as refusal:
             response.message = str(refusal)
         else:

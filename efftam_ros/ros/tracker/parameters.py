@@ -55,7 +55,11 @@ class NodeConfig:
         high=60.0,
     )
     selection_buffer: float = setting(
-        1.5, "how old the image of a selection may be: images of this span are kept, s", low=0.0, high=60.0
+        8.0,
+        "how old the image of a selection may be: images are kept for so long, 1.5 s of them all, older ones"
+        " about 5 per second, s",
+        low=0.0,
+        high=60.0,
     )
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
@@ -100,8 +104,8 @@ def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
                 continue
             if configured and f.name in FIXED:
                 reasons.append(
-                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate and"
-                    " clean it up first (ros2 lifecycle set)"
+                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate"
+                    " and clean it up first (ros2 lifecycle set)"
                 )
                 continue
             try:

@@ -30,7 +30,8 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
+from efftam_ros.ros.tracker.frame_buffer import Command
+from efftam_ros.ros.tracker.kept_images import BufferedFrame
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.overlay import draw_overlay
 

@@ -17,7 +17,7 @@ from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import MOST_SHOWN, InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Image, Prompt, Track, TrackState
+from efftam_ros.core.types import Image, Track, TrackState
 from efftam_ros.interop.messages import (
     STEERABLE,
     CameraModel,
@@ -36,8 +36,9 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.image_input import ImageInput
+from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.worker import Worker
@@ -178,9 +179,9 @@ class Session:
         """Use these thresholds from the next image on."""
         self._worker.reconfigure(config)
 
-    def select(self, message: Any) -> int:
-        """Carry out a TargetSelection; returns its number, 0 for CLEAR. Raises InputError; then nothing
-        changes."""
+    def select(self, message: Any) -> tuple[int, str]:
+        """Carry out a TargetSelection; returns its number, 0 for CLEAR, and what is to be said of it. Raises
+        InputError; then nothing changes."""
         command = Command(message.header, message.target_id, self.accepted + 1)
         try:
             return self._carry_out(message, command)
@@ -199,22 +200,25 @@ class Session:
             raise
         self._replace(self.frame_buffer.clear(command))
 
-    def _carry_out(self, message: Any, command: Command) -> int:
+    def _carry_out(self, message: Any, command: Command) -> tuple[int, str]:
         if check_selection(message) is Kind.CLEAR:
             self._replace(self.frame_buffer.clear(replace(command, number=0)))
-            return 0
-
+            return 0, ""
         if self._newest is None:
             refused = f"every image is refused: {self._last_refusal}" if self._last_refusal else ""
             raise InputError(f"no image has arrived yet: {refused or self._input.explain()}")
 
-        def prompt(frame: BufferedFrame) -> Prompt:
-            return selection_prompt(message, *frame.size, self._config.max_image_pixels)
-
-        self._replace(self.frame_buffer.select(stamp_ns(message.header.stamp), prompt, command))
+        named = stamp_ns(message.header.stamp)
+        kept = self.frame_buffer.find(named)
+        prompt = selection_prompt(message, *kept.frame.size, self._config.max_image_pixels)
+        note = ""
+        if named and kept.stamp_ns != named:
+            offset_ms = abs(kept.stamp_ns - named) * 1e-6
+            note = f"the image of {seconds(kept.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
+        self._replace(self.frame_buffer.select(kept, prompt, replace(command, note=note)))
         self.accepted = command.number
         self._inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
-        return command.number
+        return command.number, note
 
     def _replace(self, command: Command | None) -> None:
         if command is not None:
@@ -423,7 +427,7 @@ class Session:
 
     def selection_accepted(self, command: Command) -> None:
         self._selection = command.number
-        self._outputs.publish_result(command, Outcome.ACCEPTED)
+        self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
 
     def selection_refused(self, command: Command, reason: str) -> None:
         self._statistics.selection_refused(reason)

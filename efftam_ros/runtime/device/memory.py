@@ -101,7 +101,7 @@ class MemoryLayout:
 
 
 def key_bias(layout: MemoryLayout, rows: Sequence[int], pointers: int) -> NDArray[np.float32]:
-    """[1,1,1,K]: 0 for the keys of these temporal rows and of the first ``pointers`` slots, else `UNUSED_KEY`.
+    """[1,1,1,K]: 0 for the keys of these temporal rows and the first ``pointers`` slots, else `UNUSED_KEY`.
 
     Keys in order: the maps by row, then the pointers' tokens. In the pooled layout the maps' pooled keys (a
     quarter as many) are headed by the unpooled keys of one map, which are used when there is that map alone.

@@ -1,4 +1,4 @@
-"""Draws a track into a picture, for people: overlay topic, overlay video."""
+"""Draws a track into an image, for the overlay topic and video."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EDGE = (EDGE_RGB[2], EDGE_RGB[1], EDGE_RGB[0])
 # Lengths of marks and gaps, in line widths.
 DASHES = {"dashed": (8.0, 8.0), "dotted": (1.0, 6.0)}
 CORNER = 0.25
-# A box far larger than any picture must not take long.
+# Bounds the time for a box far larger than the image.
 MOST_MARKS = 1000
 TINT = 0.35
 ARROW_SECONDS = 0.5
@@ -33,13 +33,13 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
 
     ``bgr``: uint8 [H, W, 3], C-contiguous, writable; ``mask``: uint8 [H, W], non-zero on the target, or None.
     Colour and line of the box are those of the state (`core.palette`); the arrow ends where the target will
-    be in half a second. Lines and text grow with the picture. Raises ValueError for a picture that can't be
+    be in half a second. Lines and text grow with the image. Raises ValueError for an image that can't be
     drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
-        raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] picture, got {bgr.dtype} {bgr.shape}")
+        raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
     if not bgr.flags.writeable:
-        raise ValueError("overlay needs a writable picture; draw into a copy")
+        raise ValueError("overlay needs a writable image; draw into a copy")
     style, colour = STATE_STYLES[track.state], STATE_COLOURS[track.state]
     unit = max(1, round(max(bgr.shape[:2]) / 640))
     if mask is not None:
@@ -56,11 +56,11 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
 
 def _tint(bgr: NDArray[np.uint8], mask: NDArray[np.uint8], colour: tuple[int, int, int], unit: int) -> None:
     if mask.shape != bgr.shape[:2]:
-        raise ValueError(f"mask is {mask.shape}, picture is {bgr.shape[:2]}; they must agree")
+        raise ValueError(f"mask is {mask.shape}, image is {bgr.shape[:2]}; they must agree")
     x, y, w, h = cv2.boundingRect(np.ascontiguousarray(mask))
     if w == 0 or h == 0:
         return
-    # Only the target's rectangle is touched: small targets in large pictures cost nothing.
+    # Works on the target's rectangle only, because most targets are small.
     part, inside = bgr[y : y + h, x : x + w], mask[y : y + h, x : x + w] != 0
     part[inside] = (part[inside] * (1 - TINT) + np.array(colour) * TINT).astype(np.uint8)
     contours = cv2.findContours(inside.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[-2]
@@ -129,7 +129,7 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
     margin = round(10 * scale)
     top = margin
     for i, text in enumerate(lines):
-        # putText knows ASCII only, and a long reason must not run out of a small picture.
+        # putText draws ASCII only, and a long reason must fit a small image.
         text = text.encode("ascii", "replace").decode()
         (w, h), below = cv2.getTextSize(text, FONT, scale, weight)
         size = min(1.0, (width - 4 * margin) / max(w, 1)) * scale
@@ -146,5 +146,5 @@ def _darken(bgr: NDArray[np.uint8], x: int, y: int, width: int, height: int) -> 
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:
-    """An edge coordinate as the nearest pixel, kept where OpenCV's 16-bit line drawing is exact."""
+    """The pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line drawing."""
     return (round(min(max(x, -8000.0), 24000.0)), round(min(max(y, -8000.0), 24000.0)))

@@ -1,6 +1,6 @@
-"""Sequences with known truth: our own format and those of DAVIS, OTB, UAV123 and GOT-10k.
+"""Reads sequences with ground truth: the package's format, DAVIS, OTB, UAV123 and GOT-10k.
 
-Boxes are taken as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
+Boxes are used as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
 pixel.
 """
 
@@ -51,7 +51,7 @@ class Sequence:
         return len(self.boxes)
 
     def frames(self) -> Iterator[VideoFrame]:
-        """The pictures, as many as there are boxes. Raises InputError when the video is shorter."""
+        """The frames, as many as there are boxes. Raises InputError when the video is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -59,7 +59,7 @@ class Sequence:
             yield frame
             count += 1
         if count < len(self.boxes):
-            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} pictures")
+            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} frames")
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:
@@ -98,7 +98,7 @@ def _read(folder: Path) -> list[Sequence]:
 
 
 def read_own(folder: Path) -> Sequence:
-    """Our format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
+    """The package's format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
     (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame)."""
     with (folder / "boxes.csv").open(newline="") as file:
         try:
