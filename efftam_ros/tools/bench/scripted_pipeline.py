@@ -83,7 +83,7 @@ class ScriptedPipeline:
             self._candidates = self._script[self._frame]
         else:
             raise RuntimeError(
-                f"the script has {len(self._script)} frames; frame {self._frame} was asked for"
+                f"the script has {len(self._script)} frames; frame {self._frame} does not exist"
             )
         return self._candidates
 
