@@ -174,7 +174,7 @@ def test_modules_that_are_right_alone_and_wrong_in_turn_fall_back_one_by_one_and
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "LEAST_OVERLAP", 1.1)  # no clip is good enough
-    with pytest.raises(BackendError, match="the engines together do not compute what the CPU computes"):
+    with pytest.raises(BackendError, match="engines together.*efftam doctor"):
         workshop.build()
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
     assert set(fallen) == set(GRAPHS)
@@ -261,7 +261,7 @@ class TestTheBackEnd:
         page = capsys.readouterr().out
         assert "agrees with the CPU" in page
         assert all(name in page for name in GRAPHS)
-        assert "masks of 5 frames overlap by 1.0000" in page
+        assert "5 frames: mean 1.0000" in page
 
     def test_build_prints_what_was_built(
         self, machine: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
