@@ -174,7 +174,7 @@ def test_modules_that_are_right_alone_and_wrong_in_turn_fall_back_one_by_one_and
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "LEAST_OVERLAP", 1.1)  # no clip is good enough
-    with pytest.raises(BackendError, match="engines together.*efftam doctor"):
+    with pytest.raises(BackendError, match=r"engines together.*efftam doctor"):
         workshop.build()
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
     assert set(fallen) == set(GRAPHS)
