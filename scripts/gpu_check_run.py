@@ -318,7 +318,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="parent of the new folder")
     parser.add_argument(
-        "--summary", type=Path, metavar="FOLDER", help="only write this folder's summary.md anew"
+        "--summary", type=Path, metavar="FOLDER", help="only rewrite this folder's summary.md"
     )
     return parser.parse_args(arguments)
 
