@@ -115,7 +115,7 @@ def image_path(
     path = base + swing * extent
     for absence in absences:
         if absence.way == "drift":
-            path = _diverging(rng, times, path, extent, target_px, reach, absence)
+            path = _drifting(rng, times, path, extent, target_px, reach, absence)
         elif absence.way == "swing":
             path = _swung(rng, times, path, extent, target_px, reach, absence)
     return np.asarray(path + _shake(rng, times), np.float64)
@@ -130,7 +130,7 @@ def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array)
     return index // 2, bool(index % 2)
 
 
-def _diverging(
+def _drifting(
     rng: np.random.Generator,
     times: Array,
     path: Array,
