@@ -53,7 +53,7 @@ def commands(block: str) -> list[list[str]]:
 
 def parser_of(command: str) -> Parser:
     parser = Parser(prog=f"efftam {command}")
-    importlib.import_module(f"efftam_ros.tools.{command}").add_arguments(parser)
+    importlib.import_module(f"efftam_ros.tools.{COMMANDS[command]}").add_arguments(parser)
     return parser
 
 

@@ -284,7 +284,7 @@ def other_output(graph: onnx.ModelProto) -> None:
         (round_before_softmax, "attention /b0.scores/MatMul runs MatMul16 Cast32 Cast16 Cast32 Softmax32"),
         (scores_in_fp16, "not a valid graph|runs MatMul16 Softmax16"),
         (infinite_weight, "weight b0.q.weight/fp16 is not finite in FP16"),
-        (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32 without need"),
+        (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32, should be FP16"),
         (other_output, "outputs differ from"),
     ],
 )
