@@ -312,4 +312,4 @@ def test_a_count_in_fp16_is_found():
     pixel.CopyFrom(numpy_helper.from_array(np.float16(16), "pixel"))
     node(half, "Mul_3").output[0] = "narrow"
     half.graph.node.append(helper.make_node("Cast", ["narrow"], ["area"], "out", to=TensorProto.FLOAT))
-    assert "ReduceSum ReduceSum_2 computes in FP16 and must not" in check_fp16(half, graph, "fused_fp32")
+    assert "ReduceSum ReduceSum_2 computes in FP16, must be FP32" in check_fp16(half, graph, "fused_fp32")
