@@ -52,7 +52,8 @@ from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.samurai_filter import ReferenceFilter
-motion, reference = MotionFilter(0, Box(100, 100, 40, 30)), ReferenceFilter(np.array([120.0, 115.0, 1.3, 30.0]))
+motion = MotionFilter(0, Box(100, 100, 40, 30))
+reference = ReferenceFilter(np.array([120.0, 115.0, 1.3, 30.0]))
 camera = Intrinsics.from_camera_info([500.0, 0, 320, 0, 500, 240, 0, 0, 1], [0.1, 0, 0, 0, 0], "plumb_bob")
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + {MIB}, taken + {MIB}))
