@@ -27,8 +27,8 @@ def save_weights(path: Path, network: CompactTAM) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A checkpoint to resume from: tensors and numbers, no code is run. Raises InputError when there is none or
-    it is damaged."""
+    """A checkpoint to resume from: tensors and numbers, no code is run. Raises InputError when there is none
+    or it is damaged."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
