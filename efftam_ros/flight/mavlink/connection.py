@@ -279,7 +279,7 @@ class _Serial(Connection):
             import serial
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
-                f"{address} needs pyserial: pip install 'efftam_ros[mavlink]'"
+                f"{address} needs pyserial: pip install pyserial"
             ) from error
         self._serial = serial
         self._device, self._baud, self._clock = device, baud, clock
