@@ -189,5 +189,5 @@ def test_what_readme_says_to_install_is_what_the_extras_hold():
     for extra in ("EXPORT", "HUB"):
         for requirement in re.findall(r'"([^"]+)"', re.search(rf"^{extra} = \[(.*)\]", setup, re.M)[1]):
             assert f"'{requirement}'" in readme
-    for file in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.rglob("efftam_ros/**/*.py")]:
+    for file in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *(ROOT / "efftam_ros").rglob("*.py")]:
         assert "efftam_ros[" not in file.read_text()  # the package is on no index
