@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
         raise InputError(
-            f"export needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
+            f"export needs {error.name}, which is not installed; pip install torch onnx onnxscript"
         ) from None
 
     network = load_checkpoint_network(args.checkpoint, args.config)

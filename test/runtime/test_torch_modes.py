@@ -14,7 +14,7 @@ from golden.clip import clip
 from support.tensors import layout_of
 from test_backends_agree import track
 
-pytest.importorskip("torch", reason="the torch back ends need torch: pip install efftam_ros[export]")
+pytest.importorskip("torch", reason="the torch back ends need torch: scripts/setup_env --with-tests")
 pytest.importorskip("onnx", reason="the torch back ends read weights from graphs: pip install onnx")
 
 import torch

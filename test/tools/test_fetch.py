@@ -89,7 +89,7 @@ def starts(hub: Hub) -> list[int]:
 
 def test_what_was_downloaded_goes_to_the_export(fetch, tmp_path: Path):
     """This content is no checkpoint, as the export finds; a real one takes its time (below)."""
-    pytest.importorskip("torch", reason="export needs torch: pip install efftam_ros[export]")
+    pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
     result = fetch(NAME)
     assert_refused(result, f"{NAME}.pt", "PyTorch checkpoint")
     assert not (tmp_path / NAME).exists()
@@ -97,7 +97,7 @@ def test_what_was_downloaded_goes_to_the_export(fetch, tmp_path: Path):
 
 @pytest.mark.slow
 def test_an_official_checkpoint_becomes_a_bundle(fetch, hub: Hub, tmp_path: Path):
-    torch = pytest.importorskip("torch", reason="export needs torch: pip install efftam_ros[export]")
+    torch = pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
     from golden.weights import weights
 
     from efftam_ros.runtime.bundle import Bundle
@@ -200,7 +200,7 @@ def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
 
 
 def test_the_names_are_those_of_the_configurations():
-    pytest.importorskip("torch", reason="the configurations need torch: pip install efftam_ros[export]")
+    pytest.importorskip("torch", reason="the configurations need torch: scripts/setup_env --with-tests")
     from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS
 
     assert set(NAMES) == set(CONFIGURATIONS)
