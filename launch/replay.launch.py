@@ -28,10 +28,23 @@ ARGUMENTS = (
     ("bundle", "", "folder of the network bundle; empty: from the parameter file", None),
     ("backend", "", "back end; empty: from the parameter file", None),
     ("params", "tracker", "parameter file: tracker, desktop, jetson (shipped), or a path", None),
+    ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
+    ("operator_port", "8080", "port of the operator's page; 0: a free one", None),
+    ("operator_address", "127.0.0.1", "address that the operator's page is served on", None),
     ("namespace", "", "namespace of the nodes and their topics", None),
     ("log_level", "info", "log level of the nodes", ["debug", "info", "warn", "error"]),
 )
-FOR_TRACKER = ("image_transport", "bundle", "backend", "params", "namespace", "log_level")
+FOR_TRACKER = (
+    "image_transport",
+    "bundle",
+    "backend",
+    "params",
+    "operator",
+    "operator_port",
+    "operator_address",
+    "namespace",
+    "log_level",
+)
 
 
 def start_player(context):

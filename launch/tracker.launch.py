@@ -26,6 +26,14 @@ ARGUMENTS = (
     ("backend", "", "back end; empty: from the parameter file", None),
     ("params", "tracker", "parameter file: tracker, desktop, jetson (shipped), or a path", None),
     ("namespace", "", "namespace of the node and its topics", None),
+    ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
+    ("operator_port", "8080", "port of the operator's page; 0: a free one", None),
+    (
+        "operator_address",
+        "127.0.0.1",
+        "address that the operator's page is served on: this computer alone, or 0.0.0.0 with a token",
+        None,
+    ),
     ("use_sim_time", "false", "follow /clock, for bags and simulators", ["true", "false"]),
     ("log_level", "info", "log level of the node", ["debug", "info", "warn", "error"]),
 )
@@ -41,10 +49,29 @@ def parameter_file(name):
     return str(path)
 
 
-def start_tracker(context):
+def operator_node(value):
+    """The page's node, for the same images; what it shares with the tracker is in the parameter file too."""
+    if not value["operator_port"].isdecimal():
+        raise RuntimeError(f"operator_port:={value['operator_port']} is no number; give one from 0 to 65535")
+    given = {"port": int(value["operator_port"]), "address": value["operator_address"]}
+    if value["image_transport"]:
+        given["image_transport"] = value["image_transport"]
+    return Node(
+        package="efftam_ros",
+        executable="efftam_operator",
+        name="efftam_operator",
+        namespace=value["namespace"],
+        output="screen",
+        parameters=[parameter_file(value["params"]), given],
+        remappings=[("image", value["image"])],
+        ros_arguments=["--log-level", value["log_level"]],
+    )
+
+
+def start_nodes(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
     given = {name: value[name] for name in ("image_transport", "bundle", "backend") if value[name]}
-    node = Node(
+    tracker = Node(
         package="efftam_ros",
         executable="efftam_tracker",
         name="efftam_tracker",
@@ -57,7 +84,7 @@ def start_tracker(context):
         remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
         ros_arguments=["--log-level", value["log_level"]],
     )
-    return [node]
+    return [tracker, operator_node(value)] if value["operator"] == "true" else [tracker]
 
 
 def generate_launch_description():
@@ -70,4 +97,4 @@ def generate_launch_description():
         SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
         for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     ]
-    return LaunchDescription([*arguments, *profiles, OpaqueFunction(function=start_tracker)])
+    return LaunchDescription([*arguments, *profiles, OpaqueFunction(function=start_nodes)])

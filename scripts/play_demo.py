@@ -147,7 +147,8 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
         rclpy.try_shutdown()
     tracks = [answer.track for answer in answers]
     report = {
-        "video": str(video),
+        # From the JSON's own folder, so that both can be moved together.
+        "video": os.path.relpath(video, args.out),
         "fps": source.fps,
         "width": source.width,
         "height": source.height,
