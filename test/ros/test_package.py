@@ -59,7 +59,7 @@ def test_every_message_field_has_a_comment():
 
 def test_programs_are_executable_and_installed():
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    for name in ("efftam_tracker", "efftam_bag_player"):
+    for name in ("efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_bag_player"):
         assert f"scripts/{name}" in cmake
         assert os.access(ROOT / "scripts" / name, os.X_OK)
         assert (ROOT / "scripts" / name).read_text().startswith("#!/usr/bin/env python3\n")
@@ -89,12 +89,13 @@ def test_the_parameter_file_holds_every_parameter_with_its_default():
 @pytest.mark.parametrize("name", ["desktop", "jetson"])
 def test_platform_files_hold_allowed_values_of_known_parameters(name):
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.tracker.parameters import NodeConfig, changed, refusals
+    from efftam_ros.ros.common.parameters import changed
+    from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 
     known = {f.name: type(f.default) for t in (NodeConfig, TrackerConfig) for f in fields(t)}
     for parameter, value in parameters_of(name).items():
         assert type(value) is known[parameter]
-    assert refusals(parameters_of(name), configured=False) == []
+    assert PARAMETERS.refusals(parameters_of(name), configured=False) == []
     assert changed(NodeConfig(), parameters_of(name)).backend
 
 
