@@ -95,7 +95,8 @@ class Loop:
                 " alike"
             )
         self._control.set_enabled(enabled)
-        self._outputs.want_gimbal(enabled)
+        if enabled:
+            self._outputs.want_gimbal(True)
 
     def _now(self) -> Instant:
         return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
@@ -107,7 +108,8 @@ class Loop:
         command = self._control.tick(now)
         if command.send:
             self._outputs.send_rates(command.rates)
-        self._outputs.want_gimbal(self._control.enabled)
+        # The gimbal is given back when the zeros after the last motion are out.
+        self._outputs.want_gimbal(self._control.enabled or command.send)
         self._outputs.send_status(command, self._control.enabled, now.steady_s)
         if command.phase is not self._phase:
             self._phase = command.phase
