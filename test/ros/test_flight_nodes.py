@@ -16,7 +16,7 @@ pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
-from flight_rig import Rig, free_port, node_command, wait
+from flight_rig import ROOT, Rig, free_port, node_command, wait
 from lifecycle_msgs.msg import Transition
 from ros_helpers import new_namespace
 
@@ -190,6 +190,24 @@ def test_another_yaw_lock_in_the_bridge_is_refused(processes, rig):
     wait(lambda: rig.tracker.statuses, "the other gimbal node")
     wait(lambda: "yaw_lock" in rig.tracker.enable().message, "a refusal that names yaw_lock")
     assert rig.wire.rates() == []
+
+
+@pytest.mark.parametrize(
+    ("program", "line"), [("efftam_gimbal", "kp: 7.5"), ("efftam_mavlink", "system_id: 1")]
+)
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_the_shipped_parameter_file_reaches_its_nodes(processes, tmp_path, program, line, namespaced):
+    text = (ROOT / "config" / "flight.yaml").read_text()
+    name, _, value = line.partition(": ")
+    wrong = "-1.0" if "." in value else "-1"
+    file = tmp_path / "flight.yaml"
+    file.write_text(text.replace(f"    {line}\n", f"    {name}: {wrong}\n"))
+    command = node_command(program, new_namespace(), "--params-file", str(file))
+    if not namespaced:
+        command = [word for word in command if word != "-r" and not word.startswith("__ns:=")]
+    process = processes(command)
+    assert process.wait() == 2
+    assert f"parameter {name}: " in process.output
 
 
 @pytest.mark.parametrize(
