@@ -26,7 +26,7 @@ from launch import LaunchDescription
 
 pytestmark = [pytest.mark.ros, pytest.mark.usefixtures("ros")]
 
-FILES = ("tracker.launch.py", "replay.launch.py")
+FILES = ("tracker.launch.py", "replay.launch.py", "flight.launch.py")
 PROFILES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
 SHARE = Path(get_package_share_directory("efftam_ros"))
 
@@ -136,6 +136,25 @@ def test_the_operators_page_is_started_when_asked_for(file, tmp_path):
     given = Path([page.cmd[i + 1] for i, p in enumerate(page.cmd) if p == "--params-file"][-1])
     assert "port: 0" in given.read_text()
     assert "address: 127.0.0.1" in given.read_text()
+
+
+@pytest.mark.usefixtures("_no_profile")
+def test_flight_starts_tracker_gimbal_and_bridge():
+    links = "udpout:127.0.0.1:24550"
+    launch = Launch(
+        "flight.launch.py", image="/cam/image_raw", namespace="drone", links=links, yaw_lock="false"
+    )
+    launch.run_until_started(3)
+    started = {Path(event.cmd[0]).name: event for event in launch.started}
+    assert set(started) == {"efftam_tracker", "efftam_gimbal", "efftam_mavlink"}
+    for name in ("efftam_gimbal", "efftam_mavlink"):
+        command = started[name].cmd
+        shipped, given = (Path(command[i + 1]) for i, p in enumerate(command) if p == "--params-file")
+        assert shipped == SHARE / "config" / "flight.yaml"
+        assert "yaw_lock: false" in given.read_text()
+        assert (links in given.read_text()) == (name == "efftam_mavlink")
+        assert "camera_info:=/cam/camera_info" in " ".join(command)
+        assert "__ns:=/drone" in " ".join(command)
 
 
 @pytest.mark.usefixtures("_no_profile")

@@ -52,7 +52,7 @@ def test_every_message_field_has_a_comment():
 
 def test_programs_are_executable_and_installed():
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    for name in ("efftam_tracker", "efftam_bag_player"):
+    for name in ("efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_bag_player"):
         assert f"scripts/{name}" in cmake
         assert os.access(ROOT / "scripts" / name, os.X_OK)
         assert (ROOT / "scripts" / name).read_text().startswith("#!/usr/bin/env python3\n")
@@ -79,15 +79,38 @@ def test_the_parameter_file_holds_every_parameter_with_its_default():
     assert parameters_of("tracker") == declared
 
 
+def test_the_flight_parameter_file_holds_every_parameter_with_its_default():
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    from efftam_ros.ros.flight_parameters import as_yaml
+    from efftam_ros.ros.gimbal.parameters import GimbalParameters
+    from efftam_ros.ros.mavlink.parameters import BridgeParameters
+
+    text = (ROOT / "config" / "flight.yaml").read_text()
+    assert text == as_yaml(), "write it anew: python -m efftam_ros.ros.flight_parameters > config/flight.yaml"
+    shipped = yaml.safe_load(text)
+    for name, config_type in (("efftam_gimbal", GimbalParameters), ("efftam_mavlink", BridgeParameters)):
+        defaults = {f.name: f.default for f in fields(config_type)}
+        assert shipped[f"/**/{name}"]["ros__parameters"] == defaults
+
+
+def test_the_gimbals_defaults_are_the_controllers():
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    from efftam_ros.flight.control_config import ControlConfig
+    from efftam_ros.ros.gimbal.parameters import GimbalParameters
+
+    assert GimbalParameters().control() == ControlConfig()
+
+
 @pytest.mark.parametrize("name", ["desktop", "jetson"])
 def test_platform_files_hold_allowed_values_of_known_parameters(name):
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
-    from efftam_ros.ros.tracker.parameters import NodeConfig, changed, refusals
+    from efftam_ros.ros.common.parameters import changed
+    from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 
     known = {f.name: type(f.default) for t in (NodeConfig, TrackerConfig) for f in fields(t)}
     for parameter, value in parameters_of(name).items():
         assert type(value) is known[parameter]
-    assert refusals(parameters_of(name), configured=False) == []
+    assert PARAMETERS.refusals(parameters_of(name), configured=False) == []
     assert changed(NodeConfig(), parameters_of(name)).backend
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -9,28 +10,41 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from efftam_ros.operator.server import OperatorServer
-from efftam_ros.ros.common.parameters import declare_parameters, read_parameters
+from efftam_ros.operator.serving import serving
+from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.operator.feed import RosFeed
-from efftam_ros.ros.operator.parameters import READ_ONLY, OperatorConfig
+from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
 
 NODE_NAME = "efftam_operator"
 
 
 class OperatorNode(Node):
-    """Serves the page for one tracker; ``server`` is to be run beside the executor (`serving`).
+    """Serves the page for one tracker, from `start` on.
 
     Raises InputError when a parameter given at the start is not allowed.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        declare_parameters(self, OperatorConfig, READ_ONLY)
+        PARAMETERS.declare(self)
         config = read_parameters(self, OperatorConfig)
         self._feed = RosFeed(self, config)
         self.server = OperatorServer(config.settings(), feed=self._feed)
+        self._serving = ExitStack()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(config.diagnostics_period, self._ask_health, clock=steady)
+
+    def start(self) -> None:
+        """Serve the page. Raises InputError when the address or the certificate can't be used."""
+        server = self._serving.enter_context(serving(self.server))
+        # Not logged: the address holds the token, and the log is a topic.
+        print(f"{NODE_NAME}: open {server.url}", flush=True)
+
+    def close(self) -> None:
+        """Tell the pages that are open, and end."""
+        self._serving.close()
+        self.destroy_node()
 
     def _ask_health(self) -> None:
         self.server.ask_health(lambda health: self._feed.call(lambda: self._publish(health)))

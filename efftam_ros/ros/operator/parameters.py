@@ -9,6 +9,7 @@ from typing import Any
 
 from efftam_ros.core.config import check_setting, setting
 from efftam_ros.operator.settings import Settings
+from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.tracker.parameters import NodeConfig
 
 
@@ -63,7 +64,7 @@ class OperatorConfig:
         )
 
 
-READ_ONLY = tuple(f.name for f in fields(OperatorConfig))
+PARAMETERS = ParameterSet((("The page", OperatorConfig),), tuple(f.name for f in fields(OperatorConfig)))
 
 
 def _path(text: str) -> Path | None:

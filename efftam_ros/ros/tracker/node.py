@@ -19,18 +19,11 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.parameters import declare_parameters, read_parameters
+from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
-from efftam_ros.ros.tracker.parameters import (
-    FIXED,
-    READ_ONLY,
-    NodeConfig,
-    changed,
-    refusals,
-    unknown_parameters,
-)
+from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.image.prompts import reserve_workspace
@@ -81,10 +74,9 @@ class TrackerNode(LifecycleNode):
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        for config_type in (NodeConfig, TrackerConfig):
-            declare_parameters(self, config_type, READ_ONLY, FIXED)
+        PARAMETERS.declare(self)
         # rclpy tells nobody else what was given at the start and fits no declared name.
-        for line in unknown_parameters(self._parameter_overrides):
+        for line in PARAMETERS.unknown(self._parameter_overrides):
             self.get_logger().warning(line)
         self._pipeline_factory = pipeline_factory
         self._read_parameters()
@@ -241,7 +233,7 @@ class TrackerNode(LifecycleNode):
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
         changes = {parameter.name: parameter.value for parameter in parameters}
-        reasons = refusals(changes, configured=self._pipeline is not None)
+        reasons = PARAMETERS.refusals(changes, configured=self._pipeline is not None)
         if reasons:
             return SetParametersResult(successful=False, reason="; ".join(reasons))
         before = self._config

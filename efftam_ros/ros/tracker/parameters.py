@@ -1,17 +1,12 @@
-"""The node's parameters, told apart by when they may change."""
+"""The tracker node's parameters, and when they may change."""
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
 
 from efftam_ros.core.config import TrackerConfig, check_setting, setting
-from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import FIXED_SETTINGS
-from efftam_ros.ros.common.parameters import allowed
+from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
@@ -89,69 +84,17 @@ FIXED = (
     *FIXED_SETTINGS,
 )
 
-Config = TypeVar("Config", NodeConfig, TrackerConfig)
-
-
-def unknown_parameters(given: Iterable[str]) -> list[str]:
-    """One line for each name that was given at the start and that no parameter has."""
-    known = [f.name for config_type in (NodeConfig, TrackerConfig) for f in fields(config_type)]
-    lines = []
-    for name in given:
-        if name in known or name == "use_sim_time" or name.startswith("qos_overrides."):
-            continue
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else "; config/tracker.yaml holds those there are"
-        lines.append(f"parameter {shown(name)} is not known and has no effect{hint}")
-    return lines
-
-
-def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
-    """Why these changes can't be made, one line for each; empty when they can. Unknown names are nobody's
-    business.
-
-    ``configured``: the node is, so settings that are read at that time may not change.
-    """
-    reasons = []
-    for config_type in (NodeConfig, TrackerConfig):
-        for f in fields(config_type):
-            if f.name not in changes:
-                continue
-            if configured and f.name in FIXED:
-                reasons.append(
-                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate"
-                    " and clean it up first (ros2 lifecycle set)"
-                )
-                continue
-            try:
-                check_setting(f.name, changes[f.name], f.metadata)
-            except InputError as refusal:
-                reasons.append(str(refusal))
-    return reasons
-
-
-def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The configuration with those of the changes that concern it."""
-    values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}
-    return type(config)(**values)
+PARAMETERS = ParameterSet((("The node", NodeConfig), ("Tracking", TrackerConfig)), READ_ONLY, FIXED)
 
 
 def as_yaml() -> str:
     """Every parameter with its default, described, as a parameter file."""
-    lines = [
-        "# Every parameter of efftam_tracker, with its default. Written by:",
-        "# python -m efftam_ros.ros.tracker.parameters",
-        "# For one platform: copy the lines that differ, as desktop.yaml and jetson.yaml do.",
-        "/**:",
-        "  ros__parameters:",
-    ]
-    for config_type, title in ((NodeConfig, "The node"), (TrackerConfig, "Tracking")):
-        lines += ["", f"    # {title}"]
-        for f in fields(config_type):
-            when = {True: "; read at the start", False: ""}[f.name in READ_ONLY]
-            when = "; read when configured" if f.name in FIXED else when
-            lines += ["", f"    # {f.metadata['text']}", f"    # {allowed(f)}{when}"]
-            lines += [f"    {f.name}: {json.dumps(f.default)}"]
-    return "\n".join(lines) + "\n"
+    head = (
+        "# Every parameter of efftam_tracker, with its default. Written by:\n"
+        "# python -m efftam_ros.ros.tracker.parameters\n"
+        "# For one platform: copy the lines that differ, as desktop.yaml and jetson.yaml do.\n"
+    )
+    return head + PARAMETERS.as_yaml()
 
 
 if __name__ == "__main__":
