@@ -105,6 +105,8 @@ def test_the_last_rate_on_the_wire_is_zero(rig, end, record_property):
     time.sleep(1.0)
     assert rig.wire.stands()
     assert not any(rate for at, rate in rig.wire.rates() if at > stood)
+    if end not in (gimbal_killed, bridge_terminated):  # said by the controller, not by the bridge's watchdog
+        assert rig.tracker.rates[-1][1] == 0.0
     for process in (rig.gimbal, rig.bridge):
         assert "Traceback" not in process.output
 

@@ -78,18 +78,18 @@ class MavlinkNode(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        self._parameters = read_parameters(self, BridgeParameters)
-        self._config = bridge_config(self._parameters)
+        self._settings = read_parameters(self, BridgeParameters)
+        self._config = bridge_config(self._settings)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._bridge: Bridge | None = None
         self._ended = threading.Event()
         self._fault: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="mavlink", daemon=True)
-        self._gimbal = GimbalTopics(self, self._parameters.yaw_lock)
+        self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
 
     def start(self) -> None:
         """Open the links and listen. Raises InputError when a link can't be opened."""
-        links = open_links(self._parameters.addresses())
+        links = open_links(self._settings.addresses())
         bridge = Bridge(self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report)
         self._bridge = bridge
         self._subscribe(
@@ -102,7 +102,7 @@ class MavlinkNode(Node):
         self._subscribe(Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
         self.create_timer(WATCH_S, self._raise_fault)
         self._thread.start()
-        self.get_logger().info(f"MAVLink on {', '.join(self._parameters.addresses())}")
+        self.get_logger().info(f"MAVLink on {', '.join(self._settings.addresses())}")
 
     def close(self) -> None:
         """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
