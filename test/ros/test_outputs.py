@@ -29,7 +29,7 @@ def outputs(ros):
 
 def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.close()
-    outputs.publish_stale(Header(), LAST, "no image for 0.3 s")
+    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
 
 
 def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatch):
@@ -51,6 +51,6 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.publish_stale(Header(), LAST, "no image for 0.3 s")
+    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
     closing.join()
     assert closed.is_set()
