@@ -39,11 +39,13 @@ COMMANDS = {
     "verify": "verify",
     "fetch": "fetch",
     "doctor": "doctor.command",
+    "operator": "operator",
 }
 """Commands and the modules of this package that hold them."""
 
 # Optional packages: import name -> pip name.
 OPTIONAL = {
+    "aiohttp": "aiohttp",
     "av": "av",
     "cv2": "opencv-python-headless",
     "huggingface_hub": "huggingface_hub",

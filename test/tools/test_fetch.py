@@ -117,6 +117,21 @@ def test_content_that_is_not_what_was_announced(fetch, hub: Hub):
     assert_refused(fetch(NAME, "--no-export"), "SHA-256", "abababababab", "fetch again")
 
 
+@pytest.mark.parametrize("etag", ["33a64df551425fcc", "../../../home/x", "AB" * 32, "z" * 64])
+def test_an_answer_that_can_not_be_checked_is_refused(fetch, hub: Hub, tmp_path: Path, etag: str):
+    hub.announce = etag
+    assert_refused(fetch(NAME, "--no-export"), "announces no SHA-256")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("url", ["http://hub.example", "http://127.0.0.1.hub.example", "ftp://hub.example"])
+def test_an_address_without_encryption_is_refused(efftam, tmp_path: Path, url: str):
+    for arguments, environment in ((("--endpoint", url), {}), ((), {"HF_ENDPOINT": url})):
+        env = {"XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*", **environment}
+        result = efftam("fetch", NAME, "--no-export", *arguments, env=env)
+        assert_refused(result, "is not encrypted", "https://")
+
+
 def test_a_file_that_changed_on_the_hub_is_fetched_anew(fetch, hub: Hub):
     fetch(NAME, "--no-export")
     hub.files[f"{REPOSITORY}/{NAME}.pt"] = b"better weights"

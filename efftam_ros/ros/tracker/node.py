@@ -19,14 +19,15 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.parameters import declare_parameters, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import (
+    FIXED,
+    READ_ONLY,
     NodeConfig,
     changed,
-    declare_parameters,
-    read_parameters,
     refusals,
     unknown_parameters,
 )
@@ -81,7 +82,7 @@ class TrackerNode(LifecycleNode):
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         for config_type in (NodeConfig, TrackerConfig):
-            declare_parameters(self, config_type)
+            declare_parameters(self, config_type, READ_ONLY, FIXED)
         # rclpy tells nobody else what was given at the start and fits no declared name.
         for line in unknown_parameters(self._parameter_overrides):
             self.get_logger().warning(line)

@@ -1,20 +1,17 @@
-"""The node's parameters: declared from dataclasses, checked, and told apart by when they may change."""
+"""The node's parameters, told apart by when they may change."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
-
-from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
-from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
-from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig, check_setting, setting
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import FIXED_SETTINGS
+from efftam_ros.ros.common.parameters import allowed
 from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
@@ -95,24 +92,6 @@ FIXED = (
 Config = TypeVar("Config", NodeConfig, TrackerConfig)
 
 
-def declare_parameters(node: Node, config_type: type[Any]) -> None:
-    """Declare one parameter per field, with description, range and choices.
-
-    Raises InputError when a value given at the start (file, command line) has the wrong type or lies
-    outside its range.
-    """
-    for f in fields(config_type):
-        try:
-            node.declare_parameter(f.name, f.default, _descriptor(f))
-        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-            raise InputError(f"parameter {f.name}: {error}; it is {_allowed(f)}") from error
-
-
-def read_parameters(node: Node, config_type: type[Config]) -> Config:
-    """The dataclass with the parameters' values. Raises InputError when one is not allowed."""
-    return config_type(**{f.name: node.get_parameter(f.name).value for f in fields(config_type)})
-
-
 def unknown_parameters(given: Iterable[str]) -> list[str]:
     """One line for each name that was given at the start and that no parameter has."""
     known = [f.name for config_type in (NodeConfig, TrackerConfig) for f in fields(config_type)]
@@ -170,46 +149,9 @@ def as_yaml() -> str:
         for f in fields(config_type):
             when = {True: "; read at the start", False: ""}[f.name in READ_ONLY]
             when = "; read when configured" if f.name in FIXED else when
-            lines += ["", f"    # {f.metadata['text']}", f"    # {_allowed(f)}{when}"]
+            lines += ["", f"    # {f.metadata['text']}", f"    # {allowed(f)}{when}"]
             lines += [f"    {f.name}: {json.dumps(f.default)}"]
     return "\n".join(lines) + "\n"
-
-
-def _descriptor(f: Field[Any]) -> ParameterDescriptor:
-    meta = f.metadata
-    constraints = []
-    if meta["choices"]:
-        constraints.append(f"one of {', '.join(meta['choices'])}")
-    if f.name in FIXED:
-        constraints.append("read when the node is configured")
-    descriptor = ParameterDescriptor(
-        description=meta["text"],
-        additional_constraints="; ".join(constraints),
-        read_only=f.name in READ_ONLY,
-    )
-    if meta["low"] is not None:
-        if isinstance(f.default, int):
-            limits = IntegerRange(from_value=int(meta["low"]), to_value=int(meta["high"]), step=1)
-            descriptor.integer_range = [limits]
-        else:
-            limits = FloatingPointRange(from_value=float(meta["low"]), to_value=float(meta["high"]), step=0.0)
-            descriptor.floating_point_range = [limits]
-    return descriptor
-
-
-def _allowed(f: Field[Any]) -> str:
-    kinds = {
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number with a decimal point",
-        str: "a text",
-    }
-    kind = kinds[type(f.default)]
-    if f.metadata["choices"]:
-        return f"one of {', '.join(f.metadata['choices'])}"
-    if f.metadata["low"] is not None:
-        return f"{kind} from {f.metadata['low']:.12g} to {f.metadata['high']:.12g}"
-    return kind
 
 
 if __name__ == "__main__":
