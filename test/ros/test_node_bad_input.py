@@ -149,7 +149,7 @@ BAD_SELECTIONS = {
     "no mask": (TargetSelection(kind=TargetSelection.MASK), "image encoding '' is not supported"),
     "too old": (box_selection(inside, stamp_of(-1000)), "the selection's image is 33."),
     "of the future": (box_selection(inside, stamp_of(1000)), "ahead of the newest image; copy it"),
-    "between images": (box_selection(inside, stamp_of(-1) - FRAME_NS // 3), "no image near the stamp"),
+    "between images": (box_selection(inside, stamp_of(0) - 300_000_000), "no image near the stamp"),
 }
 
 

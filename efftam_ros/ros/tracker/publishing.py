@@ -101,7 +101,8 @@ class Outputs:
     def close(self) -> None:
         """Wait until the last messages have arrived, and give the publishers back."""
         with self._lock:
-            for publisher in (self._velocity, self._bbox, self._results):
+            lasting = (self._velocity, self._bbox, self._results) if self._publishers else ()
+            for publisher in lasting:
                 publisher.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
             for publisher in self._publishers:
                 self._node.destroy_publisher(publisher)
