@@ -19,12 +19,12 @@ ARGUMENTS = (
     (
         "image_transport",
         "",
-        "type of the image topic; empty: as the parameter file says",
+        "type of the image topic; empty: from the parameter file",
         ["", "raw", "compressed"],
     ),
-    ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
-    ("backend", "", "what computes the network; empty: as the parameter file says", None),
-    ("params", "tracker", "parameter file: tracker, desktop, jetson (they ship), or a path", None),
+    ("bundle", "", "folder of the network bundle; empty: from the parameter file", None),
+    ("backend", "", "back end; empty: from the parameter file", None),
+    ("params", "tracker", "parameter file: tracker, desktop, jetson (shipped), or a path", None),
     ("namespace", "", "namespace of the node and its topics", None),
     ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
     ("operator_port", "8080", "port of the operator's page; 0: a free one", None),
@@ -35,7 +35,7 @@ ARGUMENTS = (
         None,
     ),
     ("use_sim_time", "false", "follow /clock, for bags and simulators", ["true", "false"]),
-    ("log_level", "info", "how much the node says", ["debug", "info", "warn", "error"]),
+    ("log_level", "info", "log level of the node", ["debug", "info", "warn", "error"]),
 )
 
 
@@ -45,7 +45,7 @@ def parameter_file(name):
     path = shipped if shipped.is_file() else Path(name).expanduser()
     if not path.is_file():
         ships = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml")))
-        raise RuntimeError(f"params:={name} is no file, and none of those that ship: {ships}")
+        raise RuntimeError(f"params:={name} is not a file and not one of the shipped ones: {ships}")
     return str(path)
 
 
@@ -92,7 +92,7 @@ def generate_launch_description():
         DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
         for name, default, text, choices in ARGUMENTS
     ]
-    # Fast DDS 2 knows the first name, Fast DDS 3 the second. A profile that the user has chosen stays.
+    # The first name is for Fast DDS 2, the second for Fast DDS 3. A profile set by the user is kept.
     profiles = [
         SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
         for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")

@@ -1,4 +1,4 @@
-"""Starts the tracker node, plays a video into it over the middleware, and writes what it answered.
+"""Starts the tracker node, plays a video to it over the middleware, and writes its results.
 
 Run by scripts/demo in the prepared environment.
 """
@@ -41,13 +41,13 @@ SCENE_FPS = 30.0
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./scripts/demo",
-        description="Play a video into the real tracker node; leaves overlay.mp4, track.json, summary.txt.",
+        description="Play a video to the tracker node; writes overlay.mp4, track.json, summary.txt.",
     )
     parser.add_argument(
         "video", nargs="?", help="video or folder of images (default: a drone scene, rendered)"
     )
     parser.add_argument("--box", help="the target in the first frame: X,Y,W,H in px (needed with a video)")
-    parser.add_argument("--frames", type=int, default=300, help="at most so many frames (default: 300)")
+    parser.add_argument("--frames", type=int, default=300, help="maximum number of frames (default: 300)")
     parser.add_argument("--seed", type=int, default=7, help="of the rendered scene (default: 7)")
     parser.add_argument("--bundle", help="folder of another network bundle (default: the one that ships)")
     parser.add_argument("--out", type=Path, default=ROOT / "demo_output", help="default: demo_output")
@@ -81,7 +81,7 @@ def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
 def running_node(bundle: str | None, log: Path) -> Iterator[None]:
     """The tracker node as a child process, with shipped parameters and Fast DDS profile; ended by SIGINT."""
     profile = str(ROOT / "config" / "fastdds_images.xml")
-    # Two demos on one machine must not hear each other.
+    # Isolates demos on one machine from each other.
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.SystemRandom().randrange(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["FASTRTPS_DEFAULT_PROFILES_FILE"] = os.environ["FASTDDS_DEFAULT_PROFILES_FILE"] = profile
@@ -101,7 +101,7 @@ def running_node(bundle: str | None, log: Path) -> Iterator[None]:
                 os.killpg(node.pid, signal.SIGINT)
             code = node.wait(timeout=30)
     if code != 0:
-        raise RuntimeError(f"the node ended with code {code}; its words are in {log}")
+        raise RuntimeError(f"the node ended with code {code}; its output is in {log}")
 
 
 def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:

@@ -30,13 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the engines (default: the node's)")
     parser.add_argument("--force", action="store_true", help="build even where stored engines fit")
-    parser.add_argument(
-        "--attention",
-        action="append",
-        default=[],
-        metavar="MODULE=FORM",
-        help="first attention form to try for a module: fused_fp32 or unfused_fp32 (implies --force)",
-    )
+    form = "first attention form to try for a module: fused_fp32 or unfused_fp32 (implies --force)"
+    parser.add_argument("--attention", action="append", default=[], metavar="MODULE=FORM", help=form)
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 

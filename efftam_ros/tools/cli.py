@@ -28,7 +28,9 @@ from efftam_ros.core.errors import BackendError, InputError, one_line
 
 COMMANDS = {
     "track": "track",
+    "select": "select",
     "replay": "replay",
+    "bag": "bag",
     "eval": "eval.command",
     "bench": "bench.command",
     "profile": "profile.command",

@@ -31,17 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="configuration, such as efficienttam_ti_512x512; an unknown name lists all",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the bundle")
-    parser.add_argument(
-        "--weights",
-        choices=("float32", "float16"),
-        default="float32",
-        help="storage type of the weights; execution stays float32 (default: float32)",
-    )
+    add_weights_argument(parser)
     parser.add_argument("--licence", metavar="TEXT", help="licence of the weights, noted in the bundle")
     parser.add_argument(
         "--note", default="", metavar="TEXT", help="remark on the weights, noted in the bundle"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_weights_argument(parser: argparse.ArgumentParser) -> None:
+    """--weights, the storage type."""
+    text = "storage type of the weights; execution stays float32 (default: float32)"
+    parser.add_argument("--weights", choices=("float32", "float16"), default="float32", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
         raise InputError(
-            f"export needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
+            f"export needs {error.name}, which is not installed; pip install torch onnx onnxscript"
         ) from None
 
     network = load_checkpoint_network(args.checkpoint, args.config)

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
 
 LIBRARY = "efftam_ros"
+MOST_BYTES = 2**31
 REPOSITORY = "yunyangx/efficient-track-anything"
 NAMES = (
     "efficienttam_ti",
@@ -44,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-export", action="store_true", help="download only; with --out, NAME.pt goes into that folder"
     )
-    parser.add_argument(
-        "--weights", choices=("float32", "float16"), default="float32", help="as in efftam export"
-    )
+    export.add_weights_argument(parser)
     parser.add_argument(
         "--endpoint", metavar="URL", help="another hub or a mirror (default: HF_ENDPOINT or the hub)"
     )
@@ -85,8 +84,8 @@ def download(
 ) -> Path:
     """Download the checkpoint of an official configuration to ``folder`` (default: the user's cache).
 
-    A complete file is not downloaded again. Raises InputError: hub can't be reached, no such file, damaged
-    download.
+    A complete file is not downloaded again. Raises InputError: the hub can't be reached, an address without
+    encryption, no such file, no SHA-256 announced, damaged download.
     """
     import huggingface_hub
     from huggingface_hub import utils
@@ -96,25 +95,48 @@ def download(
     if quiet or not sys.stderr.isatty():
         hub_utils.disable_progress_bars()
     url = huggingface_hub.hf_hub_url(REPOSITORY, f"{name}.pt", endpoint=endpoint)
+    _check_private(url)
     with _explained(url, name):
         announced = huggingface_hub.get_hf_file_metadata(url, endpoint=endpoint, library_name=LIBRARY)
+    size, sha256 = _announced_content(announced, url)
     folder = cache_folder() if folder is None else folder
     path = folder / f"{name}.pt"
-    if path.is_file() and not _fault(path, announced.size, announced.etag):
+    if path.is_file() and not _fault(path, size, sha256):
         return path
     folder.mkdir(parents=True, exist_ok=True)
     # The name contains the hash, so that a part of another version is not resumed.
-    partial = folder / f".{name}.{(announced.etag or 'unknown')[:16]}.incomplete"
+    partial = folder / f".{name}.{sha256[:16]}.incomplete"
     with _explained(url, name):
         _transfer(
             announced, partial, name, other_host=urlsplit(announced.location).netloc != urlsplit(url).netloc
         )
-    fault = _fault(partial, announced.size, announced.etag)
+    fault = _fault(partial, size, sha256)
     if fault:
         partial.unlink()
         raise InputError(f"the download of {url} {fault}; it was removed, fetch again")
     partial.replace(path)
     return path
+
+
+def _check_private(url: str) -> None:
+    """Refuse an address whose answer anybody on the way may write."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise InputError(f"{shown(url)} is not encrypted; give an address that begins with https://")
+
+
+def _announced_content(announced: Any, url: str) -> tuple[int, str]:
+    """Size and SHA-256 of what the hub is about to send; it must say both, and send it encrypted."""
+    _check_private(announced.location)
+    size, etag = announced.size, announced.etag
+    if etag is None or not re.fullmatch(r"[0-9a-f]{64}", etag):
+        raise InputError(
+            f"{url} announces no SHA-256 ({shown(etag)}), so the download can't be checked;"
+            " fetch from the hub itself"
+        )
+    if size is None or not 0 < size <= MOST_BYTES:
+        raise InputError(f"{url} announces {size} bytes; a checkpoint has 1 to {MOST_BYTES}")
+    return size, etag
 
 
 def cache_folder() -> Path:
@@ -132,7 +154,7 @@ def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> 
 
     hub_utils: Any = utils
     done = partial.stat().st_size if partial.exists() else 0
-    if announced.size is None or done > announced.size:
+    if done > announced.size:
         partial.unlink(missing_ok=True)
         done = 0
     # The token must not be sent to the server that the hub redirects to.
@@ -177,12 +199,12 @@ def _reason(error: BaseException) -> str:
     return text.splitlines()[0][:160]
 
 
-def _fault(path: Path, size: int | None, etag: str | None) -> str:
+def _fault(path: Path, size: int, etag: str) -> str:
     """How a file differs from the announced one, "" when it does not; the etag of a large file is its
     SHA-256."""
     actual = path.stat().st_size
-    if size is not None and actual != size:
+    if actual != size:
         return f"has {actual} bytes, the hub announces {size}"
-    if etag is not None and re.fullmatch(r"[0-9a-f]{64}", etag) and file_sha256(path) != etag:
+    if file_sha256(path) != etag:
         return f"does not have the SHA-256 that the hub announces ({etag[:12]}...)"
     return ""

@@ -184,7 +184,7 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
         return ClipAgreement((value,), (0.0,))
 
     monkeypatch.setattr(verify, "compare_clip", clip_of)
-    with pytest.raises(BackendError, match="the engines together do not compute what the CPU computes"):
+    with pytest.raises(BackendError, match=r"engines together.*efftam doctor"):
         workshop.build()
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
     forms = {name: 2 if name in ("memory_attention_fixed", "mask_decoder") else 1 for name in GRAPHS}
@@ -272,7 +272,7 @@ class TestTheBackEnd:
         page = capsys.readouterr().out
         assert "agrees with the CPU" in page
         assert all(name in page for name in GRAPHS)
-        assert "masks of 5 frames overlap by 1.0000" in page
+        assert "5 frames: mean 1.0000" in page
 
     def test_build_prints_what_was_built(
         self, machine: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -140,7 +140,7 @@ def test_while_behind_the_steps_are_so_wide_that_the_lag_halves_in_half_a_second
     """Frames of 20 ms, images of every 10 ms: 20 ms to keep up, and as much again per 0.5 s of lag."""
     frame_buffer = filled(*range(1000, 1000 + lag_ms + 10, 10))
     frame_buffer.take()
-    frame_buffer.select(1000 * MS, lambda a: PROMPT)
+    select(frame_buffer, 1000 * MS)
     assert taken(frame_buffer) == 1000
     assert taken(frame_buffer, frame_s=0.02) == 1000 + ahead_ms
 

@@ -180,7 +180,7 @@ def test_a_bad_selection_is_refused_by_the_service_and_changes_nothing(following
 
 def test_the_buffers_length_is_in_the_refusal(following):
     message = following.select(box_selection(inside, stamp_of(-1000))).message
-    assert "s of images are kept (selection_buffer 8 s, selection_buffer_bytes 268435456)" in message
+    assert "selection_buffer 8 s, selection_buffer_bytes 268435456" in message
 
 
 def test_a_bad_selection_by_topic_goes_to_log_and_diagnostics(following):

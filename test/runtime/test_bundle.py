@@ -335,30 +335,26 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
 class TestGraphsThatAreNotWhatTheTableSays:
     """The hash fits, so the exporter wrote a wrong table or took a wrong file."""
 
-    def swap(self, manifest: Manifest) -> None:
+    @staticmethod
+    def swap(manifest: Manifest) -> None:
         graphs = manifest["graphs"]
         graphs["mask_decoder"]["file"] = graphs["memory_encoder"]["file"]
 
-    def test_other_tensors(self, spoiled: Spoil) -> None:
-        bundle = Bundle.load(spoiled(self.swap))
-        with pytest.raises(
-            InputError, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned"
-        ) as e:
-            OrtPipeline(bundle, threads=1)
-        one_line(e)
+    @staticmethod
+    def halve(manifest: Manifest) -> None:
+        for graph in manifest["graphs"].values():
+            for tensor in (*graph["inputs"].values(), *graph["outputs"].values()):
+                tensor["shape"] = [32 if axis == 64 else axis for axis in tensor["shape"]]
 
-    def test_another_shape(self, spoiled: Spoil) -> None:
-        def halve(manifest: Manifest) -> None:
-            for graph in manifest["graphs"].values():
-                for tensor in (*graph["inputs"].values(), *graph["outputs"].values()):
-                    tensor["shape"] = [32 if axis == 64 else axis for axis in tensor["shape"]]
-
-        bundle = Bundle.load(spoiled(halve))
-        with pytest.raises(
-            InputError, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]"
-        ) as e:
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [("swap", ("memory_encoder.onnx", "mask_logits", "conditioned")), ("halve", ("64", "32"))],
+    )
+    def test_other_tensors(self, spoiled: Spoil, change: str, words: tuple[str, ...]) -> None:
+        bundle = Bundle.load(spoiled(getattr(self, change)))
+        with pytest.raises(InputError) as e:
             OrtPipeline(bundle, threads=1)
-        one_line(e)
+        assert [word for word in words if word not in one_line(e)] == []
 
     def test_no_graph_at_all(self, spoiled: Spoil) -> None:
         import hashlib

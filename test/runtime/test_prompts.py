@@ -189,7 +189,7 @@ import resource
 import numpy as np
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Prompt
-from efftam_ros.runtime.image.antialias import reserve_workspace
+from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.image.prompts import encode_prompt
 reserve_workspace()
 mask = np.zeros((240, 320), bool)

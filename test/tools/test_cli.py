@@ -58,7 +58,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_unknown_command_is_one_line(efftam):
-    assert_refused(efftam("trak"), "'trak' is not a command", "track, replay")
+    assert_refused(efftam("trak"), "'trak' is not a command", "track, select")
 
 
 def test_wrong_option_is_one_line(efftam):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import bag_helpers
 import numpy as np
 import pytest
 from bag_helpers import (
     START_NS,
     camera_info,
     compressed,
+    header,
     image,
     read_messages,
     read_raw,
@@ -18,6 +20,7 @@ from bag_helpers import (
     stamps,
     write_bag,
 )
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
@@ -276,6 +279,21 @@ def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):
     file.write_bytes(b"no database at all" * 100)
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_selection_of_another_version_of_the_message_is_refused(tmp_path: Path, monkeypatch, capsys):
+    """Its bytes would be read as other fields."""
+    text = "std_msgs/Header header\nuint8 kind\nfloat64 x\n"
+    store = get_typestore(Stores.ROS2_JAZZY)
+    store.register(get_types_from_msg(text, "efftam_ros/msg/TargetSelection"))
+    message = store.types["efftam_ros/msg/TargetSelection"](header=header(stamp(0)), kind=0, x=1.0)
+    monkeypatch.setattr(bag_helpers, "STORE", store)
+    other = ("/select", recorded(0.5), ("efftam_ros/msg/TargetSelection", message))
+    bag = write_bag(tmp_path / "in", [*camera(2), other])
+    assert replay(bag, "--out", tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for part in ("/select", "efftam_ros/msg/TargetSelection", "use the version that recorded it"):
+        assert part in line
 
 
 def test_the_message_definitions_are_found():

@@ -156,7 +156,7 @@ def test_a_video_that_was_cut_off_says_so_at_its_end(tmp_path: Path):
             writer.write(rng.integers(0, 255, (120, 160, 3), np.uint8), i * NS // 10)
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     seen = []
-    with pytest.raises(InputError, match=r"cut off|can't be decoded"):
+    with pytest.raises(InputError, match=r"truncated|can't be decoded"):
         seen.extend(open_video(path).frames())
     assert 5 < len(seen) < 25
 

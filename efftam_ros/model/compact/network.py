@@ -235,8 +235,7 @@ class CompactAttention(nn.Module):
         self.heads = heads
         self.head_width = inner // heads
         self.query = nn.Linear(width, inner)
-        self.key = nn.Linear(key_width, inner)
-        self.value = nn.Linear(key_width, inner)
+        self.key, self.value = nn.Linear(key_width, inner), nn.Linear(key_width, inner)
         self.out = nn.Linear(inner, width)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ class Statistics:
             "refused": 0,
             "selections_refused": 0,
         }
-        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "failure": ""}
+        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "shared": "", "failure": ""}
         self._fresh: set[str] = set()  # faults since the last verdict
         self._track: Track | None = None
         self._lost = False
@@ -126,6 +126,10 @@ class Statistics:
 
     def selection_refused(self, reason: str) -> None:
         self._fault("selection", reason, "selections_refused")
+
+    def output_shared(self, reason: str) -> None:
+        """Somebody else publishes on a topic of ours."""
+        self._fault("shared", reason)
 
     def incompatible_qos(self, reason: str) -> None:
         self._fault("qos", reason)
@@ -193,7 +197,7 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        minor = [kind for kind in ("image", "selection", "bearing") if kind in self._fresh]
+        minor = [kind for kind in ("image", "selection", "bearing", "shared") if kind in self._fresh]
         found += [(Level.WARN, self._last[kind]) for kind in minor]
         silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
         loss = self._loss(now_s)

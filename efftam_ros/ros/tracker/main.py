@@ -15,6 +15,16 @@ from efftam_ros.ros.common.signals import StopFlag
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.node import PipelineFactory
 
+HELP = """usage: efftam_tracker [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]
+
+Follows one target through the images of the topic `image`. Started by
+  ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw
+or by itself:
+  efftam_tracker --ros-args -r image:=/camera/image_raw -p backend:=onnxruntime-cpu
+Parameters with range and meaning: config/tracker.yaml. What to follow is told by `efftam select`, the service
+~/select_target or the topic `select`."""
+# Packages whose absence is told in one line, by import name.
+NEEDED = {"cv2": "opencv-python-headless", "numpy": "numpy", "onnxruntime": "onnxruntime"}
 # Longest time until a signal is noticed while nothing arrives, s.
 PATIENCE_S = 0.1
 
@@ -25,6 +35,9 @@ def main(args: list[str] | None = None, pipeline_factory: PipelineFactory | None
 
     ``pipeline_factory`` takes the place of `runtime.pipeline.open_pipeline`, for tests and benchmarks.
     """
+    if {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
+        print(HELP)
+        return 0
     with StopFlag() as stop:
         return _run(stop, args, pipeline_factory)
 
@@ -35,7 +48,19 @@ def _run(stop: StopFlag, args: list[str] | None, pipeline_factory: PipelineFacto
     from rclpy.signals import SignalHandlerOptions
 
     from efftam_ros.core.errors import InputError
-    from efftam_ros.ros.tracker.node import NODE_NAME, TrackerNode
+
+    try:
+        from efftam_ros.ros.tracker.node import NODE_NAME, TrackerNode
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in NEEDED:
+            raise
+        print(
+            f"efftam_tracker: the Python package {missing} is not installed for {sys.executable}; run:"
+            f" {sys.executable} -m pip install {NEEDED[missing]}",
+            file=sys.stderr,
+        )
+        return 2
 
     try:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)

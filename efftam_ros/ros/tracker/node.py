@@ -23,11 +23,18 @@ from efftam_ros.ros.common.parameters import declare_parameters, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
-from efftam_ros.ros.tracker.parameters import FIXED, READ_ONLY, NodeConfig, changed, refusals
+from efftam_ros.ros.tracker.parameters import (
+    FIXED,
+    READ_ONLY,
+    NodeConfig,
+    changed,
+    refusals,
+    unknown_parameters,
+)
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.image.prompts import reserve_workspace
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
@@ -44,8 +51,10 @@ def _reported(transition: Transition) -> Transition:
         try:
             result = transition(node, state)
         except (InputError, BackendError) as refusal:
-            node.get_logger().error(str(refusal))
             node.fault = str(refusal)
+            if isinstance(refusal, BackendError) and node.backend != DEFAULT_BACKEND:
+                node.fault += f"; or start with backend:={DEFAULT_BACKEND}, which runs everywhere"
+            node.get_logger().error(node.fault)
             result = TransitionCallbackReturn.FAILURE
         except Exception as error:
             node.get_logger().error("".join(traceback.format_exception(error)).rstrip())
@@ -74,6 +83,9 @@ class TrackerNode(LifecycleNode):
         super().__init__(NODE_NAME, **kwargs)
         for config_type in (NodeConfig, TrackerConfig):
             declare_parameters(self, config_type, READ_ONLY, FIXED)
+        # rclpy tells nobody else what was given at the start and fits no declared name.
+        for line in unknown_parameters(self._parameter_overrides):
+            self.get_logger().warning(line)
         self._pipeline_factory = pipeline_factory
         self._read_parameters()
         self._statistics = Statistics()
@@ -109,6 +121,11 @@ class TrackerNode(LifecycleNode):
         self._release()
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
+
+    @property
+    def backend(self) -> str:
+        """The back end that is asked for."""
+        return self._config.backend
 
     @property
     def fault(self) -> str:
@@ -149,6 +166,11 @@ class TrackerNode(LifecycleNode):
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
+        if self.get_namespace() == "/":
+            self.get_logger().info(
+                "topics are at the root (/bbox, /velocity, ...); where others share the graph, give the"
+                " tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
+            )
         return TransitionCallbackReturn.SUCCESS
 
     @_reported

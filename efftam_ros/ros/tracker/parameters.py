@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -89,6 +90,19 @@ FIXED = (
 )
 
 Config = TypeVar("Config", NodeConfig, TrackerConfig)
+
+
+def unknown_parameters(given: Iterable[str]) -> list[str]:
+    """One line for each name that was given at the start and that no parameter has."""
+    known = [f.name for config_type in (NodeConfig, TrackerConfig) for f in fields(config_type)]
+    lines = []
+    for name in given:
+        if name in known or name == "use_sim_time" or name.startswith("qos_overrides."):
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else "; config/tracker.yaml holds those there are"
+        lines.append(f"parameter {shown(name)} is not known and has no effect{hint}")
+    return lines
 
 
 def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:

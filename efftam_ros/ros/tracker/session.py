@@ -256,6 +256,10 @@ class Session:
         self._statistics.input_seen(
             self._input.facts | {"camera_info": self._describe_camera()}, self._input.explain()
         )
+        others = self._outputs.others
+        if others:
+            self._statistics.output_shared(others)
+            self._remind("others", others)
         loss = self._statistics.loss(time.monotonic())
         if loss:
             self._warn("loss", loss)

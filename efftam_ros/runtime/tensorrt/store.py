@@ -156,7 +156,7 @@ class EngineStore:
         if isinstance(found, dict):
             return found
         with self.lock(name, keys[0], message):
-            found = EngineMissing("asked for") if force else self._load_all(name, keys)
+            found = EngineMissing("requested") if force else self._load_all(name, keys)
             if isinstance(found, dict):
                 return found
             message(f"building: {found.reason}")

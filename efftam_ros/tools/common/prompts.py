@@ -54,7 +54,7 @@ def read_prompt(
         if not on.any():
             raise InputError(f"{mask} has no pixel on the target; it must be brighter than 127 of 255")
         return Prompt(mask=on)
-    parsed = [_numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
+    parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
     for text, values in zip(points, parsed, strict=True):
         if len(values) == 3 and values[2] not in (0.0, 1.0):
             raise InputError(f"--point {text}: the third number is 1 (on the target) or 0 (off it)")
@@ -72,7 +72,7 @@ def read_prompt(
 
 def read_box(text: str, width: int, height: int) -> Box:
     """A box from ``X,Y,W,H``. Raises InputError: not four numbers, no area, outside the image."""
-    box = Box(*_numbers("--box", text, "X,Y,W,H", (4,)))
+    box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
     if box.is_empty:
         raise InputError(f"--box {text} has no area; width and height must be positive")
     if box.clipped(width, height).is_empty:
@@ -80,7 +80,8 @@ def read_box(text: str, width: int, height: int) -> Box:
     return box
 
 
-def _numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
+def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
+    """Numbers separated by commas. Raises InputError naming the option and the ``shape`` it wants."""
     try:
         values = [float(word) for word in text.split(",")]
     except ValueError:

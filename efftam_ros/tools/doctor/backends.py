@@ -30,8 +30,8 @@ def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEA
 def _finding(name: str, answer: Answer, facts: Facts) -> Finding:
     if "runs" in answer:
         return Finding(SECTION, name, "ok", f"runs {answer['runs']}")
-    if "refused" in answer:
-        return Finding(SECTION, name, "wrong", answer["refused"], "install the package again")
+    if "input_error" in answer:
+        return Finding(SECTION, name, "wrong", answer["input_error"], "install the package again")
     if "slow" in answer:
         found = f"{answer['fault']}: it may be compiling for this GPU"
         return Finding(SECTION, name, "untried", found, f"efftam bench --frames 1 --backend {name}")

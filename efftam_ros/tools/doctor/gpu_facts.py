@@ -87,7 +87,7 @@ class Facts:
     @property
     def missing_libraries(self) -> tuple[str, ...]:
         wanted = CUDA_LIBRARIES.get(self.onnxruntime.cuda_major or 0, ()) if self.onnxruntime else ()
-        return tuple(name for name in wanted if self.libraries.get(name, "not looked for"))
+        return tuple(name for name in wanted if self.libraries.get(name, "not checked"))
 
     @property
     def cuda_text(self) -> str:

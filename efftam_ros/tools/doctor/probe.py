@@ -87,7 +87,7 @@ def open_backend(backend: str) -> dict[str, Any]:
     except BackendError as problem:
         return {"reason": problem.reason, "remedy": problem.remedy}
     except InputError as problem:
-        return {"refused": str(problem)}
+        return {"input_error": str(problem)}
     with closing(pipeline):
         image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
         pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
