@@ -27,6 +27,7 @@ CHECKS = [
     "coverage>=7.10",
     "hypothesis>=6.100",
     "mypy>=1.10",
+    "playwright>=1.45",
     "pytest>=8",
     "ruff>=0.5",
 ]

@@ -222,6 +222,7 @@ def test_soak_sees_memory_that_grows():
             fresh = mmap.mmap(-1, 800_000)  # pages of its own: malloc would use up what is free first
             fresh.write(bytes(800_000))
             kept.append(fresh)
+            super().attend(plan)
 
     kept: list[mmap.mmap] = []
     frames = small_frames(SETTLED + 100)
