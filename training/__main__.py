@@ -1,4 +1,4 @@
-"""`python -m training data | train | evaluate | export`: makes the compact network that ships."""
+"""`python -m training data | train | evaluate | export`: produces the shipped compact network."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _start(network: object, args: argparse.Namespace) -> None:
-    """Initial weights, as asked for; says what they are."""
+    """Set the initial weights as requested; returns their description."""
     from efftam_ros.model.common.from_bundle import load_bundle_network
     from efftam_ros.model.compact.network import CompactTAM
     from efftam_ros.runtime.bundle import Bundle

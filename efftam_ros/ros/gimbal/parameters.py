@@ -9,7 +9,7 @@ from efftam_ros.core.config import check_setting, setting
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.flight.law import ImageGains, LineOfSightGains
 from efftam_ros.flight.values import GimbalLimits, Rates
-from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.parameter_set import ParameterSet
 
 DEFAULT = ControlConfig()
 # Beyond it a stop can't be reached, rad.

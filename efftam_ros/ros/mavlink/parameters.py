@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from efftam_ros.core.config import check_setting, setting
 from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.parameter_set import ParameterSet
 
 MOST_LINKS = 8
 

@@ -1,16 +1,21 @@
-"""The tracker node's parameters, and when they may change."""
+"""The node's parameters, told apart by when they may change."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from efftam_ros.core.config import TrackerConfig, check_setting, setting
+from efftam_ros.core.errors import shown
 from efftam_ros.core.tracker import FIXED_SETTINGS
-from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.ros.common.parameter_set import ParameterSet
 from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
+RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class NodeConfig:
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
     )
+    image_reliability: str = setting(
+        "auto",
+        "how images are asked for: reliably where every publisher offers it (auto), or always one of the two",
+        choices=RELIABILITIES,
+    )
     max_image_pixels: int = setting(
         MOST_PIXELS,
         "most pixels of an image, raw, compressed or a selection's mask; larger ones are refused unread",
@@ -45,7 +55,11 @@ class NodeConfig:
         high=60.0,
     )
     selection_buffer: float = setting(
-        1.5, "how old the image of a selection may be: images of this span are kept, s", low=0.0, high=60.0
+        8.0,
+        "how old the image of a selection may be: images are kept for so long, 1.5 s of them all, older ones"
+        " about 5 per second, s",
+        low=0.0,
+        high=60.0,
     )
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
@@ -64,9 +78,43 @@ class NodeConfig:
 # Read once, when the node starts.
 READ_ONLY = ("autostart",)
 # Read when the node is configured: a running network or its subscriptions can't be exchanged under it.
-FIXED = ("bundle", "backend", "threads", "image_transport", "publish_detections", *FIXED_SETTINGS)
+FIXED = (
+    "bundle",
+    "backend",
+    "threads",
+    "image_transport",
+    "image_reliability",
+    "publish_detections",
+    *FIXED_SETTINGS,
+)
 
 PARAMETERS = ParameterSet((("The node", NodeConfig), ("Tracking", TrackerConfig)), READ_ONLY, FIXED)
+
+Config = TypeVar("Config", NodeConfig, TrackerConfig)
+
+
+def unknown_parameters(given: Iterable[str]) -> list[str]:
+    """One line for each name that was given at the start and that no parameter has."""
+    known = [f.name for config_type in (NodeConfig, TrackerConfig) for f in fields(config_type)]
+    lines = []
+    for name in given:
+        if name in known or name == "use_sim_time" or name.startswith("qos_overrides."):
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else "; config/tracker.yaml holds those there are"
+        lines.append(f"parameter {shown(name)} is not known and has no effect{hint}")
+    return lines
+
+
+def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
+    """As `ParameterSet.refusals`."""
+    return PARAMETERS.refusals(changes, configured)
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The configuration with those of the changes that concern it."""
+    values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}
+    return type(config)(**values)
 
 
 def as_yaml() -> str:
