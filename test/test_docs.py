@@ -167,6 +167,10 @@ def test_scripts_exist(words):
 def test_service_calls_fit_the_interface(words):
     yaml = pytest.importorskip("yaml")
     _, _, _, service, kind, request = words
+    if service == "/efftam_gimbal/enable":
+        assert kind == "std_srvs/srv/SetBool"
+        assert set(yaml.safe_load(request)) == {"data"}
+        return
     assert service == "/efftam_tracker/select_target"
     assert (ROOT / "srv" / f"{kind.split('/')[-1]}.srv").is_file()
     fields = (ROOT / "msg" / "TargetSelection.msg").read_text()
