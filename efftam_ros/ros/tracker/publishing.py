@@ -40,6 +40,9 @@ RESULT_DEPTH, PICTURE_DEPTH = 10, 1
 # How long the last words wait for their readers before the publishers go, s.
 LAST_WORDS_S = 0.5
 
+UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
+"""What rclpy calls a node that is not discovered yet."""
+
 
 def vision_messages() -> Any:
     """The module vision_msgs.msg, None where it is not installed."""
@@ -90,7 +93,8 @@ class Outputs:
         for topic in ("bbox", "velocity"):
             name = self._node.resolve_topic_name(topic)
             found = self._node.get_publishers_info_by_topic(name)
-            if len(found) > 1:
+            # A publisher may be discovered before the name of its node: then the next check names it.
+            if len(found) > 1 and all(info.node_name != UNKNOWN_NODE for info in found):
                 names = sorted({shown(info.node_name)[1:-1] for info in found})
                 return (
                     f"{len(found)} publishers on {name} ({', '.join(names)}): who listens hears all of them;"
