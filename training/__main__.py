@@ -72,6 +72,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument(
+        "--validate-every", type=int, default=500, metavar="STEPS", help="default %(default)s"
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the run in --out")
     start.add_argument(
@@ -106,6 +109,7 @@ def _train(args: argparse.Namespace) -> int:
         rate=args.rate,
         trunk_rate=args.trunk_rate,
         seed=args.seed,
+        validate_every=args.validate_every,
         open_data_only=args.open_data_only,
         workers=args.workers,
         threads=args.threads,

@@ -28,7 +28,16 @@ from training.windows import WindowPath, away, draw_path
 
 Bytes = NDArray[np.uint8]
 
-KIND_WEIGHTS = {"photo": 2.0, "render_aerial": 2.5, "render": 0.7, "emoji3d": 0.4, "real": 2.0}
+KIND_WEIGHTS = {
+    "photo": 2.0,
+    "render_aerial": 2.5,
+    "photo_aerial": 1.2,
+    "render": 0.7,
+    "emoji3d": 0.4,
+    "real": 2.0,
+}
+FROM_ABOVE = "photo_aerial"
+"""Photographed from straight above: no side is up, and the colours are true ones."""
 RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # of the window's, so that small targets look small
 RESOLUTION_SHARES = (0.38, 0.17, 0.2, 0.15, 0.1)
 
@@ -95,6 +104,7 @@ class Compositor:
 
     def __init__(self, material: Material) -> None:
         self._sprites = [sprite_pyramid(sprite.rgba) for sprite in material.sprites]
+        self._from_above = [sprite.kind == FROM_ABOVE for sprite in material.sprites]
         # Kinds count by weight, not by how many of them there are; yet a larger kind shows more.
         counts = Counter(sprite.kind for sprite in material.sprites)
         shares = [KIND_WEIGHTS[sprite.kind] / math.sqrt(counts[sprite.kind]) for sprite in material.sprites]
@@ -149,8 +159,12 @@ class Compositor:
         hidden = np.maximum(hidden, 0.5 * hidden[0])
         return RawClip(np.stack(images), np.stack(masks), None, hidden)
 
-    def _sprite(self, rng: np.random.Generator) -> Pyramid:
-        return self._sprites[rng.choice(len(self._sprites), p=self._weights)]
+    def _sprite(self, rng: np.random.Generator) -> tuple[Pyramid, bool]:
+        """A cut-out, perhaps in another colour, and whether it was seen from above."""
+        index = int(rng.choice(len(self._sprites), p=self._weights))
+        if self._from_above[index]:
+            return self._sprites[index], True
+        return tinted(rng, self._sprites[index]), False
 
     def _target(self, rng: np.random.Generator, frames: int, size: float) -> Body:
         if self._moving and rng.random() < 0.35:
@@ -158,11 +172,13 @@ class Compositor:
             step = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
             first = int(rng.integers(len(sequence)))
             pictures = [sequence[(first + step * i) % len(sequence)] for i in range(frames)]
+            turns_freely = False
         else:
-            pictures = [tinted(rng, self._sprite(rng))] * frames
+            picture, turns_freely = self._sprite(rng)
+            pictures = [picture] * frames
         heading = rng.uniform(0, 2 * math.pi)
         speed = size * min(abs(rng.standard_cauchy()) * 0.25, 1.5)
-        upright = rng.random() < 0.5
+        upright = rng.random() < 0.5 and not turns_freely
         return Body(
             pictures=pictures,
             size=size,
@@ -178,7 +194,7 @@ class Compositor:
 
     def _other(self, rng: np.random.Generator, target: Body, frames: int) -> Body:
         alike = rng.random() < 0.45
-        picture = target.pictures[0] if alike else tinted(rng, self._sprite(rng))
+        picture = target.pictures[0] if alike else self._sprite(rng)[0]
         direction = rng.uniform(0, 2 * math.pi)
         distance = rng.uniform(0.7, 3.0) * target.size
         along = target.speed if rng.random() < 0.5 else 0 * target.speed
@@ -201,7 +217,7 @@ class Compositor:
         start = target.place(meets) + rng.normal(0, 0.35, 2) * target.size - speed * meets
         if rng.random() < 0.35:
             size = target.size * rng.uniform(0.5, 2.0 if rng.random() < 0.4 else 1.2)
-            cover = [tinted(rng, self._sprite(rng))] * frames
+            cover = [self._sprite(rng)[0]] * frames
             return Body(cover, size, start, speed, rng.uniform(-3, 3), 0.0, False)
         texture = self._backdrops[rng.integers(len(self._backdrops))]
         width = rng.uniform(0.15, 1.4) * target.size
