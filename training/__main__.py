@@ -1,4 +1,4 @@
-"""`python -m training data | train | evaluate | export`: makes the compact network that ships."""
+"""`python -m training data | distil | train | evaluate | export`: makes the compact network that ships."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from efftam_ros.tools.cli import Parser
 
 MATERIAL = Path("runs/material.zip")
 RUN = Path("runs/compact_192")
+DISTILLED = Path("runs/distilled")
 SHIPPED = Path("efftam_ros/models/compact_192")
 WARM_START_CLIPS = 150
 
@@ -22,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
+    _add_distil(commands.add_parser("distil", help="teach a new image encoder what others see"))
     _add_evaluate(
         commands.add_parser("evaluate", help="judge a bundle on held-out clips, scenes and sequences")
     )
@@ -164,6 +166,51 @@ def _start(network: object, args: argparse.Namespace) -> None:
         )
         explained = warm_start(network, Bundle.load(args.heads_from), pictures)
         print(f"heads from {args.heads_from}; necks explain", {k: round(v, 2) for k, v in explained.items()})
+
+
+def _add_distil(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Teach a network's image encoder, and give it the heads of a bundle, to train on from."
+    parser.add_argument("--backbone", type=Path, required=True, help="ONNX file of a tracker's backbone")
+    parser.add_argument(
+        "--bundle", type=Path, default=SHIPPED, help="whose encoder is learned from too; default %(default)s"
+    )
+    parser.add_argument("--config", default="compact_192_narrow", help="default %(default)s")
+    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=DISTILLED, help="default %(default)s")
+    parser.add_argument("--steps", type=int, default=3000, help="default %(default)s")
+    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate; default %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
+    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
+    parser.set_defaults(run=_distil)
+
+
+def _distil(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from training.distil import DistilOptions, distil
+    from training.train import new_network
+
+    options = DistilOptions(
+        material=args.material,
+        out=args.out,
+        backbone=args.backbone,
+        bundle=args.bundle,
+        steps=args.steps,
+        rate=args.rate,
+        seed=args.seed,
+        workers=args.workers,
+        threads=args.threads,
+    )
+    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
+
+        def progress(step: int, summary: str) -> None:
+            bar.set_postfix_str(summary, refresh=False)
+            bar.update(step - bar.n)
+
+        distil(options, new_network(args.config), args.resume, progress)
+    return 0
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:

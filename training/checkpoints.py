@@ -29,7 +29,7 @@ def save_weights(path: Path, network: CompactTAM) -> None:
 def load(path: Path) -> dict[str, Any]:
     """A checkpoint to resume from. Raises InputRefused when there is none or it is damaged."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=False)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputRefused(f"there is no checkpoint {path} to resume from; start without --resume") from None
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:

@@ -33,7 +33,7 @@ def warm_start(
 
     Raises InputRefused when the bundle's heads do not fit.
     """
-    _copy_heads(network, bundle)
+    copy_heads(network, bundle)
     encoder = GraphSession(bundle.graphs["image_encoder"].path)
     fits = {"features": _Fit(), "features_s8": _Fit(), "features_s4": _Fit()}
     mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std))
@@ -98,7 +98,8 @@ def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
         first += neck.in_channels
 
 
-def _copy_heads(network: CompactTAM, bundle: Bundle) -> None:
+def copy_heads(network: CompactTAM, bundle: Bundle) -> None:
+    """All weights of ``bundle`` but its image encoder's. Raises InputRefused when they do not fit."""
     stored = initialisers(graph.path for graph in bundle.graphs.values())
     state = network.state_dict()
     for name, like in state.items():
