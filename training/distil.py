@@ -1,9 +1,9 @@
 """Teaches a new image encoder what other encoders see, before it is trained to track.
 
 The student's stride-16 features, through a linear map of their own, should point where a tracking-trained
-backbone's do (cosine distance of standardised features), and its outputs should be those of a bundle's encoder,
-so that the bundle's heads work on them from the start. The teachers run in onnxruntime and leave nothing but
-gradients behind.
+backbone's do (cosine distance of standardised features), and its outputs should be those of a bundle's
+encoder, so that the bundle's heads work on them from the start. The teachers run in onnxruntime and leave
+nothing but gradients behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from training import checkpoints
 from training.clips import ClipDataset, ClipSource, Mixture
 from training.journal import Journal
 from training.material import load_material
-from training.norms import NormedConv, add_norms, merge_norms
+from training.norms import add_norms, merge_norms
 from training.schedule import learning_rate
 from training.unroll import normalised
 from training.validation import validation_clips
@@ -67,9 +67,7 @@ class Teachers:
             raise InputRefused(f"there is no backbone {backbone} to learn from; name an ONNX file")
         self._backbone = GraphSession(backbone)
         self._encoder = GraphSession(bundle.graphs["image_encoder"].path)
-        self._mean, self._std = (
-            torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std)
-        )
+        self._mean, self._std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std))
         self._statistics: dict[str, tuple[Tensor, Tensor]] = {}
 
     def measure(self, images: Tensor) -> None:
@@ -105,13 +103,12 @@ class Student(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.map = nn.Conv2d(encoder.neck16.in_channels, backbone_channels, 1)
-        encoder.stem = NormedConv(encoder.stem, nn.BatchNorm2d(encoder.stem.out_channels))
-        add_norms(encoder.stages)
+        add_norms(encoder, ("stem", "stages"))
 
     def forward(self, image: Tensor) -> dict[str, Tensor]:
         taken = self.encoder.trunk(image)
-        features, middle, fine = self.encoder.necks(*taken)
-        return {"features": features, "features_s8": middle, "features_s4": fine, BACKBONE: self.map(taken[2])}
+        outputs = dict(zip(OUTPUT_WEIGHTS, self.encoder.necks(*taken), strict=True))
+        return outputs | {BACKBONE: self.map(taken[2])}
 
     def merged(self) -> ImageEncoder:
         """A copy of the encoder without norms."""

@@ -166,7 +166,7 @@ def _items(source: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
 
 
 def _aerial_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    """All of it is trained on: held-out items would change the clips that earlier figures were measured on."""
+    """All of it is trained on: held-out items would change the clips of earlier figures."""
     yield from _cutouts(folder / "cutouts_vehicles.csv")
     yield from _backdrops(folder / "backdrops_vehicles.csv")
     yield from _photographs(folder / "photographs_vehicles")

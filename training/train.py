@@ -22,9 +22,11 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.model.compact import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource, Mixture
+from training.closed_loop import outer_side
+from training.hardness import HARD, Hardness
 from training.journal import Journal
 from training.material import load_material, require_archive
-from training.schedule import TRUNK, Stage, learning_rate, stage_at
+from training.schedule import Stage, learning_rate, stage_at
 from training.unroll import unroll
 from training.validation import validate, validation_clips
 
@@ -46,6 +48,7 @@ class TrainingOptions:
     seed: int = 0
     open_data_only: bool = False
     mixture: Mixture = field(default_factory=Mixture)
+    hardness: Hardness = HARD
     validate_every: int = 500
     validation_clips: int = 64
     workers: int = 1
@@ -100,7 +103,10 @@ def train(
     if resume:
         trainer.restore(checkpoints.load(options.out / checkpoints.RESUME))
     source = ClipSource(
-        load_material(options.material, "train", options.open_data_only), options.mixture, spec.side
+        load_material(options.material, "train", options.open_data_only),
+        options.mixture,
+        spec.side,
+        options.hardness,
     )
     trainer.run(source, validation, progress)
 
@@ -170,8 +176,10 @@ class Trainer:
         options = self._options
         batch = _moved(batch, options.device)
         self._network.train()
-        for index, part in enumerate(self._network.image_encoder.stages):
+        encoder = self._network.image_encoder
+        for index, part in enumerate(encoder.stages):
             part.requires_grad_(index >= stage.first_learning)
+        encoder.stem.requires_grad_(stage.first_learning == 0)
         for group, rate in zip(self._optimizer.param_groups, self._rates(), strict=True):
             group["lr"] = rate
         rng = np.random.default_rng([options.seed, 1, self._step])
@@ -193,6 +201,7 @@ class Trainer:
                 name: float(np.mean([getattr(frame, name).item() for frame in out.losses]))
                 for name in ("mask", "iou", "presence")
             },
+            "likeness": float(torch.stack(out.likeness).mean().item()) if out.likeness else 0.0,
             "overlap": float(torch.stack(tracked).mean()) if tracked else 0.0,
         }
 
@@ -219,7 +228,8 @@ class Trainer:
 
     def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
         left = self._options.steps - self._step + 1
-        data = ClipDataset(source, self._options.seed, stage.frames, self._clips, left * stage.clips)
+        outer = outer_side(self._network.spec.side) if stage.is_closed else None
+        data = ClipDataset(source, self._options.seed, stage.frames, self._clips, left * stage.clips, outer)
         loader = DataLoader(
             data,
             stage.clips,
@@ -231,20 +241,16 @@ class Trainer:
 
 
 def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
-    """The trunk's parameters that ever learn; freezes its first stages for good."""
+    """Of the stem and the stages: they learn at a rate of their own, and not at all times."""
     encoder = network.image_encoder
-    encoder.stem.requires_grad_(False)
-    for index, stage in enumerate(encoder.stages):
-        if index < min(TRUNK.values()):
-            stage.requires_grad_(False)
-        else:
-            yield from stage.parameters()
+    yield from encoder.stem.parameters()
+    yield from encoder.stages.parameters()
 
 
 def optimizer_for(network: CompactTAM, trunk: list[nn.Parameter]) -> torch.optim.AdamW:
     """AdamW over four groups; vectors are not decayed."""
     in_trunk = {id(parameter) for parameter in trunk}
-    heads = [p for p in network.parameters() if p.requires_grad and id(p) not in in_trunk]
+    heads = [p for p in network.parameters() if id(p) not in in_trunk]
     groups = [
         {"params": [p for p in parameters if (p.ndim > 1) == decays], "weight_decay": 0.03 if decays else 0.0}
         for parameters in (heads, trunk)

@@ -93,7 +93,9 @@ class InvertedBottleneck(nn.Module):
     """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018), with
     batch norms already merged into the convolutions."""
 
-    def __init__(self, inputs: int, stage: Stage, stride: int, expansion: int, activation: Activation) -> None:
+    def __init__(
+        self, inputs: int, stage: Stage, stride: int, expansion: int, activation: Activation
+    ) -> None:
         super().__init__()
         inner, kernel = inputs * expansion, stage.kernel
         self.expand = nn.Conv2d(inputs, inner, 1) if expansion > 1 else None
