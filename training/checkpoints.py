@@ -33,8 +33,9 @@ def load(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputRefused(f"there is no checkpoint {path} to resume from; start without --resume") from None
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
         raise InputRefused(
-            f"checkpoint {path} can't be read ({error}); start again without --resume"
+            f"checkpoint {path} can't be read ({reason}); start again without --resume"
         ) from None
     if not isinstance(content, dict) or "optimizer" not in content:
         raise InputRefused(f"{path} is no checkpoint to resume from; name a run's {RESUME}")
