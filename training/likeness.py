@@ -27,6 +27,13 @@ def likeness(templates: Tensor, features: Tensor) -> Tensor:
     return torch.einsum("bchw,tc->bthw", F.normalize(features, dim=1), templates)
 
 
+def is_ranked_first(templates: Tensor, features: Tensor, masks: Tensor) -> Tensor:
+    """[B] bool: whether the cell most like its own template is one that the target [B,4G,4G] touches."""
+    cosines = torch.einsum("bchw,bc->bhw", F.normalize(features, dim=1), templates).flatten(1)
+    cover = F.max_pool2d(masks.unsqueeze(1), 4)[:, 0].flatten(1)
+    return cover.gather(1, cosines.argmax(1, keepdim=True))[:, 0] > MOST_COVER
+
+
 def likeness_loss(templates: Tensor, features: Tensor, masks: Tensor, valid: Tensor) -> Tensor:
     """Of one frame: ``templates`` [B,C] of the clips' prompted frames, ``masks`` [B,4G,4G] 0..1 (empty:
     target absent), ``valid`` [B,4G,4G] bool. Target cells and all others weigh the same."""

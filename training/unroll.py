@@ -13,7 +13,7 @@ from torch import Tensor
 from efftam_ros.model.compact import CompactTAM
 from training.clips import LEAST_SHARE, LEAST_VISIBLE, Clip
 from training.closed_loop import ClosedWindows
-from training.likeness import likeness_loss, pooled
+from training.likeness import is_ranked_first, likeness_loss, pooled
 from training.losses import FrameLoss, frame_loss
 
 DROPPED_SHARE = 0.15  # of the past frames are not attended to, each time anew
@@ -25,13 +25,15 @@ CLICK = 1
 @dataclass
 class Unrolled:
     """Losses per frame, and what validation looks at: ``overlap`` [n,B] of the chosen mask, ``says_present``
-    [n,B] logits, ``present`` [n,B]; ``likeness``: loss per later frame, in training alone."""
+    [n,B] logits, ``present`` [n,B]; ``likeness``: loss per later frame, in training alone; ``likest`` [n,B]:
+    whether the place most like the target is on it."""
 
     losses: list[FrameLoss] = field(default_factory=list)
     overlap: list[Tensor] = field(default_factory=list)
     says_present: list[Tensor] = field(default_factory=list)
     present: list[Tensor] = field(default_factory=list)
     likeness: list[Tensor] = field(default_factory=list)
+    likest: list[Tensor] = field(default_factory=list)
 
     @property
     def total(self) -> Tensor:
@@ -144,7 +146,8 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
         )
         if is_first:
             templates = pooled(look.coarse, look.masks)
-        elif rng is not None:
+        out.likest.append(is_ranked_first(templates, look.coarse.detach(), look.masks))
+        if rng is not None and not is_first:
             out.likeness.append(likeness_loss(templates, look.coarse, look.masks, look.valid))
         several = (
             (clip.labels == CLICK).any(1) if is_first else torch.ones_like(clip.has_mask, dtype=torch.bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.likeness import likeness, likeness_loss, pooled
+from training.likeness import is_ranked_first, likeness, likeness_loss, pooled
 
 GRID, CHANNELS = 6, 4
 EVERYWHERE = torch.ones(1, 4 * GRID, 4 * GRID, dtype=torch.bool)
@@ -89,3 +89,11 @@ def test_other_clips_of_the_batch_are_others():
     different = likeness_loss(torch.stack([unit(0), unit(2)]), apart, targets, everywhere)
     assert same > 1.0
     assert different < 0.02
+
+
+@pytest.mark.parametrize(("place", "is_first"), [((1, 4), True), ((1, 5), False), ((4, 0), False)])
+def test_the_target_is_ranked_first_where_the_likest_cell_is_one_it_touches(place, is_first):
+    x = features((3, 3), of=2)
+    x[0, :, place[0], place[1]] = unit(0) + 0.2 * unit(1)
+    found = is_ranked_first(unit(0).unsqueeze(0), x, mask(1, 4, 0.75))
+    assert found.tolist() == [is_first]
