@@ -102,6 +102,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--easy", action="store_true", help="clips as the held-out ones: no shadows cast, none made small"
     )
+    parser.add_argument(
+        "--backbone",
+        type=Path,
+        metavar="FILE",
+        help="ONNX file of a tracker's backbone to go on learning from; default: none",
+    )
     parser.add_argument("--open-data-only", action="store_true", help="leave out research-use material")
     parser.add_argument(
         "--workers", type=int, default=1, help="processes that compose clips; default %(default)s"
@@ -130,6 +136,7 @@ def _train(args: argparse.Namespace) -> int:
         seed=args.seed,
         validate_every=args.validate_every,
         open_data_only=args.open_data_only,
+        backbone=args.backbone,
         workers=args.workers,
         threads=args.threads,
         device=args.device,

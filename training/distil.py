@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.parity import GraphSession
 from efftam_ros.model.compact import CompactTAM, ImageEncoder
 from efftam_ros.runtime.bundle import Bundle
 from training import checkpoints
 from training.clips import ClipDataset, ClipSource, Mixture
 from training.journal import Journal
+from training.lesson import Backbone
 from training.material import load_material
 from training.norms import add_norms, merge_norms
 from training.schedule import learning_rate
@@ -63,9 +63,7 @@ class Teachers:
     """Both teachers' features of a batch of images uint8 [n,3,S,S], standardised by channel."""
 
     def __init__(self, backbone: Path, bundle: Bundle) -> None:
-        if not backbone.is_file():
-            raise InputRefused(f"there is no backbone {backbone} to learn from; name an ONNX file")
-        self._backbone = GraphSession(backbone)
+        self._backbone = Backbone(backbone)
         self._encoder = GraphSession(bundle.graphs["image_encoder"].path)
         self._mean, self._std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std))
         self._statistics: dict[str, tuple[Tensor, Tensor]] = {}
@@ -92,7 +90,7 @@ class Teachers:
         seen: list[dict[str, Tensor]] = []
         for image in images.float().split(1):
             outputs = self._encoder({"image": (image / 255 - self._mean) / self._std})
-            seen.append({BACKBONE: self._backbone({"image": image})["features"]} | outputs)
+            seen.append({BACKBONE: self._backbone(image)} | outputs)
         return {name: torch.cat([one[name] for one in seen]) for name in seen[0]}
 
 

@@ -1,9 +1,10 @@
 """Convolutional trunks of the compact networks' image encoder: runs of inverted bottlenecks, whose last
 features at some strides are taken.
 
-EfficientNet-Lite0 starts from published ImageNet weights. The narrow trunk is of our own making, about half of
-its time: channels and depths in the manner of searched mobile networks (Wu et al., FBNet, 2019; the tracker
-FEAR of Borsuk et al., 2022, uses one such), and a small branch at stride 32 for what fills the window.
+EfficientNet-Lite0 starts from published ImageNet weights. The narrow trunk is of our own making and takes
+about half of its time: channels and depths in the manner of searched mobile networks (Wu et al., FBNet, 2019;
+the tracker FEAR of Borsuk et al., 2022, uses one such), and a small branch at stride 32 for what fills the
+window.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
 import pytest
 import torch
 from torch import nn
+from training_helpers import one_convolution
 
 from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.networks import load_network
@@ -36,22 +36,7 @@ def fresh_network():
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory) -> Path:
-    """A teacher of one convolution, stride 16, ten channels."""
-    weight = torch.randn(10, 3, 16, 16, generator=torch.Generator().manual_seed(2)) / 255 / 28
-    node = onnx.helper.make_node("Conv", ["image", "w"], ["features"], strides=[16, 16])
-    of = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [node],
-        "backbone",
-        [of("image", onnx.TensorProto.FLOAT, [1, 3, "h", "w"])],
-        [of("features", onnx.TensorProto.FLOAT, [1, 10, "fh", "fw"])],
-        [onnx.numpy_helper.from_array(weight.numpy(), "w")],
-    )
-    path = tmp_path_factory.mktemp("teacher") / "backbone.onnx"
-    onnx.save_model(
-        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path
-    )
-    return path
+    return one_convolution(tmp_path_factory.mktemp("teacher") / "backbone.onnx")
 
 
 @pytest.fixture(scope="module")

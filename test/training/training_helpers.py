@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.tools.video import NS, VideoWriter
@@ -113,6 +114,23 @@ def bright_material() -> Material:
 
 def same(one: Clip, other: Clip) -> bool:
     return all(bool((a == b).all()) if a.shape == b.shape else False for a, b in zip(one, other, strict=True))
+
+
+def one_convolution(path: Path) -> Path:
+    """Write an ONNX backbone of one convolution: stride 16, ten channels, RGB 0..255 in."""
+    weight = np.random.default_rng(2).normal(0, 1 / 255 / 28, (10, 3, 16, 16)).astype(np.float32)
+    node = onnx.helper.make_node("Conv", ["image", "w"], ["features"], strides=[16, 16])
+    of = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node],
+        "backbone",
+        [of("image", onnx.TensorProto.FLOAT, [1, 3, "h", "w"])],
+        [of("features", onnx.TensorProto.FLOAT, [1, 10, "fh", "fw"])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save_model(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
 
 
 def write_source(folder: Path) -> None:
