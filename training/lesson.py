@@ -17,9 +17,7 @@ from efftam_ros.core.contract import InputRefused
 from efftam_ros.export.parity import GraphSession
 from efftam_ros.model.compact import CompactTAM
 
-SHARE = (
-    4  # of the images of a step, one in so many is compared: the backbone's time is as long as the trunk's
-)
+SHARE = 2  # of a step's images, one in so many is compared
 
 
 class Backbone:
