@@ -242,9 +242,10 @@ def score(
     fps: float,
     claims: Sequence[Claim],
     look_alike: int | None = None,
+    regain_s: float = REGAIN_S,
 ) -> Verdict:
-    """Count what the claims of one scene are worth, one per frame. Raises ValueError when there are more or
-    fewer."""
+    """Count what the claims of one scene are worth, one per frame; ``regain_s``: time that a tracker has to
+    claim a target that is back. Raises ValueError when there are more or fewer claims."""
     if len(claims) != len(truth):
         raise ValueError(f"{len(claims)} claims for {len(truth)} frames")
     # The first frame is the selection itself.
@@ -258,7 +259,7 @@ def score(
         len(absent),
         sum(claims[i].present for i in absent),
         float(np.mean(overlaps)),
-        tuple(_return(seed, truth, one, fps, claims, look_alike) for one in disappearances),
+        tuple(_return(seed, truth, one, fps, claims, look_alike, regain_s) for one in disappearances),
     )
 
 
@@ -269,8 +270,9 @@ def _return(
     fps: float,
     claims: Sequence[Claim],
     look_alike: int | None,
+    regain_s: float,
 ) -> Return:
-    end = min(one.back + round(REGAIN_S * fps), len(truth) - 1)
+    end = min(one.back + round(regain_s * fps), len(truth) - 1)
     seen = [i for i in range(one.first) if truth[i].share >= BACK_SHARE]
     lost_before = not any(_hits(claims[i], truth[i]) for i in seen[-BEFORE_FRAMES:])
     hit = next((i for i in range(one.back, end + 1) if _hits(claims[i], truth[i])), None)
