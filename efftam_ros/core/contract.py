@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,16 +21,23 @@ class Pipeline(Protocol):
         remember(choice, slot, present)   # only when the frame is to be kept
         mask(choice)            # only when somebody wants it
 
-    Tensors (features, maps, pointers, logits) stay inside. Not thread-safe.
+    Between frames, `search` looks at several windows of one image. Tensors (features, maps, pointers, logits)
+    stay inside. Not thread-safe. Calls out of order raise RuntimeError, slots that do not exist IndexError.
     """
 
     @property
     def spec(self) -> PipelineSpec: ...
 
     @property
+    def is_asynchronous(self) -> bool:
+        """True when `remember` only enqueues work and returns at once."""
+        ...
+
+    @property
     def stage_seconds(self) -> Mapping[str, float]:
-        """Host seconds of each stage of the current frame: preprocess, image_encoder, memory_attention,
-        prompt_encoder, mask_decoder, memory_encoder; a stage that did not run is absent."""
+        """Seconds of each stage of the current frame: search, preprocess, image_encoder, memory_attention,
+        prompt_encoder, mask_decoder; memory_encoder's are those of the frame before. A stage that did not run
+        is absent."""
         ...
 
     def encode(self, image: Image, view: View) -> None:
@@ -49,6 +56,12 @@ class Pipeline(Protocol):
     def remember(self, choice: int, slot: int, present: bool) -> None:
         """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer). With
         ``present`` False the mask is stored as empty and the pointer as the network's "no object"."""
+        ...
+
+    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
+        """Candidates in each of several views of one image, with one wait for all. Nothing is remembered, and
+        no frame is left to decode or remember: `encode` comes next. ``plan`` names at least one slot (else
+        ValueError). Raises InputError as `encode` does."""
         ...
 
     def mask(self, choice: int) -> NDArray[np.uint8]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.frame_state import FrameState
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.masks import rectangle_mask
-from efftam_ros.runtime.image.prompts import encode_prompt
 
 # Side of the box that stands for a target known by points only, image px.
 _POINT_TARGET = 32.0
@@ -21,47 +21,56 @@ class NullPipeline:
     """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, surely
     present.
 
-    Bad images and prompts are refused as the real pipelines refuse them.
+    Bad images, prompts and calls out of order are refused as the real pipelines refuse them.
     """
 
+    is_asynchronous = False
+
     def __init__(self, spec: PipelineSpec | None = None) -> None:
-        self._spec = spec or PipelineSpec(name="null", image_side=512)
-        self._image_size = (0, 0)
-        self._view: View | None = None
+        self._frame = FrameState(spec or PipelineSpec(name="null", image_side=512))
         self._candidates = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
 
     @property
     def spec(self) -> PipelineSpec:
-        return self._spec
+        return self._frame.spec
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
         return {}
 
     def encode(self, image: Image, view: View) -> None:
+        self._frame.begin()
         check_image(image)
-        self._image_size = (image.width, image.height)
-        self._view = view
+        self._frame.encoded(image, view)
 
     def attend(self, plan: MemoryPlan) -> None:
-        pass
+        self._frame.require_image()
+        self._frame.check_plan(plan)
+        self._frame.attended()
 
     def decode(self, prompt: Prompt | None) -> Candidates:
-        if self._view is None:
-            raise RuntimeError("no image: encode comes first in every frame, and nothing comes after close")
-        if prompt is not None:
-            encode_prompt(prompt, self._view, *self._image_size)
-            self._candidates = certain_candidate(_target(prompt).clipped(*self._image_size))
+        encoded = self._frame.encode_prompt(prompt)
+        if prompt is not None and encoded is not None:
+            self._frame.prompted(encoded)
+            self._candidates = certain_candidate(_target(prompt).clipped(*self._frame.image_size))
         return self._candidates
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        pass
+        self._frame.require_image()
+        self._frame.check_slot(slot)
+
+    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
+        self._frame.begin()
+        self._frame.check_search(plan)
+        check_image(image)
+        return [self._candidates] * len(views)
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        return rectangle_mask(self._candidates.box(choice), *self._image_size)
+        self._frame.require_image()
+        return rectangle_mask(self._candidates.box(choice), *self._frame.image_size)
 
     def close(self) -> None:
-        self._view = None
+        self._frame.is_closed = True
 
 
 def certain_candidate(box: Box) -> Candidates:

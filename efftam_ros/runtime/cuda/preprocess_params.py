@@ -56,7 +56,7 @@ class PreprocessParameters:
         self._std = np.array(std)
         self._shift = -np.array(mean) / self._std
 
-    def picture(self, image: Image, view: View) -> Record:
+    def record(self, image: Image, view: View) -> Record:
         """The record of dtype PICTURE, shape [], by which the kernel makes the view of the image.
 
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
@@ -80,7 +80,7 @@ class PreprocessParameters:
         """The rows of ``image.rows`` that the kernel's result depends on, as slices with start and stop.
 
         One slice, or two (luma, chroma) for a window of nv12 and nv21; none for a view past the image. Rows
-        elsewhere may hold any bytes. Raises InputError as `picture` does.
+        elsewhere may hold any bytes. Raises InputError as `record` does.
         """
         encoding = self._checked(image, view)
         stored = image.height * encoding.half_rows // 2
@@ -100,7 +100,7 @@ class PreprocessParameters:
 
     def _checked(self, image: Image, view: View) -> Encoding:
         if view.side != self._side:
-            raise ValueError(f"view of side {view.side} given to a picture maker of side {self._side}")
+            raise ValueError(f"view of side {view.side} given to preprocessing for side {self._side}")
         return check_image(image)
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.arena import aligned
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
+from efftam_ros.runtime.cuda.kernel_table import PICTURE
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import Launch
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
+
+VIEW_BYTES = aligned(PICTURE.itemsize)
+"""Between the descriptions of two views."""
+Rows = tuple[slice, ...]
 
 
 class DeviceImage:
@@ -26,29 +34,31 @@ class DeviceImage:
         cuda: Cuda,
         stream: Stream,
         kernels: KernelSet,
-        picture: PreprocessParameters,
+        parameters: PreprocessParameters,
         side: int,
         shared_memory: bool,
     ) -> None:
         self._cuda, self._stream, self._kernels = cuda, stream, kernels
-        self._picture, self._side = picture, side
+        self._parameters, self._side = parameters, side
         self._shared = shared_memory
         self._host: HostBuffer | None = None
         self._device: DeviceBuffer | None = None
-        self._launch: Launch | None = None
+        self._launches: dict[int, Launch] = {}
 
     @property
     def device_bytes(self) -> int:
         return self._device.nbytes if self._device is not None else 0
 
-    def prepare(self, image: Image, view: View, record: HostBuffer, offset: int) -> tuple[slice, ...]:
-        """Describe image and view at ``offset`` of ``record``, and copy the rows that the view reads into
-        pinned memory. Returns these rows. Raises InputError as `encodings.check_image` does."""
-        description = self._picture.picture(image, view)
-        rows = self._picture.needed_rows(image, view)
-        record.view(np.uint8, (description.nbytes,), offset)[:] = np.frombuffer(
-            description.tobytes(), np.uint8
-        )
+    def prepare(self, image: Image, views: Sequence[View], record: HostBuffer, offset: int) -> Rows:
+        """Describe image and views from ``offset`` of ``record`` on, `VIEW_BYTES` apart, and copy the rows
+        that the views read into pinned memory. Returns these rows. Raises InputError as
+        `encodings.check_image` does."""
+        for index, view in enumerate(views):
+            description = self._parameters.record(image, view)
+            record.view(np.uint8, (description.nbytes,), offset + index * VIEW_BYTES)[:] = np.frombuffer(
+                description.tobytes(), np.uint8
+            )
+        rows = merged(row for view in views for row in self._parameters.needed_rows(image, view))
         self._fit(image.rows.size)
         assert self._host is not None
         pinned = self._host.view(np.uint8, image.rows.shape)
@@ -56,29 +66,33 @@ class DeviceImage:
             pinned[part] = image.rows[part]
         return rows
 
-    def enqueue(self, image: Image, rows: tuple[slice, ...], description: int, out: int) -> None:
-        """Copy the rows to the device and preprocess them to ``out`` (float32 [3, S, S]).
-
-        ``description`` is the device address of what `prepare` wrote.
-        """
+    def upload(self, image: Image, rows: Rows) -> None:
+        """Copy the prepared rows to the device."""
         assert self._host is not None
         step = image.rows.shape[1]
         if self._device is not None:
             for part in rows:
                 first, nbytes = part.start * step, (part.stop - part.start) * step
                 self._stream.copy_in(self._device.pointer + first, self._host, nbytes, first)
-        if self._launch is None:
+
+    def preprocess(self, description: int, out: int) -> None:
+        """Make network input (float32 [3, S, S] at ``out``) of one view. ``description``: device address of
+        what `prepare` wrote for it."""
+        assert self._host is not None
+        launch = self._launches.get(description)
+        if launch is None:
             pixels = self._host.device_pointer if self._device is None else self._device.pointer
-            self._launch = self._kernels.launch(
+            launch = self._launches[description] = self._kernels.launch(
                 "preprocess_float", (self._side, self._side), description, pixels, out
             )
-        self._launch.run(self._stream)
+        launch.run(self._stream)
 
     def free(self) -> None:
         for buffer in (self._device, self._host):
             if buffer is not None:
                 buffer.free()
-        self._device = self._host = self._launch = None
+        self._device = self._host = None
+        self._launches = {}
 
     def _fit(self, nbytes: int) -> None:
         if self._host is not None and self._host.nbytes >= nbytes:
@@ -89,3 +103,14 @@ class DeviceImage:
         self._host = HostBuffer(self._cuda, nbytes)
         if not self._shared:
             self._device = DeviceBuffer(self._cuda, nbytes)
+
+
+def merged(rows: Iterable[slice]) -> Rows:
+    """The same rows in as few slices as possible, in order."""
+    found: list[slice] = []
+    for part in sorted(rows, key=lambda row: (row.start, row.stop)):
+        if found and part.start <= found[-1].stop:
+            found[-1] = slice(found[-1].start, max(found[-1].stop, part.stop))
+        else:
+            found.append(part)
+    return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.arena import Arena, aligned
@@ -23,11 +23,11 @@ from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
-from efftam_ros.runtime.device.image import DeviceImage
+from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.timing import StageClock
-from efftam_ros.runtime.image.masks import boxes_and_areas, make_candidates
-from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
 
 STAGES = (
@@ -41,34 +41,33 @@ STAGES = (
 MOST_POINTS = 256
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
-PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT = 0, aligned(PICTURE.itemsize), 1024, 1280
+SEARCH_VIEWS = 16
+"""Views of an image that are searched with one wait."""
+PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT, SEARCH_AT = 0, VIEW_BYTES, 1024, 1280, 2048
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
-PARAMETER_BYTES = 2048
+PARAMETER_BYTES = SEARCH_AT + SEARCH_VIEWS * VIEW_BYTES
 """Of the block of small numbers that steer the kernels of a frame; the same on the host and on the device."""
 
 
-class DevicePipeline:
+class DevicePipeline(FramePipeline):
     """The `Pipeline` contract on one GPU, with the graphs run by a `GraphOpener`.
 
     The host sees scores and boxes, and masks where somebody wants them. Everything is enqueued on one
     non-blocking stream, which orders it; `decode` is the one place of a frame where the host waits.
     """
 
+    is_asynchronous = True
+
     def __init__(
         self, bundle: Bundle, cuda: Cuda, facts: DeviceFacts, stream: Stream, opener: GraphOpener
     ) -> None:
         """Takes over ``stream`` and ``opener`` and closes them. Raises BackendError (a graph that
         can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputError."""
-        self._spec, self._cuda, self._facts = bundle.spec, cuda, facts
+        super().__init__(bundle.spec)
+        self._cuda, self._facts = cuda, facts
         self._stream, self._opener = stream, opener
         self._layout = MemoryLayout.of(bundle)
-        self._view: View | None = None
-        self._image_size = (0, 0)
-        self._attended = False
-        self._encoded: EncodedPrompt | None = None
-        self._rows: tuple[int, ...] = ()
-        self._closed = False
         self._thread = threading.get_ident()
         self._mask_output: _MaskOutput | None = None
         self._closing: list[Callable[[], None]] = [stream.close, opener.close]
@@ -79,16 +78,6 @@ class DevicePipeline:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._spec
-
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        """Device seconds of each stage, by events; memory_encoder's are those of the frame before, because
-        nobody waits for it."""
-        return self._clock.seconds
 
     @property
     def launch(self) -> Mapping[str, str]:
@@ -103,64 +92,69 @@ class DevicePipeline:
 
     def runners(self) -> dict[str, Runner]:
         """Every graph, to be run on host arrays: for comparing them, not for frames."""
-        self._refuse_closed()
+        self.frame.require_open()
         return {name: DeviceRunner(self._cuda, self._stream, graph) for name, graph in self._graphs.items()}
 
-    def encode(self, image: Image, view: View) -> None:
-        self._refuse_closed()
+    def _stage_seconds_now(self) -> Mapping[str, float]:
+        return self._clock.seconds
+
+    def _encode(self, image: Image, view: View) -> None:
         self._adopt_thread()
-        self._view, self._attended = None, False
-        rows = self._image.prepare(image, view, self._parameters, PICTURE_AT)
+        rows = self._image.prepare(image, [view], self._parameters, PICTURE_AT)
         with self._clock.time("preprocess", self._stream):
             self._upload(PICTURE_AT, PICTURE.itemsize)
-            self._image.enqueue(image, rows, self._parameter(PICTURE_AT), self._arena.pointer("image"))
+            self._image.upload(image, rows)
+            self._image.preprocess(self._parameter(PICTURE_AT), self._arena.pointer("image"))
         self._run("image_encoder", self._tracked["image_encoder"])
-        self._view, self._image_size = view, (image.width, image.height)
 
-    def attend(self, plan: MemoryPlan) -> None:
-        self._shown()
-        if not plan.slots:
-            self._condition_on(no_prompt(self._spec.image_side), TRACKING)
-        else:
-            wanted = self._layout.rows + self._layout.pointers
-            self._layout.write_plan(plan, self._parameters.view(np.int32, (wanted,), PLAN_AT))
-            with self._clock.time("memory_attention", self._stream):
-                self._upload(PLAN_AT, 4 * wanted)
-                self._gather.run(self._stream)
-                self._tracked[ATTENTION].run()
-        self._encoded, self._attended = None, True
-
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        view = self._shown()
+    def _condition(self, prompt: EncodedPrompt | None) -> None:
         if prompt is None:
-            if not self._attended:
-                raise RuntimeError(
-                    "decode(None) without attend: a tracked frame is conditioned on memory first"
-                )
+            self._encode_prompt(no_prompt(self.spec.image_side), TRACKING)
+        else:
+            self._encode_prompt(prompt, PROMPTED)
+
+    def _attend(self, plan: MemoryPlan) -> None:
+        with self._clock.time("memory_attention", self._stream):
+            self._gather_memory(plan)
+            self._tracked[ATTENTION].run()
+
+    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+        if prompt is None:
             self._run("mask_decoder", self._tracked["mask_decoder"])
         else:
-            encoded = encode_prompt(prompt, view, *self._image_size)
-            self._condition_on(encoded, PROMPTED)
-            self._encoded, self._attended = encoded, False
-            self._bind_prompt(self._free_decoder, PROMPTED, _tokens(encoded, self._sparse_tokens))
+            self._bind_prompt(self._free_decoder, PROMPTED, _tokens(prompt, self._sparse_tokens))
             self._run("mask_decoder", self._free_decoder)
-        encoded_now = self._encoded
-        self._rows = (1, 2, 3) if encoded_now is None or encoded_now.multimask else (0,)
-        self._stream.copy_out(self._answers, self._arena.pointer("boxes"), self._answers.nbytes)
-        if encoded_now is not None and encoded_now.logits is not None:
-            self._stage("masks", encoded_now.logits)  # in place of the single answer, row 0
+        self._copy_answers_out(0)
+        if prompt is not None and prompt.logits is not None:
+            self._stage("masks", prompt.logits)  # in place of the single answer, row 0
         self._stream.record(self._answered)
         self._answered.wait()
         self._clock.read()
-        return self._candidates(view)
+        return self._answers_of(0)
 
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._shown()
-        if not 0 <= slot < self._layout.slots:
-            raise IndexError(f"slot {slot} is beyond the ring's {self._layout.slots}")
-        prompted = self._encoded is not None
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+        self._adopt_thread()
+        for first in range(0, len(views), SEARCH_VIEWS):
+            some = views[first : first + SEARCH_VIEWS]
+            rows = self._image.prepare(image, some, self._parameters, SEARCH_AT)
+            self._upload(SEARCH_AT, (len(some) - 1) * VIEW_BYTES + PICTURE.itemsize)
+            self._image.upload(image, rows)
+            self._gather_memory(plan)
+            for index in range(len(some)):
+                description = self._parameter(SEARCH_AT + index * VIEW_BYTES)
+                self._image.preprocess(description, self._arena.pointer("image"))
+                for name in ("image_encoder", ATTENTION, "mask_decoder"):
+                    self._tracked[name].run()
+                self._copy_answers_out(index)
+            self._stream.record(self._answered)
+            self._answered.wait()
+            for index in range(len(some)):
+                yield self._answers_of(index)
+
+    def _remember(self, row: int, slot: int, present: bool) -> None:
+        prompted = self.frame.is_prompted
         decision = self._parameters.view(np.int32, (4,), DECISION_AT)
-        decision[:] = self._rows[choice], slot, present, prompted
+        decision[:] = row, slot, present, prompted
         binding = self._free_memory if prompted else self._tracked["memory_encoder"]
         with self._clock.time("memory_encoder", self._stream):
             self._upload(DECISION_AT, decision.nbytes)
@@ -168,8 +162,7 @@ class DevicePipeline:
             binding.run()
             self._store.run(self._stream)
 
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        view, (width, height) = self._shown(), self._image_size
+    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         output = self._mask_output
         if output is None or output.size != (width, height):
             self._free_mask_output()
@@ -179,7 +172,7 @@ class DevicePipeline:
             record.tobytes(), np.uint8
         )
         self._upload(MASK_VIEW_AT, MASK_VIEW.itemsize)
-        logits = self._arena.pointer("masks") + 4 * self._rows[choice] * self._low**2
+        logits = self._arena.pointer("masks") + 4 * row * self._low**2
         launch = self._kernels.launch(
             "mask_upsample", (width, height), self._parameter(MASK_VIEW_AT), logits, output.device.pointer
         )
@@ -189,10 +182,7 @@ class DevicePipeline:
         self._masked.wait()
         return output.host.view(np.uint8, (height, width)).copy()
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed, self._view = True, None
+    def _close(self) -> None:
         with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
             self._stream.synchronize()
         for close in reversed(self._closing):
@@ -231,7 +221,8 @@ class DevicePipeline:
         self._closing.append(self._arena.free)
         self._stream.zero(self._arena.pointer("boxes"), self._arena.total_bytes)
         self._parameters = self._pinned(PARAMETER_BYTES)
-        self._answers = self._pinned(self._arena.span("boxes", "presence"))
+        self._answers_bytes = self._arena.span("boxes", "presence")
+        self._answers = self._pinned(SEARCH_VIEWS * aligned(self._answers_bytes))
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
@@ -246,9 +237,9 @@ class DevicePipeline:
         self._closing.append(self._masked.close)
         self._clock = StageClock(self._cuda, STAGES)
         self._closing.append(self._clock.close)
-        picture = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
+        parameters = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
         self._image = DeviceImage(
-            self._cuda, self._stream, self._kernels, picture, spec.image_side, self._facts.integrated
+            self._cuda, self._stream, self._kernels, parameters, spec.image_side, self._facts.integrated
         )
         self._closing += [self._image.free, self._free_mask_output]
         self._make_launches()
@@ -287,12 +278,12 @@ class DevicePipeline:
         for binding in (*self._tracked.values(), self._free_prompt, self._free_decoder, self._free_memory):
             self._bind_common(binding)
         self._bind_decoder_outputs()
-        blank = no_prompt(self._spec.image_side)
+        blank = no_prompt(self.spec.image_side)
         tokens = _tokens(blank, self._sparse_tokens)
         for binding in (self._tracked["mask_decoder"], self._tracked["memory_encoder"]):
             self._bind_prompt(binding, TRACKING, tokens)
         self._bind_prompt(self._free_memory, PROMPTED, tokens)
-        self._condition_on(blank, TRACKING)
+        self._encode_prompt(blank, TRACKING)
 
     def _bind_common(self, binding: Binding) -> None:
         """All tensors whose name means one address in every graph."""
@@ -324,13 +315,19 @@ class DevicePipeline:
                 self._tracked[name].run()
         self._stream.synchronize()
 
-    def _condition_on(self, encoded: EncodedPrompt, which: str) -> None:
-        """Run the prompt encoder on this frame's features; the frame is then conditioned on the prompt
-        alone."""
+    def _gather_memory(self, plan: MemoryPlan) -> None:
+        """Lay the planned slots of the ring out as memory attention reads them."""
+        wanted = self._layout.rows + self._layout.pointers
+        self._layout.write_plan(plan, self._parameters.view(np.int32, (wanted,), PLAN_AT))
+        self._upload(PLAN_AT, 4 * wanted)
+        self._gather.run(self._stream)
+
+    def _encode_prompt(self, encoded: EncodedPrompt, which: str) -> None:
+        """Run the prompt encoder on this frame's features, into the tensors of ``which`` frames."""
         count = encoded.points.shape[1]
         if count > MOST_POINTS:
             raise InputError(f"selection has {count} points; give at most {MOST_POINTS}")
-        side = self._spec.image_side
+        side = self.spec.image_side
         inputs: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
             "points": (encoded.points, (1, count, 2)),
             "labels": (encoded.labels, (1, count)),
@@ -352,18 +349,22 @@ class DevicePipeline:
         self._prompts.view(values.dtype, values.shape, offset)[:] = values
         self._stream.copy_in(self._arena.pointer(name), self._prompts, values.nbytes, offset)
 
-    def _candidates(self, view: View) -> Candidates:
-        rows = slice(self._rows[0], self._rows[-1] + 1)
-        boxes, areas, ious = self._answer("boxes"), self._answer("areas"), self._answer("ious")
-        presence = float(self._answer("presence")[0])
-        encoded = self._encoded
-        if encoded is not None and encoded.logits is not None:
-            boxes, areas = boxes_and_areas(encoded.logits[None])
-            ious, presence = np.ones(1, np.float32), CERTAIN
-        return make_candidates(view, boxes[rows], areas[rows], ious[rows], presence)
+    def _copy_answers_out(self, index: int) -> None:
+        """Copy the decoder's small outputs to their ``index``-th place on the host."""
+        self._stream.copy_out(
+            self._answers,
+            self._arena.pointer("boxes"),
+            self._answers_bytes,
+            index * aligned(self._answers_bytes),
+        )
 
-    def _answer(self, name: str) -> NDArray[np.float32]:
-        return self._answers.view(np.float32, self._shapes[name], self._arena.offset(name, "boxes"))
+    def _answers_of(self, index: int) -> Answers:
+        at = index * aligned(self._answers_bytes)
+        boxes, areas, ious, presence = (
+            self._answers.view(np.float32, self._shapes[name], at + self._arena.offset(name, "boxes"))
+            for name in ("boxes", "areas", "ious", "presence")
+        )
+        return Answers(boxes, areas, ious, float(presence[0]))
 
     def _run(self, stage: str, binding: Binding) -> None:
         with self._clock.time(stage, self._stream):
@@ -386,16 +387,6 @@ class DevicePipeline:
             make_current(self._cuda, self._facts.index)
             self._warm_up()
             self._thread = threading.get_ident()
-
-    def _shown(self) -> View:
-        self._refuse_closed()
-        if self._view is None:
-            raise RuntimeError("no image: encode comes first in every frame")
-        return self._view
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise RuntimeError("the pipeline is closed")
 
     def _pinned(self, nbytes: int) -> HostBuffer:
         buffer = HostBuffer(self._cuda, nbytes)

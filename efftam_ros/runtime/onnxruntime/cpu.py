@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, make_candidates
+from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
-from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.threads import default_threads
 
 PROVIDER = "CPUExecutionProvider"
@@ -54,8 +55,11 @@ class BoundGraph:
             elif name in self.outputs:
                 self._binding.bind_ortvalue_output(name, array.value)
 
-    def run(self) -> None:
+    def timed_run(self) -> float:
+        """Run, and return the seconds that it took."""
+        start = time.perf_counter()
         self._session.run_with_iobinding(self._binding)
+        return time.perf_counter() - start
 
     def end_profiling(self) -> Path:
         """The trace of all runs so far, for a session that was opened to write one; it ends here."""
@@ -80,7 +84,7 @@ class _PromptTensors:
         return named if self.raster is None else named | {"prompt_raster": self.raster}
 
 
-class OrtPipeline:
+class OrtPipeline(FramePipeline):
     """The `Pipeline` contract on onnxruntime's CPU provider.
 
     Every tensor that lives longer than a call is allocated at open. Features, logits and memory stay in
@@ -91,7 +95,7 @@ class OrtPipeline:
         """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
         existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
         graph can't be loaded or has other tensors than the bundle says."""
-        self._spec = bundle.spec
+        super().__init__(bundle.spec)
         self._rounds = bundle.memory_dtype == "bfloat16"
         self._graphs = {
             name: _open(bundle, name, threads or default_threads(), profile_folder)
@@ -105,14 +109,11 @@ class OrtPipeline:
         }
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
         self._stage_seconds: dict[str, float] = {}
-        self._view: View | None = None
-        self._image_size = (0, 0)
-        self._attended = False
-        self._rows: tuple[int, ...] = ()
+        self._memory_encoder_s: float | None = None
         self._allocate(bundle)
         self._no_prompt = no_prompt(bundle.spec.image_side)
         self._tracking = self._encode_prompt(self._no_prompt)
-        self._prompted: _PromptTensors | None = None
+        self._prompted = self._tracking
 
     def _allocate(self, bundle: Bundle) -> None:
         spec, graphs = bundle.spec, bundle.graphs
@@ -150,112 +151,73 @@ class OrtPipeline:
             features=self._features["features"], present=self._present, binarize=self._binarize
         )
 
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._spec
-
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
+    def _stage_seconds_now(self) -> Mapping[str, float]:
         return self._stage_seconds
 
-    def encode(self, image: Image, view: View) -> None:
-        self._stage_seconds = {}
-        self._attended = False
-        self._view = None
+    def _encode(self, image: Image, view: View) -> None:
+        earlier = self._memory_encoder_s
+        self._stage_seconds = {} if earlier is None else {"memory_encoder": earlier}
+        self._memory_encoder_s = None
         start = time.perf_counter()
         self._preprocess(image, view)
         self._stage_seconds["preprocess"] = time.perf_counter() - start
         self._run("image_encoder")
-        self._view = view
-        self._image_size = (image.width, image.height)
 
-    def attend(self, plan: MemoryPlan) -> None:
-        self._shown()
-        if not plan.slots:
-            self._encode_prompt(self._no_prompt)
-        else:
-            if max((*plan.slots, *plan.pointer_slots)) >= self._spec.slots:
-                raise IndexError(f"{plan} names a slot beyond the ring's {self._spec.slots}")
-            maps, pointers = len(plan.slots), len(plan.pointer_slots)
-            self._maps.take(plan.slots, axis=0, out=self._attended_maps[:maps], mode="clip")
-            self._attended_rows[:maps] = plan.rows
-            self._pointers.take(
-                plan.pointer_slots, axis=0, out=self._attended_pointers[:pointers], mode="clip"
-            )
-            self._graphs["memory_attention"].bind(
-                maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
-            )
-            self._run("memory_attention")
-        self._attended = True
+    def _condition(self, prompt: EncodedPrompt | None) -> None:
+        encoded = self._encode_prompt(prompt or self._no_prompt)
+        if prompt is not None:
+            self._prompted = encoded
 
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        view = self._shown()
-        encoded = None if prompt is None else encode_prompt(prompt, view, *self._image_size)
-        if encoded is not None:
-            self._prompted = self._encode_prompt(encoded)
-            self._attended = False
-        elif not self._attended:
-            raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
-        else:
-            self._prompted = None
-        self._graphs["mask_decoder"].bind(**(self._prompted or self._tracking).named())
-        self._run("mask_decoder")
-        self._rows = (1, 2, 3) if encoded is None or encoded.multimask else (0,)
-        if encoded is not None and encoded.logits is not None:
-            self._answer_with(encoded.logits)
-        rows = slice(self._rows[0], self._rows[-1] + 1)
-        answers = {name: tensor.array for name, tensor in self._answers.items()}
-        return make_candidates(
-            view,
-            answers["boxes"][rows],
-            answers["areas"][rows],
-            answers["ious"][rows],
-            float(answers["presence"][0]),
+    def _attend(self, plan: MemoryPlan) -> None:
+        maps, pointers = len(plan.slots), len(plan.pointer_slots)
+        self._maps.take(plan.slots, axis=0, out=self._attended_maps[:maps], mode="clip")
+        self._attended_rows[:maps] = plan.rows
+        self._pointers.take(plan.pointer_slots, axis=0, out=self._attended_pointers[:pointers], mode="clip")
+        self._graphs["memory_attention"].bind(
+            maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
         )
+        self._run("memory_attention")
 
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._shown()
-        row = self._rows[choice]
+    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+        self._graphs["mask_decoder"].bind(**(self._tracking if prompt is None else self._prompted).named())
+        self._run("mask_decoder")
+        if prompt is not None and prompt.logits is not None:
+            self._answers["masks"].array[0, 0] = prompt.logits
+        boxes, areas, ious, presence = (
+            self._answers[name].array for name in ("boxes", "areas", "ious", "presence")
+        )
+        return Answers(boxes, areas, ious, float(presence[0]))
+
+    def _remember(self, row: int, slot: int, present: bool) -> None:
         self._present.array[0] = present
-        self._binarize.array[0] = self._prompted is not None
+        self._binarize.array[0] = self.frame.is_prompted
         self._graphs["memory_encoder"].bind(
             mask_logits=self._row_logits[row],
             pointer=self._row_pointers[row],
             map=self._slot_maps[slot],
             stored_pointer=self._slot_pointers[slot],
-            **(self._prompted or self._tracking).named(),
+            **(self._prompted if self.frame.is_prompted else self._tracking).named(),
         )
-        self._run("memory_encoder")
+        self._memory_encoder_s = self._graphs["memory_encoder"].timed_run()
         if self._rounds:
             round_bfloat16(self._maps[slot])
 
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        return image_mask(self._row_logits[self._rows[choice]].array[0, 0], self._shown(), *self._image_size)
+    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        return image_mask(self._row_logits[row].array[0, 0], view, width, height)
 
     def end_profiling(self) -> dict[str, Path]:
         """The trace files by graph, of a pipeline opened with ``profile_folder``: JSON for chrome://tracing
         with every run since opening. Nothing is recorded afterwards."""
         return {name: graph.end_profiling() for name, graph in self._graphs.items()}
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self._graphs = {}
-        self._view = None
 
     def _run(self, name: str) -> None:
-        if not self._graphs:
-            raise RuntimeError("the pipeline is closed")
-        start = time.perf_counter()
-        self._graphs[name].run()
-        self._stage_seconds[name] = time.perf_counter() - start
-
-    def _shown(self) -> View:
-        if self._view is None:
-            raise RuntimeError("no image: encode comes first in every frame, and nothing comes after close")
-        return self._view
+        self._stage_seconds[name] = self._graphs[name].timed_run()
 
     def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
-        """Run the prompt encoder on this frame's features; the frame is then conditioned on the prompt
-        alone."""
+        """Run the prompt encoder on this frame's features."""
         graph = self._graphs["prompt_encoder"]
         start = time.perf_counter()
         inputs = {
@@ -269,15 +231,6 @@ class OrtPipeline:
         self._conditioned.array[:] = results["conditioned"].array
         self._stage_seconds["prompt_encoder"] = time.perf_counter() - start
         return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
-
-    def _answer_with(self, logits: NDArray[np.float32]) -> None:
-        """Put a mask prompt's own mask in place of the decoder's single answer; the pointer stays the
-        decoder's."""
-        answers = {name: tensor.array for name, tensor in self._answers.items()}
-        answers["masks"][0, 0] = logits
-        boxes, areas = boxes_and_areas(logits[None])
-        answers["boxes"][0], answers["areas"][0] = boxes[0], areas[0]
-        answers["ious"][0], answers["presence"][0] = 1.0, CERTAIN
 
 
 def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> BoundGraph:

@@ -32,6 +32,10 @@ class Watched:
         return self._pipeline.spec
 
     @property
+    def is_asynchronous(self) -> bool:
+        return self._pipeline.is_asynchronous
+
+    @property
     def stage_seconds(self) -> Mapping[str, float]:
         return self._pipeline.stage_seconds
 
@@ -57,6 +61,9 @@ class Watched:
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
         self._pipeline.remember(choice, slot, present)
+
+    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
+        return self._pipeline.search(image, views, plan)
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         return self._pipeline.mask(choice)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.frame_state import FrameState
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.masks import rectangle_mask
-from efftam_ros.runtime.image.prompts import encode_prompt
 
 Script = Sequence[Candidates] | Callable[[int, View], Candidates]
 
@@ -31,23 +31,29 @@ class ScriptedPipeline:
     """Keeps the `Pipeline` contract and answers frame i (counted by ``encode``, from 0) with the script's
     entry i.
 
-    ``script`` is a sequence of Candidates, or a function of (frame index, view). ``calls`` lists every call.
-    Bad images and prompts are refused as the real pipelines refuse them; masks are the candidates' boxes,
-    filled.
+    ``script`` is a sequence of Candidates, or a function of (frame index, view). ``found`` answers `search`:
+    a function of (index of the frame to come, view); without it a search finds what the script has for that
+    frame. ``calls`` lists every call. Bad images, prompts and calls out of order are refused as the real
+    pipelines refuse them; masks are the candidates' boxes, filled.
     """
 
-    def __init__(self, script: Script, spec: PipelineSpec | None = None) -> None:
-        self._script = script
-        self._spec = spec or PipelineSpec(name="scripted", image_side=512)
-        self._image_size = (0, 0)
-        self._view: View | None = None
+    is_asynchronous = False
+
+    def __init__(
+        self,
+        script: Script,
+        spec: PipelineSpec | None = None,
+        found: Callable[[int, View], Candidates] | None = None,
+    ) -> None:
+        self._script, self._found = script, found
+        self._frame = FrameState(spec or PipelineSpec(name="scripted", image_side=512))
         self._candidates: Candidates | None = None
-        self._frame = -1
+        self._index = -1
         self.calls: list[Call] = []
 
     @property
     def spec(self) -> PipelineSpec:
-        return self._spec
+        return self._frame.spec
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
@@ -56,50 +62,62 @@ class ScriptedPipeline:
     @property
     def frames(self) -> int:
         """How many images were encoded."""
-        return self._frame + 1
+        return self._index + 1
 
     def calls_of(self, name: str) -> list[Call]:
         """The calls of one method, oldest first."""
         return [call for call in self.calls if call.name == name]
 
     def encode(self, image: Image, view: View) -> None:
+        self._frame.begin()
         check_image(image)
-        self._frame += 1
+        self._index += 1
         self._record("encode", image, view)
-        self._image_size = (image.width, image.height)
-        self._view = view
+        self._frame.encoded(image, view)
 
     def attend(self, plan: MemoryPlan) -> None:
+        self._frame.require_image()
+        self._frame.check_plan(plan)
         self._record("attend", plan)
+        self._frame.attended()
 
     def decode(self, prompt: Prompt | None) -> Candidates:
         self._record("decode", prompt)
-        if self._view is None:
-            raise RuntimeError("no image: encode comes first in every frame, and nothing comes after close")
-        if prompt is not None:
-            encode_prompt(prompt, self._view, *self._image_size)
-        if callable(self._script):
-            self._candidates = self._script(self._frame, self._view)
-        elif self._frame < len(self._script):
-            self._candidates = self._script[self._frame]
-        else:
-            raise RuntimeError(
-                f"the script has {len(self._script)} frames; frame {self._frame} was asked for"
-            )
+        encoded = self._frame.encode_prompt(prompt)
+        if encoded is not None:
+            self._frame.prompted(encoded)
+        self._candidates = self._scripted(self._index, self._frame.view)
         return self._candidates
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
+        self._frame.require_image()
+        self._frame.check_slot(slot)
         self._record("remember", choice, slot, present)
+
+    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
+        self._frame.begin()
+        self._frame.check_search(plan)
+        check_image(image)
+        self._record("search", image, tuple(views), plan)
+        found = self._found or self._scripted
+        return [found(self._index + 1, view) for view in views]
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         self._record("mask", choice)
         if self._candidates is None:
             raise RuntimeError("no candidates: decode comes before mask")
-        return rectangle_mask(self._candidates.box(choice), *self._image_size)
+        return rectangle_mask(self._candidates.box(choice), *self._frame.image_size)
 
     def close(self) -> None:
         self._record("close")
-        self._view = None
+        self._frame.is_closed = True
+
+    def _scripted(self, index: int, view: View) -> Candidates:
+        if callable(self._script):
+            return self._script(index, view)
+        if index < len(self._script):
+            return self._script[index]
+        raise RuntimeError(f"the script has {len(self._script)} frames; frame {index} was asked for")
 
     def _record(self, name: str, *arguments: Any) -> None:
-        self.calls.append(Call(name, self._frame, arguments))
+        self.calls.append(Call(name, self._index, arguments))
