@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.camera_motion import jacobian, moved_point
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion
 
@@ -85,6 +86,19 @@ class MotionFilter:
         """Move the belief to a later stamp. Raises ValueError for an earlier one."""
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
+
+    def follow_camera(self, matrix: Array) -> None:
+        """Move the belief with the ground: ``matrix`` [3, 3] is the camera's motion from the image before to
+        the one at hand (see `camera_motion`). From then on the velocity is that over the ground. Mean and
+        covariance change by the homography's derivative at the centre; the stamp stays."""
+        j = jacobian(matrix, self._x[0], self._x[1])
+        factor = float(np.sqrt(abs(np.linalg.det(j))))
+        change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])
+        change[:2, :2] = change[2:4, 2:4] = j
+        centre = moved_point(matrix, self._x[0], self._x[1])
+        self._x = change @ self._x
+        self._x[:2] = centre
+        self._p = change @ self._p @ change.T
 
     def coast(self) -> None:
         """The target was not measured at the filter's stamp: until it is, the belief gets unsure faster."""
