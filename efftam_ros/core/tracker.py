@@ -27,7 +27,11 @@ WHOLE_VALID_NS = 1_000_000_000
 
 
 class Tracker:
-    """Follows one target. Not thread-safe: one thread calls it. States: see `states.TargetState`."""
+    """Follows one target. Not thread-safe: one thread calls it. States: see `states.TargetState`.
+
+    `step` decides and answers; what the frame adds to the memory is computed by `commit`, after the answer
+    has left, or at the start of the next step. A pipeline that only enqueues `remember` gets it at once.
+    """
 
     def __init__(self, pipeline: Pipeline, config: TrackerConfig | None = None) -> None:
         self._pipeline = pipeline
@@ -65,6 +69,7 @@ class Tracker:
         self._whole: MotionFilter | None = None  # as it was when all of the target was last seen
         self._next_crop: Box | None = None  # where the policy wants the next frame to be looked at
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
+        self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
 
     def _make_crop_policy(self) -> CropPolicy:
         spec, config = self._pipeline.spec, self._config
@@ -76,6 +81,7 @@ class Tracker:
         forgotten (with ``refine`` the memory stays: a second prompt on the same target); raises InputError
         when the prompt can't be used, and the target is as before. Without a prompt it never raises on a bad
         frame: the Track says why it was not used."""
+        self.commit()
         if prompt is not None:
             return self._step_prompted(frame, prompt, refine)
         if self.state is TrackState.IDLE:
@@ -83,6 +89,12 @@ class Tracker:
         if frame.stamp_ns == self._stamp_ns:
             return self._unused(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return self._step_tracked(frame)
+
+    def commit(self) -> None:
+        """Compute what the last step decided to remember; harmless when there is nothing."""
+        if self._uncommitted is not None:
+            arguments, self._uncommitted = self._uncommitted, None
+            self._pipeline.remember(*arguments)
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         box, point = _prompt_region(prompt)
@@ -137,18 +149,25 @@ class Tracker:
         candidates = self._pipeline.decode(None)
         if not candidates.is_finite:
             self._policy.skip()
-            self._miss(stamp)
+            before = self.state
+            self._target.miss(stamp)
+            self._missed(stamp, before)
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
         context = FrameContext(stamp, view, self.state, self._motion)
         choice = self._policy.choose(candidates, context)
         self._next_crop = choice.next_crop
+        before = self.state
         if choice.accepted:
-            self._hit(stamp, previous, candidates, choice)
+            self._target.hit(stamp)
         else:
-            self._miss(stamp)
+            self._target.miss(stamp)
         self._remember(candidates, choice, context)
+        if choice.accepted:
+            self._measured(stamp, previous, candidates, choice, before)
+        else:
+            self._missed(stamp, before)
         return self._track(frame, view, candidates, choice, interruption or choice.reason)
 
     def _interruption(self, frame: Frame) -> str:
@@ -163,21 +182,28 @@ class Tracker:
             return f"the image's size changed from {self._image_size} to {_size(frame)}"
         return ""
 
-    def _hit(self, stamp: int, previous: int | None, candidates: Candidates, choice: Choice) -> None:
+    def _measured(
+        self,
+        stamp: int,
+        previous: int | None,
+        candidates: Candidates,
+        choice: Choice,
+        before: TrackState,
+    ) -> None:
+        """Update motion and crop by an accepted box; ``before``: the state before this frame."""
         box, quality = candidates.box(choice.index), float(candidates.ious[choice.index])
-        if self._motion is None or choice.jumped or self.state is TrackState.LOST:
+        if self._motion is None or choice.jumped or before is TrackState.LOST:
             self._motion = MotionFilter(stamp, box)
         else:
             self._motion.update(box, quality)
         if not choice.partial or choice.jumped:
             self._whole = copy.deepcopy(self._motion)
-        self._target.hit(stamp)
         if self._target.confirmed and previous is not None:
             self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
 
-    def _miss(self, stamp: int) -> None:
-        was_seen = self.state not in (TrackState.COASTING, TrackState.LOST)
-        self._target.miss(stamp)
+    def _missed(self, stamp: int, before: TrackState) -> None:
+        """Let the motion coast; ``before``: the state before this frame."""
+        was_seen = before not in (TrackState.COASTING, TrackState.LOST)
         if was_seen and self._whole is not None and stamp - self._whole.stamp_ns < WHOLE_VALID_NS:
             # Boxes of what slides behind something lag and stop at its edge: coasting goes on from before.
             self._motion, self._whole = self._whole, None
@@ -188,7 +214,9 @@ class Tracker:
     def _remember(self, candidates: Candidates, choice: Choice, context: FrameContext) -> None:
         slot = self._policy.finish(candidates, choice, context, self._target.confirmed)
         if slot is not None:
-            self._pipeline.remember(choice.index, slot, choice.present)
+            self._uncommitted = (choice.index, slot, choice.present)
+            if self._pipeline.is_asynchronous:
+                self.commit()
 
     def _track(
         self, frame: Frame, view: View, candidates: Candidates | None, choice: Choice | None, reason: str

@@ -83,10 +83,43 @@ def test_without_a_target_nothing_is_computed():
 
 
 def test_every_frame_makes_the_calls_of_the_contract_in_order():
-    _, _, pipeline = follow(steady, 3)
+    _, tracker, pipeline = follow(steady, 3)
+    tracker.commit()
     names = [[c.name for c in pipeline.calls if c.frame == i] for i in range(3)]
     assert names[0] == ["encode", "decode", "remember"]
     assert names[1] == names[2] == ["encode", "attend", "decode", "remember"]
+
+
+def test_the_answer_is_there_before_the_frame_is_remembered():
+    _, tracker, pipeline = follow(steady, 3)
+    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
+    for _ in range(2):  # a second time there is nothing to commit
+        tracker.commit()
+        assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1, 2]
+
+
+def test_what_nobody_committed_is_remembered_before_the_next_image():
+    pipeline = ScriptedPipeline(steady, SPEC)
+    tracker = Tracker(pipeline)
+    tracker.step(frame(0), Prompt(box=moving(0)))
+    tracker.step(frame(1))
+    assert [c.name for c in pipeline.calls][:4] == ["encode", "decode", "remember", "encode"]
+
+
+def test_a_target_that_is_cleared_is_not_remembered():
+    _, tracker, pipeline = follow(steady, 3)
+    tracker.clear()
+    tracker.commit()
+    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
+
+
+def test_a_pipeline_that_only_enqueues_remembers_at_once():
+    pipeline = ScriptedPipeline(steady, SPEC)
+    pipeline.is_asynchronous = True
+    tracker = Tracker(pipeline)
+    tracker.step(frame(0), Prompt(box=moving(0)))
+    tracker.step(frame(1))
+    assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
 
 
 def test_clear_forgets_and_reselection_starts_over():
@@ -509,5 +542,5 @@ def test_the_samurai_policy_chooses_what_the_reference_chose():
     """Through the whole tracker, boxes one px larger than the trace's inclusive corners."""
     tracks, pipeline = replayed("smooth", "samurai")
     chosen = [c.arguments[0] for c in pipeline.calls_of("remember")]
-    assert chosen == [f["out"]["chosen"] for f in SEQUENCES["smooth"]["frames"]]
+    assert chosen == [f["out"]["chosen"] for f in SEQUENCES["smooth"]["frames"]][:-1]  # the last: uncommitted
     assert all(t.measured for t in tracks)

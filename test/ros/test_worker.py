@@ -21,16 +21,24 @@ LOST = "cudaMemcpyAsync failed: cudaErrorUnknown (999); restart it"
 
 
 class Faulty(NullPipeline):
-    """Raises what it is told to, in every call of encode."""
+    """Raises what it is told to: ``error`` in every call of encode, ``late_error`` in remember."""
 
     error: Exception | None = None
+    late_error: Exception | None = None
     calls = 0
+    remembered = 0
 
     def encode(self, image, view):
         self.calls += 1
         if self.error is not None:
             raise self.error
         super().encode(image, view)
+
+    def remember(self, choice, slot, present):
+        if self.late_error is not None:
+            raise self.late_error
+        self.remembered += 1
+        super().remember(choice, slot, present)
 
 
 class Heard:
@@ -41,9 +49,13 @@ class Heard:
         self.errors: list[Exception] = []
         self.refused_selections: list[str] = []
         self.delivered = threading.Condition()
+        self.remembered_when_delivered: list[int] = []
+        self.pipeline: Faulty | None = None
 
     def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
         with self.delivered:
+            if self.pipeline is not None:
+                self.remembered_when_delivered.append(self.pipeline.remembered)
             self.tracks.append(track)
             self.delivered.notify()
 
@@ -63,6 +75,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.pipeline, self.heard, self.frame_buffer = Faulty(), Heard(), FrameBuffer(10.0, 10**9)
+        self.heard.pipeline = self.pipeline
         self.worker = Worker(Tracker(self.pipeline), self.frame_buffer, self.heard)
         self.worker.start()
         self._stamp_ns = 0
@@ -115,3 +128,19 @@ def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
     assert bench.heard.refused_selections == [LOST]
     assert bench.pipeline.calls == calls
     assert len(bench.heard.errors) == 1
+
+
+def test_an_answer_is_delivered_before_its_frame_is_remembered(bench):
+    for select in (True, False, False):
+        bench.step(select)
+    assert bench.heard.remembered_when_delivered == [0, 1, 2]
+    bench.worker.stop()
+    assert bench.pipeline.remembered == 3
+
+
+def test_a_fault_while_remembering_costs_the_target(bench):
+    bench.step(select=True)
+    bench.pipeline.late_error = PipelineLostError(LOST)
+    bench.step()
+    assert bench.step().reason == LOST
+    assert [str(error) for error in bench.heard.errors] == [LOST]

@@ -301,7 +301,7 @@ class TestClosing:
             gpus.append(gpu)
             return gpu
 
-        monkeypatch.setitem(globals(), "FakeGpu", made)
+        monkeypatch.setattr("support.gpu_rig.FakeGpu", made)
         with pytest.raises(CudaError, match="cudaErrorMemoryAllocation"):
             Rig(shipped)
         assert gpus[0].memory.alive == []

@@ -103,8 +103,17 @@ class Worker:
             self._listener.deliver(frame, image, track)
         else:
             self._listener.image_refused(track.reason)
+        self._commit()
         taken = time.monotonic() - begin
         self._frame_s += (taken - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
+
+    def _commit(self) -> None:
+        """Compute what the frame adds to the memory: the answer has left."""
+        try:
+            self._tracker.commit()
+        except Exception as error:
+            self._drop_target(error)
+            self._state = self._tracker.state
 
     def _drop_target(self, error: Exception) -> str:
         """Whatever it was, the stream goes on, and nothing half-updated is tracked with. The reason."""
