@@ -6,29 +6,19 @@ moves what is believed about the target; it never moves a measured box.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Image
+from efftam_ros.core.types import CameraMotion, Image
 
 Matrix = NDArray[np.float64]
 
 MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
 MOST_ZOOM = 1.6  # factor per image, either way
 MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
-
-
-@dataclass(frozen=True)
-class CameraMotion:
-    """What the camera did since the previous image. ``matrix``: float64 [3, 3], previous px to present px,
-    None when it is not known; ``reason``: then one line that says why."""
-
-    matrix: Matrix | None
-    reason: str = ""
 
 
 class CameraMotionSource(Protocol):

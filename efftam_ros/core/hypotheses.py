@@ -41,8 +41,7 @@ class Hypothesis:
     looks: int = 1
     seen_ns: int = 0
     quality: float = 0.0
-    area: float = 0.0
-    misses: int = 0
+    missed_ns: int = 0
 
     @property
     def box(self) -> Box:
@@ -79,15 +78,19 @@ class Hypotheses:
                 if self._match(look.box, fresh) is None:
                     motion = MotionFilter(stamp_ns, look.box)
                     fresh.append(Hypothesis(motion, [look.worth], seen_ns=stamp_ns, quality=look.quality))
-            elif id(item) not in looked:  # several windows of one image tell one thing
+            elif item.seen_ns == stamp_ns:  # several windows of one image tell one thing
+                looked.add(id(item))
+                item.worths[-1] = max(item.worths[-1], look.worth)
+            else:
                 looked.add(id(item))
                 item.motion.update(look.box, look.quality)
                 item.worths.append(look.worth)
                 item.looks, item.seen_ns, item.quality = item.looks + 1, stamp_ns, look.quality
         for item in self.items:
-            if id(item) not in looked and any(_shows(view, item.box) for view, _ in shown):
+            is_told = id(item) in looked or item.seen_ns == stamp_ns or item.missed_ns == stamp_ns
+            if not is_told and any(_shows(view, item.box) for view, _ in shown):
                 item.worths.append(MISS_WORTH)
-                item.misses += 1
+                item.missed_ns = stamp_ns
                 item.motion.coast()
         kept = [i for i in self.items + fresh if (stamp_ns - i.seen_ns) * 1e-9 <= FORGET_S]
         for item, prior in zip(kept, self.prior([i.box for i in kept]), strict=True):

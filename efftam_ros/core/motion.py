@@ -12,6 +12,7 @@ acceleration. The update is in Joseph form, which keeps the covariance symmetric
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,7 @@ class MotionFilter:
         self.noise = noise or MotionNoise()
         self.stamp_ns = stamp_ns
         self._measured = True
+        self._camera_velocity: Array = np.zeros(2)
         n, s = self.noise, max(box.size, _MIN_SIZE_PX)
         self._x: Array = np.array([box.cx, box.cy, 0.0, 0.0, box.width, box.height])
         edge, speed = n.edge * s + n.pixel, n.velocity * s
@@ -87,29 +89,43 @@ class MotionFilter:
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
 
-    def follow_camera(self, matrix: Array) -> None:
+    def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
         """Move the belief with the ground: ``matrix`` [3, 3] is the camera's motion from the image before to
-        the one at hand (see `camera_motion`). From then on the velocity is that over the ground. Mean and
-        covariance change by the homography's derivative at the centre; the stamp stays."""
+        the one at hand, ``dt_s`` later (see `camera_motion`). From then on the filter's velocity is that over
+        the ground. Mean and covariance change by the homography's derivative at the centre; the stamp stays."""
         j = jacobian(matrix, self._x[0], self._x[1])
         factor = float(np.sqrt(abs(np.linalg.det(j))))
         change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])
         change[:2, :2] = change[2:4, 2:4] = j
         centre = moved_point(matrix, self._x[0], self._x[1])
+        self._camera_velocity = (centre - self._x[:2]) / dt_s
         self._x = change @ self._x
         self._x[:2] = centre
         self._p = change @ self._p @ change.T
+
+    def camera_unknown(self) -> None:
+        """What the camera does is not known: it is taken to rest."""
+        self._camera_velocity = np.zeros(2)
 
     def coast(self) -> None:
         """The target was not measured at the filter's stamp: until it is, the belief gets unsure faster."""
         self._measured = False
 
-    def at(self, stamp_ns: int) -> Motion:
-        """The belief at a later stamp; the filter itself stays where it is."""
+    def at(self, stamp_ns: int, camera: bool = True) -> Motion:
+        """The belief at a later stamp; the filter itself stays where it is. ``camera``: the camera goes on as
+        it moved last, and velocity is that in the image; else over the ground."""
         x, p = self._moved(stamp_ns)
+        if camera:
+            x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
+            x[2:4] += self._camera_velocity
         return Motion(
             stamp_ns, Box.from_centre(x[0], x[1], x[4], x[5]), (float(x[2]), float(x[3])), p[:4, :4].copy()
         )
+
+    @property
+    def ground(self) -> Motion:
+        """The belief at the filter's own stamp, with the velocity over the ground."""
+        return self.at(self.stamp_ns, camera=False)
 
     def update(self, box: Box, quality: float = 1.0) -> None:
         """Correct the belief by a box measured at the filter's stamp. ``quality`` (predicted IoU, 0..1)

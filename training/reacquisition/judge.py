@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
@@ -196,7 +196,7 @@ def _results(
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     config = tracker_config(args.settings, policy=args.policy, view=args.view)
     try:
-        follower = TrackerFollower(Tracker(pipeline, config))
+        follower = TrackerFollower(open_tracker(pipeline, config))
         for case in cases:
             yield run_case(follower, case, texture_for(case, clips))
     finally:

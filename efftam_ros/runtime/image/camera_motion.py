@@ -9,10 +9,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import CameraMotion, Matrix, rejection
+from efftam_ros.core.camera_motion import Matrix, rejection
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Image
+from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.encodings import to_bgr
 
 Grey = NDArray[np.uint8]

@@ -1,0 +1,112 @@
+"""Finding a lost target again: a belief orders the search, hypotheses gather what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from efftam_ros.core.belief import Belief
+from efftam_ros.core.camera_motion import Matrix
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.hypotheses import Hypotheses, Hypothesis, Look
+from efftam_ros.core.search import Sweep
+
+# A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
+# LEAD ahead of every other.
+ACCEPT_SCORE = 3.0
+LEAST_LOOKS = 2
+LEAD = 1.0
+PRIOR_WEIGHT, PRIOR_MOST, PRIOR_OFFSET = 0.7, 6.0, -3.0
+HYPOTHESIS_WINDOWS = 2
+OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
+
+
+class Reacquisition:
+    """One loss, from the first frame that misses the target to the frame that finds it."""
+
+    def __init__(self) -> None:
+        self.belief: Belief | None = None
+        self.hypotheses = Hypotheses(self._priors)
+        self.windows_seen = 0
+        self._sweep: Sweep | None = None
+        self._extent = 0.0
+        self._image_size = (1, 1)
+
+    def start(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
+        """The target is missed since ``stamp_ns``; where it was then."""
+        self.belief = Belief(stamp_ns, box, velocity)
+
+    def follow_camera(self, matrix: Matrix) -> None:
+        if self.belief is not None:
+            self.belief.follow_camera(matrix)
+        self.hypotheses.follow_camera(matrix)
+
+    def windows(
+        self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
+    ) -> list[View]:
+        """Where to look in this image: where the target is expected, at the best hypotheses, and along the
+        sweep. ``extent_px``: side of the window that would follow the target."""
+        if self._sweep is None or self._sweep.image_size != image_size or abs(extent_px / self._extent - 1) > 0.3:
+            self._sweep, self._extent = Sweep(image_size, extent_px, side), extent_px
+        self._image_size = image_size
+        views = []
+        if self.belief is not None:
+            self.belief.advance(stamp_ns)
+            x, y = self.belief.ground
+            views.append(_window(image_size, x, y, OPENED * extent_px, side))
+        for item in self.hypotheses.items[:HYPOTHESIS_WINDOWS]:
+            box = item.motion.at(stamp_ns).box
+            views.append(_window(image_size, box.cx, box.cy, extent_px, side))
+        views = views[: max(1, budget - 1)]
+        views += self._sweep.next(budget - len(views), self.belief)
+        self.windows_seen += len(views)
+        return views
+
+    def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Look | None]]) -> Hypothesis | None:
+        """Take in what the windows of one image showed; the best hypothesis."""
+        self.hypotheses.observe(stamp_ns, shown)
+        return self.best
+
+    def view(self, stamp_ns: int, extent_px: float, side: int) -> View:
+        """The window for the frame's own look: at the best hypothesis, else the next of the sweep."""
+        best = self.best
+        if best is not None:
+            return _window(self._image_size, best.box.cx, best.box.cy, extent_px, side)
+        assert self._sweep is not None
+        self.windows_seen += 1
+        return self._sweep.next(1, self.belief)[0]
+
+    @property
+    def summary(self) -> str:
+        """What the search has come to, one line."""
+        text = f"searching: {self.windows_seen} windows looked at"
+        best = self.best
+        if best is None:
+            return f"{text}, nothing like the target"
+        return f"{text}, {len(self.hypotheses.items)} places, best score {best.score:.1f} of {ACCEPT_SCORE:g}"
+
+    @property
+    def best(self) -> Hypothesis | None:
+        return self.hypotheses.items[0] if self.hypotheses.items else None
+
+    def accepted(self, item: Hypothesis | None) -> bool:
+        """Whether a hypothesis is the target."""
+        if item is None or item.looks < LEAST_LOOKS or item.score < ACCEPT_SCORE:
+            return False
+        others = [other.score for other in self.hypotheses.items if other is not item]
+        return not others or item.score >= max(others) + LEAD
+
+    def _priors(self, boxes: Sequence[Box]) -> Sequence[float]:
+        if self.belief is None or not boxes:
+            return [0.0] * len(boxes)
+        odds = self.belief.log_odds(np.array([[b.cx, b.cy] for b in boxes]), self._image_size)
+        return [float(v) for v in PRIOR_WEIGHT * np.minimum(odds, PRIOR_MOST) + PRIOR_OFFSET]
+
+
+def _window(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
+    """A window around a point, moved so that no more of it than needed lies outside the image."""
+    width, height = image_size
+    x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
+    y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
+    return View.window(x, y, extent, side)
