@@ -11,7 +11,7 @@ import numpy as np
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.hypotheses import Hypothesis, Look
+from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.memory import MemoryBank, RankedFrames
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.base import (
@@ -23,7 +23,7 @@ from efftam_ros.core.policies.base import (
     best_quality,
     unseen,
 )
-from efftam_ros.core.reacquisition import Reacquisition
+from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
 
 

@@ -5,6 +5,8 @@ The same steps as the background motion of many trackers (for instance BoT-SORT,
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +63,7 @@ class ImageCameraMotion:
 
 
 def _small_grey(image: Image) -> Grey:
-    bgr = to_bgr(image)
+    bgr: NDArray[Any] = to_bgr(image)
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
     if image.width >= 4 * SMALL_WIDTH_PX:
         # Averaging all pixels of a large image costs more than everything else here; every second will do.
@@ -87,6 +89,7 @@ def _between(previous: Grey, present: Grey, allowed: Grey) -> Matrix | str:
     count = 0 if corners is None else len(corners)
     if count < LEAST_INLIERS:
         return f"{count} corners in the image before (at least {LEAST_INLIERS})"
+    corners = np.asarray(corners, np.float32)
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
         previous, present, corners, None, winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX), maxLevel=FLOW_LEVELS
     )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.belief import Belief
+from efftam_ros.core.search.belief import Belief
 from efftam_ros.core.geometry import View
 
 TILE = 1.2  # side of a window of the sweep, in sides of the window that follows the target

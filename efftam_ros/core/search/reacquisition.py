@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from efftam_ros.core.belief import Belief
+from efftam_ros.core.search.belief import Belief
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.hypotheses import Hypotheses, Hypothesis, Look
-from efftam_ros.core.search import Sweep
+from efftam_ros.core.search.hypotheses import Hypotheses, Hypothesis, Look
+from efftam_ros.core.search.sweep import Sweep
 
 # A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
 # LEAD ahead of every other.

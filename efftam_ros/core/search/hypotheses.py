@@ -67,8 +67,8 @@ class Hypotheses:
 
     def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Look | None]]) -> None:
         """What the windows of one image showed: for each its best candidate, or None."""
-        for item in self.items:
-            item.motion.predict(stamp_ns)
+        for known in self.items:
+            known.motion.predict(stamp_ns)
         looked: set[int] = set()
         ranked = sorted((look for _, look in shown if look is not None), key=lambda look: -look.worth)
         fresh: list[Hypothesis] = []
@@ -86,15 +86,15 @@ class Hypotheses:
                 item.motion.update(look.box, look.quality)
                 item.worths.append(look.worth)
                 item.looks, item.seen_ns, item.quality = item.looks + 1, stamp_ns, look.quality
-        for item in self.items:
-            is_told = id(item) in looked or item.seen_ns == stamp_ns or item.missed_ns == stamp_ns
-            if not is_told and any(_shows(view, item.box) for view, _ in shown):
-                item.worths.append(MISS_WORTH)
-                item.missed_ns = stamp_ns
-                item.motion.coast()
+        for known in self.items:
+            is_told = id(known) in looked or stamp_ns in (known.seen_ns, known.missed_ns)
+            if not is_told and any(_shows(view, known.box) for view, _ in shown):
+                known.worths.append(MISS_WORTH)
+                known.missed_ns = stamp_ns
+                known.motion.coast()
         kept = [i for i in self.items + fresh if (stamp_ns - i.seen_ns) * 1e-9 <= FORGET_S]
-        for item, prior in zip(kept, self.prior([i.box for i in kept]), strict=True):
-            item.prior = prior
+        for known, prior in zip(kept, self.prior([i.box for i in kept]), strict=True):
+            known.prior = prior
         self.items = sorted(kept, key=lambda i: -i.score)[:MOST]
 
     def _match(self, box: Box, items: Sequence[Hypothesis]) -> Hypothesis | None:
