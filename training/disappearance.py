@@ -22,6 +22,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
@@ -338,7 +339,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     seeds = range(args.first_seed, args.first_seed + args.scenes)
     try:
-        follower = TrackerFollower(Tracker(pipeline, config))
+        follower = TrackerFollower(open_tracker(pipeline, config))
         result = judge(follower, material.sprites, material.backdrops, seeds, args.quiet)
     finally:
         pipeline.close()

@@ -123,4 +123,6 @@ def _turned(rotation: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     if angle < 1e-9:
         return np.eye(3)
     skew = (rotation - rotation.T) / (2 * np.sin(angle))
-    return np.asarray(np.eye(3) + np.sin(share * angle) * skew + (1 - np.cos(share * angle)) * skew @ skew, float)
+    return np.asarray(
+        np.eye(3) + np.sin(share * angle) * skew + (1 - np.cos(share * angle)) * skew @ skew, float
+    )

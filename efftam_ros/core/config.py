@@ -55,7 +55,10 @@ class TrackerConfig:
         3, "consistent frames after COASTING or LOST until TRACKING", low=1, high=100
     )
     search_windows: int = setting(
-        4, "windows of each image that are searched for a target that is missed (policy default)", low=1, high=64
+        4,
+        "windows of each image that are searched for a target that is missed (policy default)",
+        low=1,
+        high=64,
     )
     camera_motion: str = setting(
         "auto",

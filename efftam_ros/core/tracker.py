@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.appearance import AppearanceSource
 from efftam_ros.core.camera_motion import CameraMotionSource
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
@@ -16,7 +17,7 @@ from efftam_ros.core.crop import CropPolicy, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies.base import Absence, Choice, FrameContext
+from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.registry import make_policy
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import CameraMotion, Candidates, Frame, Motion, Prompt, Track, TrackState
@@ -39,10 +40,12 @@ class Tracker:
         pipeline: Pipeline,
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
+        appearance: AppearanceSource | None = None,
     ) -> None:
-        """``camera``: tells the camera's motion to a policy that follows it; None: it is taken to rest."""
+        """``camera``: tells the camera's motion to a policy that follows it; None: it is taken to rest.
+        ``appearance``: tells such a policy what a box looks like; None: it goes without."""
         self._pipeline = pipeline
-        self._camera = camera
+        self._camera, self._appearance = camera, appearance
         self._config = config or TrackerConfig()
         self._policy = make_policy(pipeline.spec, self._config)
         self._target = TargetState(self._config)
@@ -117,7 +120,7 @@ class Tracker:
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
-        context = FrameContext(frame.stamp_ns, view, TrackState.ACQUIRING, None)
+        context = FrameContext(frame.stamp_ns, view, TrackState.ACQUIRING, None, self._describer(frame))
         choice = self._policy.begin(candidates, context)
         measured = candidates.box(choice.index) if choice.accepted else None
         start = measured or box or seen[0]
@@ -140,7 +143,9 @@ class Tracker:
         motion = believed if not interruption else None
         self._shown = None
         try:
-            view, windows = self._look(frame, motion, believed if stamp > (previous or 0) else None, bool(interruption))
+            view, windows = self._look(
+                frame, motion, believed if stamp > (previous or 0) else None, bool(interruption)
+            )
             self._pipeline.encode(frame.image, view)
         except InputError as refusal:
             return self._unused(frame, str(refusal))
@@ -160,7 +165,7 @@ class Tracker:
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        context = FrameContext(stamp, view, self.state, self._motion)
+        context = FrameContext(stamp, view, self.state, self._motion, self._describer(frame))
         choice = self._policy.choose(candidates, context)
         before = self.state
         if choice.accepted:
@@ -174,6 +179,10 @@ class Tracker:
             self._missed(stamp, before)
         track = self._track(frame, view, candidates, choice, interruption or choice.reason)
         return replace(track, windows=windows, hypotheses=self._policy.hypotheses, camera=camera)
+
+    def _describer(self, frame: Frame) -> Describe:
+        source = self._appearance
+        return no_description if source is None else lambda box: source.describe(frame.image, box)
 
     def _follow_camera(self, frame: Frame) -> CameraMotion | None:
         """Move what is believed by the camera's motion since the image before."""
@@ -201,7 +210,15 @@ class Tracker:
         gone = interrupted or self.state in (TrackState.COASTING, TrackState.LOST)
         extent = self._crop_policy.extent(size)
         if gone and self._policy.searches and extent is not None:
-            absence = Absence(stamp, size, self.state, believed, extent, self._pipeline.spec.image_side)
+            absence = Absence(
+                stamp,
+                size,
+                self.state,
+                believed,
+                extent,
+                self._pipeline.spec.image_side,
+                self._describer(frame),
+            )
             windows = self._policy.windows(absence)
             if windows:
                 found = self._pipeline.search(frame.image, windows, self._policy.plan())

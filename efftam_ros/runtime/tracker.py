@@ -1,4 +1,4 @@
-"""Opens a tracker with the source of the camera's motion that its configuration asks for."""
+"""Opens a tracker with what it learns from the images beside the network: camera motion, colours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
+from efftam_ros.runtime.image.appearance import ColourAppearance
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 
@@ -24,4 +25,4 @@ def open_tracker(
                 "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
             )
         source = attitude
-    return Tracker(pipeline, config, source)
+    return Tracker(pipeline, config, source, ColourAppearance())

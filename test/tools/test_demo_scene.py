@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene
 
 
 def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_the_bridge():
-    tracker = Tracker(open_pipeline())
+    tracker = open_tracker(open_pipeline())
     overlaps, claimed = [], 0
     for index, shown in enumerate(render_scene()):
         prompt = None if index else Prompt(box=shown.box)

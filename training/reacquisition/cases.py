@@ -66,7 +66,7 @@ class Case:
 
 def make_cases(clips: Sequence[Footage]) -> list[Case]:
     """The cases of these clips, always the same for the same clips; numbered in each half from 0."""
-    count_of = {half: 0 for half in HALVES}
+    count_of = dict.fromkeys(HALVES, 0)
     of_scene: dict[str, int] = {}
     cases = []
     for clip in clips:

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from efftam_ros.core.appearance import Descriptor
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.geometry import View
+from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, Record
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.types import Candidates, MemoryPlan, ScoredBox, TrackState
+
+Describe = Callable[[Box], Descriptor | None]
+
+
+def no_description(box: Box) -> Descriptor | None:
+    return None
 
 
 @dataclass(frozen=True)
 class FrameContext:
     """What is known about a frame before its candidates are judged. ``motion`` is predicted to the frame's
-    stamp, None when nothing is believed."""
+    stamp, None when nothing is believed; ``describe`` tells what a box of the image looks like, None where
+    nobody can."""
 
     stamp_ns: int
     view: View
     state: TrackState
     motion: MotionFilter | None
+    describe: Describe = no_description
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class Absence:
     motion: MotionFilter | None
     extent_px: float
     side: int
+    describe: Describe = no_description
 
 
 @dataclass(frozen=True)

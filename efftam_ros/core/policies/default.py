@@ -8,21 +8,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from efftam_ros.core.appearance import Appearance
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.memory import MemoryBank, RankedFrames
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.base import (
     Absence,
     Choice,
+    Describe,
     FrameContext,
     RememberingPolicy,
     accept_if_visible,
     best_quality,
     unseen,
 )
+from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
 
@@ -52,6 +54,7 @@ class DefaultPolicy(RememberingPolicy):
     # How far from the prediction a target may return at once, in its sizes, and per second of absence.
     STRAY, STRAY_PER_S = 1.25, 1.0
     MAX_AREA_RATIO = 3.0
+    MOST_CHANGE = 0.18  # of the colours, for it to go on
     LEAST_PRESENCE = 0.2  # of what becomes a hypothesis
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
@@ -70,6 +73,7 @@ class DefaultPolicy(RememberingPolicy):
         self._qualities: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
+        self._appearance = Appearance()
         self._loss: Reacquisition | None = None  # since the target was last confirmed
 
     @property
@@ -94,7 +98,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
         loss = self._searching(absence.motion)
-        shown = [(view, self._look(seen)) for view, seen in zip(views, found, strict=True)]
+        shown = [(view, self._look(seen, absence.describe)) for view, seen in zip(views, found, strict=True)]
         loss.observe(absence.stamp_ns, shown)
         return loss.view(absence.stamp_ns, absence.extent_px, absence.side)
 
@@ -124,26 +128,30 @@ class DefaultPolicy(RememberingPolicy):
         reasons = []
         for index, box, overlap in ranked:
             quality = float(candidates.ious[index])
-            reason = self._misplaced(box, quality, overlap, context) or self._unclear(
-                quality, self.SEEN_SHARE if self._confirmed else self.CLEAR_SHARE
+            reason = (
+                self._misplaced(box, quality, overlap, context)
+                or self._unclear(quality, self.SEEN_SHARE if self._confirmed else self.CLEAR_SHARE)
+                or self._recoloured(box, context)
             )
             if not reason:
                 partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
-        self._searching(context.motion).observe(context.stamp_ns, [(context.view, self._look(candidates))])
+        self._searching(context.motion).observe(
+            context.stamp_ns, [(context.view, self._look(candidates, context.describe))]
+        )
         index, _, overlap = ranked[0]
         return Choice(index, True, False, reasons[0], overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
         loss = self._searching(context.motion)
-        best = loss.observe(context.stamp_ns, [(context.view, self._look(candidates))])
+        best = loss.observe(context.stamp_ns, [(context.view, self._look(candidates, context.describe))])
         present = candidates.presence >= self.config.presence_threshold
         index = best_quality(candidates)
         for index, box, overlap in self._ranked(candidates, None) if present else []:
             quality = float(candidates.ious[index])
-            if self._is_near(box, context) and not self._unclear(quality, self.CLEAR_SHARE) and self._is_alike(box):
+            if self._is_near(box, context) and not self._faults(box, quality, context):
                 return Choice(index, True, True, motion_iou=overlap)
             if loss.accepted(best) and best is not None and _is_one(best, box):
                 return Choice(index, True, True, "the target was found again", overlap, jumped=True)
@@ -156,14 +164,22 @@ class DefaultPolicy(RememberingPolicy):
         reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - self._confirmed_ns) * 1e-9
         return _distance(box, context.motion.box) <= reach * max(context.motion.box.size, 1.0)
 
-    def _is_alike(self, box: Box) -> bool:
-        """Whether a box has about the target's usual area."""
-        if not self._areas:
-            return True
-        ratio = box.area / float(np.median(self._areas))
-        return 1 / self.MAX_AREA_RATIO < ratio < self.MAX_AREA_RATIO
+    def _faults(self, box: Box, quality: float, context: FrameContext) -> bool:
+        """Whether a candidate differs from the target in clearness, area or colours."""
+        usual = float(np.median(self._areas)) if self._areas else box.area
+        is_alike = 1 / self.MAX_AREA_RATIO < box.area / usual < self.MAX_AREA_RATIO
+        return not is_alike or bool(
+            self._unclear(quality, self.CLEAR_SHARE) or self._recoloured(box, context)
+        )
 
-    def _look(self, candidates: Candidates) -> Look | None:
+    def _recoloured(self, box: Box, context: FrameContext) -> str:
+        """Why a candidate's colours cannot be the target's; empty when they can."""
+        change = self._appearance.change(context.describe(box))
+        if change <= self.MOST_CHANGE:
+            return ""
+        return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
+
+    def _look(self, candidates: Candidates, describe: Describe) -> Look | None:
         """The best candidate of a window as evidence; None when the window shows nothing."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return None
@@ -172,14 +188,15 @@ class DefaultPolicy(RememberingPolicy):
             return None
         index, box, _ = ranked[0]
         quality = float(candidates.ious[index])
-        return Look(box, quality, self._worth(candidates.presence_logit, quality, box))
+        change = self._appearance.change(describe(box))
+        return Look(box, quality, self._worth(candidates.presence_logit, quality, box, change))
 
-    def _worth(self, presence_logit: float, quality: float, box: Box) -> float:
+    def _worth(self, presence_logit: float, quality: float, box: Box, change: float) -> float:
         """Logarithm of the odds that a candidate is the target rather than something else."""
         usual = float(np.median(self._qualities)) if self._qualities else quality
         area = float(np.median(self._areas)) if self._areas else box.area
         size = abs(math.log(max(box.area, 1.0) / max(area, 1.0)))
-        return worth(presence_logit, quality / max(usual, 0.1), size)
+        return worth(presence_logit, quality / max(usual, 0.1), size, change)
 
     def _ranked(self, candidates: Candidates, motion: MotionFilter | None) -> list[tuple[int, Box, float]]:
         """Non-empty candidates with their box and overlap with the predicted box, best first."""
@@ -227,6 +244,9 @@ class DefaultPolicy(RememberingPolicy):
             area = max(candidates.box(choice.index).area, 1.0)
             keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)
             keep &= self._prompted or self._is_large(area, self.WHOLE_SHARE)
+            descriptor = context.describe(candidates.box(choice.index))
+            if descriptor is not None:
+                self._appearance.add(descriptor)
             self._qualities.append(quality)
             self._confirmed_areas.append(area)
             if keep:
@@ -249,10 +269,12 @@ def _distance(box: Box, expected: Box) -> float:
     return math.hypot(dx, dy)
 
 
-def worth(presence_logit: float, clearness: float, size_change: float) -> float:
+def worth(presence_logit: float, clearness: float, size_change: float, change: float) -> float:
     """Logarithm of the odds that a candidate is the target. ``clearness``: predicted IoU in its usual ones;
-    ``size_change``: logarithm of its area's ratio to the usual one, without sign."""
-    return 0.5 * min(max(presence_logit, -3.0), 5.0) + 6.0 * (min(clearness, 1.1) - 0.8) - 1.0 * size_change
+    ``size_change``: logarithm of its area's ratio to the usual one, without sign; ``change``: of its colours,
+    see `Appearance.change`. Logistic regression on the looks at real disappearances."""
+    seen = 0.22 * min(max(presence_logit, -3.0), 6.0) + 3.3 * min(clearness, 1.2)
+    return seen - 1.35 * size_change - 8.0 * min(change, 0.4) - 2.5
 
 
 def _is_one(item: Hypothesis, box: Box) -> bool:

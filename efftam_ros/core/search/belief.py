@@ -65,16 +65,19 @@ class Belief:
     def _gone_s(self) -> float:
         return (self.stamp_ns - self._start_ns) * 1e-9
 
-    def log_odds(self, points: NDArray[np.float64], image_size: tuple[int, int]) -> NDArray[np.float64]:
-        """For places [n, 2] px: the logarithm of the density in units of that of a target anywhere in the
-        image."""
-        area = float(image_size[0] * image_size[1])
-        density = np.full(len(points), FLAT_WEIGHT)
-        image_spread = self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._gone_s)
-        for weight, centre, spread in (
-            (GROUND_WEIGHT, self._ground, self.spread_px),
-            (IMAGE_WEIGHT, self._image, image_spread),
-        ):
-            square = ((points - centre) ** 2).sum(axis=1) / spread**2
-            density += weight * area / (2 * math.pi * spread**2) * np.exp(-square / 2)
-        return np.asarray(np.log(density), np.float64)
+    def relative(self, points: NDArray[np.float64], image_size: tuple[int, int]) -> NDArray[np.float64]:
+        """For places [n, 2] px: logarithm of the density there in units of the density where the target most
+        likely is, at most 0."""
+        flat = FLAT_WEIGHT / float(image_size[0] * image_size[1])
+        spreads = (self.spread_px, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._gone_s))
+        guesses = list(zip((GROUND_WEIGHT, IMAGE_WEIGHT), (self._ground, self._image), spreads, strict=True))
+
+        def density(places: NDArray[np.float64]) -> NDArray[np.float64]:
+            total = np.full(len(places), flat)
+            for weight, centre, spread in guesses:
+                square = ((places - centre) ** 2).sum(axis=1) / spread**2
+                total += weight / (2 * math.pi * spread**2) * np.exp(-square / 2)
+            return total
+
+        peak = density(np.array([self._ground, self._image])).max()
+        return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)

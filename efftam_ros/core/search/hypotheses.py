@@ -1,7 +1,7 @@
 """Places where the lost target may have been seen: each is followed over several looks until one is sure.
 
 A look is a candidate that a window showed. What it is worth is a logarithm of odds; looks at one place tell
-the same thing again, so each counts half of the one before.
+much the same again, so each counts less than the one before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ MATCH_IOU = 0.15  # of a candidate with a hypothesis' predicted box
 MATCH_SIZES = 0.8  # or distance of their centres, in sizes
 INNER_SHARE = 0.8  # of a window: what lies in it should have been seen
 MISS_WORTH = -1.5  # of a look that does not show what it should
+REPEATED = 0.75  # what a further look is worth in units of the one before: it tells much the same
 FORGET_S = 1.5  # without a look
 MOST = 12  # hypotheses at a time
 
@@ -51,7 +52,7 @@ class Hypothesis:
     def score(self) -> float:
         """Logarithm of the odds that this is the target."""
         count = len(self.worths)
-        return self.prior + sum(self.worths) / count * (2.0 - 2.0 ** (1 - count))
+        return self.prior + sum(self.worths) / count * (1 - REPEATED**count) / (1 - REPEATED)
 
 
 @dataclass

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from efftam_ros.core.search.belief import Belief
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.search.belief import Belief
 from efftam_ros.core.search.hypotheses import Hypotheses, Hypothesis, Look
 from efftam_ros.core.search.sweep import Sweep
 
 # A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
 # LEAD ahead of every other.
-ACCEPT_SCORE = 3.0
+ACCEPT_SCORE = 1.0
 LEAST_LOOKS = 2
-LEAD = 1.0
-PRIOR_WEIGHT, PRIOR_MOST, PRIOR_OFFSET = 0.7, 6.0, -3.0
+LEAD = 0.5
+PRIOR_WEIGHT = 0.5
 HYPOTHESIS_WINDOWS = 2
 OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
 
@@ -47,7 +47,11 @@ class Reacquisition:
     ) -> list[View]:
         """Where to look in this image: where the target is expected, at the best hypotheses, and along the
         sweep. ``extent_px``: side of the window that would follow the target."""
-        if self._sweep is None or self._sweep.image_size != image_size or abs(extent_px / self._extent - 1) > 0.3:
+        if (
+            self._sweep is None
+            or self._sweep.image_size != image_size
+            or abs(extent_px / self._extent - 1) > 0.3
+        ):
             self._sweep, self._extent = Sweep(image_size, extent_px, side), extent_px
         self._image_size = image_size
         views = []
@@ -100,8 +104,8 @@ class Reacquisition:
     def _priors(self, boxes: Sequence[Box]) -> Sequence[float]:
         if self.belief is None or not boxes:
             return [0.0] * len(boxes)
-        odds = self.belief.log_odds(np.array([[b.cx, b.cy] for b in boxes]), self._image_size)
-        return [float(v) for v in PRIOR_WEIGHT * np.minimum(odds, PRIOR_MOST) + PRIOR_OFFSET]
+        places = np.array([[box.cx, box.cy] for box in boxes])
+        return [float(v) for v in PRIOR_WEIGHT * self.belief.relative(places, self._image_size)]
 
 
 def _window(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.search.belief import Belief
 from efftam_ros.core.geometry import View
+from efftam_ros.core.search.belief import Belief
 
 TILE = 1.2  # side of a window of the sweep, in sides of the window that follows the target
 TILE_STEP = 0.8  # distance of neighbouring windows, in their sides: what is cut by one is whole in the next
@@ -37,7 +37,7 @@ class Sweep:
 
     def next(self, count: int, belief: Belief | None) -> list[View]:
         """The next windows, at most ``count``."""
-        worth = belief.log_odds(self._centres, self.image_size) if belief is not None else np.zeros(len(self))
+        worth = belief.relative(self._centres, self.image_size) if belief is not None else np.zeros(len(self))
         order = np.lexsort((-worth, self._visits))[:count]
         self._visits[order] += 1
         return [View.window(x, y, self._extent, self._side) for x, y in self._centres[order]]

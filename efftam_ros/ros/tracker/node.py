@@ -29,6 +29,7 @@ from efftam_ros.ros.tracker.parameters import (
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
@@ -126,7 +127,7 @@ class TrackerNode(LifecycleNode):
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
-        self._tracker = Tracker(self._pipeline, self._tracker_config)
+        self._tracker = open_tracker(self._pipeline, self._tracker_config)
         self._outputs = Outputs(self, config.publish_detections)
         self._offered = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),

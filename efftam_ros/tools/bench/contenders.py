@@ -16,6 +16,7 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.bench.memory import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 
@@ -144,7 +145,7 @@ def _open(
     before_mb, start = resident_mb(), time.perf_counter()
     pipeline = Watched(open_measurable(bundle, backend, threads))
     try:
-        tracker = Tracker(pipeline, config)
+        tracker = open_tracker(pipeline, config)
         tracker.step(*first)
     except BaseException:
         pipeline.close()

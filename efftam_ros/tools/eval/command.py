@@ -29,6 +29,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
@@ -366,7 +367,7 @@ class PeerFollower:
 def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[Follower]:
     pipeline = open_()
     try:
-        yield OurFollower(Tracker(pipeline, config))
+        yield OurFollower(open_tracker(pipeline, config))
     finally:
         pipeline.close()
 
