@@ -7,21 +7,14 @@ waits until the tracker has answered each image. Everything ends when the bag do
 from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
-from launch.actions import (
-    DeclareLaunchArgument,
-    IncludeLaunchDescription,
-    OpaqueFunction,
-    SetEnvironmentVariable,
-    Shutdown,
-)
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import EnvironmentVariable, LaunchConfiguration
+from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from launch import LaunchDescription
 
 SHARE = Path(get_package_share_directory("efftam_ros"))
-PROFILE = str(SHARE / "config" / "fastdds_images.xml")
 
 # name, default, description, choices; None: must be given
 ARGUMENTS = (
@@ -64,14 +57,11 @@ def generate_launch_description():
         DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
         for name, default, text, choices in ARGUMENTS
     ]
-    profiles = [
-        SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
-        for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
-    ]
     settings = {name: LaunchConfiguration(name) for name in FOR_TRACKER}
     settings |= {"image": "image", "camera_info": "camera_info", "use_sim_time": "true"}
+    # Comes before the player, which inherits the Fast DDS profile that it sets.
     tracker = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py")),
         launch_arguments=settings.items(),
     )
-    return LaunchDescription([*arguments, *profiles, tracker, OpaqueFunction(function=start_player)])
+    return LaunchDescription([*arguments, tracker, OpaqueFunction(function=start_player)])

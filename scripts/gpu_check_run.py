@@ -19,7 +19,7 @@ from typing import Any
 import gpu_check_waits
 from gpu_check_summary import summary
 
-from efftam_ros.tools.bench.environment import environment
+from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.doctor.gpu_facts import Facts, gather
 from efftam_ros.tools.doctor.system import System

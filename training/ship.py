@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.bundle import export_bundle
-from efftam_ros.export.onnx.manifest import Source
+from efftam_ros.export.onnx.bundle import Source, export_bundle
 from efftam_ros.export.onnx.networks import load_checkpoint_network
 from efftam_ros.runtime.bundle import file_sha256
 from training.checkpoints import WEIGHTS

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.parity import GraphSession
 from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.verify.runners import CpuRunner
 from training.unroll import normalised
 
 RIDGE = 1e-3  # of the mean feature variance, so that features that move together share the weight
@@ -34,14 +34,15 @@ def warm_start(
     Raises InputError when the bundle's heads do not fit.
     """
     _copy_heads(network, bundle)
-    encoder = GraphSession(bundle.graphs["image_encoder"].path)
+    encoder = CpuRunner(bundle.graphs["image_encoder"].path)
     fits = {"features": _Fit(), "features_s8": _Fit(), "features_s4": _Fit()}
     mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std))
     network.eval()
     with torch.inference_mode():
         for picture in pictures:
             image = torch.from_numpy(picture.transpose(2, 0, 1).copy()).unsqueeze(0)
-            wanted = encoder({"image": (image.float() / 255 - mean) / std})
+            results = encoder({"image": ((image.float() / 255 - mean) / std).numpy()})
+            wanted = {name: torch.from_numpy(value) for name, value in results.items()}
             x4, x8, x16, x32 = network.image_encoder.trunk(normalised(network, image))
             context = F.interpolate(x32, scale_factor=2.0, mode="nearest")
             fits["features"].add(torch.cat([x16, context], 1), wanted["features"])

@@ -1,14 +1,16 @@
-"""Measures the stages of a frame that PyTorch computes."""
+"""Times of what PyTorch computes in a frame: per stage, or per operator from its profiler."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch.profiler import record_function
+from torch.profiler import profile, record_function, supported_activities
 
 AFTER_THE_WAIT = "memory_encoder"
 """The stage that begins after its frame's one wait."""
@@ -109,3 +111,13 @@ def stage_timer(device: torch.device) -> StageTimer:
 
 def _new_event() -> DeviceEvent:
     return torch.cuda.Event(enable_timing=True)
+
+
+@contextmanager
+def operators_recorded(trace: Path) -> Iterator[None]:
+    """Write what runs inside ``with`` as a Chrome trace."""
+    # The profiler prints on stderr when it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with profile(activities=supported_activities()) as profiler:
+        yield
+    profiler.export_chrome_trace(str(trace))

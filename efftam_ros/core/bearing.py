@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 
 Pair = tuple[float, float]
 Matrix = tuple[float, float, float, float]  # 2x2, row-major
@@ -34,13 +34,15 @@ CONVERGED = 1e-12
 class Bearing:
     """Direction of a target in the optical frame, and its rate with the camera's own motion included.
 
-    ``azimuth``, ``elevation`` rad; their rates rad/s; ``rate_covariance`` float64 [2, 2], rad^2/s^2.
+    ``azimuth``, ``elevation`` rad, ``covariance`` of the two float64 [2, 2], rad^2; their rates rad/s,
+    ``rate_covariance`` float64 [2, 2], rad^2/s^2.
     """
 
     azimuth: float
     elevation: float
     azimuth_rate: float
     elevation_rate: float
+    covariance: NDArray[np.float64]
     rate_covariance: NDArray[np.float64]
 
 
@@ -116,32 +118,36 @@ class Intrinsics:
         """Direction and rates of a target at ``centre`` (edge px) that moves with ``velocity`` (px/s).
 
         ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`; its image under the Jacobian of
-        the rates (J S J^T) becomes the rates' covariance, zero when left out. Raises InputError as `ray`
-        does.
+        the angles, or of the rates (J S J^T), becomes their covariance, zero when left out. Raises
+        InputError as `ray` does.
         """
         u, v = centre
         x, y = self.ray(u, v)
         rates = self._rate_matrix(u, v)
         azimuth_rate, elevation_rate = _apply(rates, velocity)
-        spread = np.zeros((2, 2))
+        position, spread = np.zeros((2, 2)), np.zeros((2, 2))
         if covariance is not None:
+            turn = np.reshape(rates, (2, 2))
+            position[:] = turn @ covariance[:2, :2] @ turn.T
             jacobian = np.empty((2, 4))
             for axis, (du, dv) in enumerate(((SLOPE_STEP_PX, 0.0), (0.0, SLOPE_STEP_PX))):
                 after = _apply(self._rate_matrix(u + du, v + dv), velocity)
                 before = _apply(self._rate_matrix(u - du, v - dv), velocity)
                 jacobian[:, axis] = np.subtract(after, before) / (2 * SLOPE_STEP_PX)
-            jacobian[:, 2:] = np.reshape(rates, (2, 2))
+            jacobian[:, 2:] = turn
             spread[:] = jacobian @ covariance @ jacobian.T
         return Bearing(
             azimuth=math.atan(x),
             elevation=math.atan2(y, math.hypot(1.0, x)),
             azimuth_rate=azimuth_rate,
             elevation_rate=elevation_rate,
+            covariance=(position + position.T) / 2,
             rate_covariance=(spread + spread.T) / 2,
         )
 
     def _rate_matrix(self, u: float, v: float) -> Matrix:
-        """Takes (u', v') px/s to (azimuth, elevation) rates, rad/s, at image point (u, v)."""
+        """Takes (u', v') px/s to (azimuth, elevation) rates, rad/s, at image point (u, v): the angles'
+        derivative with respect to the point."""
         x, y = self.ray(u, v)
         near = 1 + x * x
         s, full = math.sqrt(near), near + y * y
@@ -153,14 +159,14 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     coefficients = [float(c) for c in d]
     if not all(map(math.isfinite, coefficients)):
         raise InputError(
-            f"camera_info has distortion coefficients {coefficients}; calibrate the camera again"
+            f"camera_info has distortion coefficients {shown(coefficients)}; calibrate the camera again"
         )
     if not any(coefficients):
         return None
     sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
     if model not in sizes:
         raise InputError(
-            f"distortion model {model!r} is not known; use plumb_bob, rational_polynomial or equidistant,"
+            f"distortion model {shown(model)} is not known; use plumb_bob, rational_polynomial or equidistant,"
             " or rectified images with the parameter rectified"
         )
     # Drivers pad with zeros up to the length of OpenCV's longer models; what is not zero there can't be left

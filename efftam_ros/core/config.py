@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 
 POLICIES = ("default", "samurai", "efficienttam")
 CAMERA_MOTIONS = ("auto", "topic", "off")
 VIEWS = ("bundle", "full", "window")
+MOST_TEXT = 1024
+"""Characters of a setting that is a text, such as a path."""
 
 
 def setting(
@@ -96,6 +98,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     """Raise InputError when ``value`` is outside the range or the choices of a `setting` field."""
     choices, low, high = metadata.get("choices"), metadata.get("low"), metadata.get("high")
     if choices and value not in choices:
-        raise InputError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+        raise InputError(f"{name} is {shown(value)}; choose one of {', '.join(choices)}")
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MOST_TEXT}")
     if low is not None and not (value >= low and (high is None or value <= high)):
-        raise InputError(f"{name} is {value!r}; it must lie in [{low:g}, {high:g}]")
+        raise InputError(f"{name} is {shown(value)}; it must lie in [{low:g}, {high:g}]")

@@ -86,6 +86,8 @@ class FollowingCrop:
         None,
     )  # windows around the prediction, in window sides; None: a piece of the sweep
     SEARCH_TILE = 1.2  # of the sweep over the image; wider ones show a small target too small
+    MOST_TILES = 64  # along a side of the image: a tiny target in a huge image must not make millions
+    WIDEST = 1.5  # most extent of any window, in longer sides of the image
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
@@ -98,7 +100,8 @@ class FollowingCrop:
         # Wider than the image's short side shows little more, but the target smaller: only as wide as a large
         # target needs, and never wider than the image. A long thin target must fit with a margin.
         most = max(min(image_size), min(self.LARGE_FACTOR * self._size, max(image_size)))
-        return max(min(self._factor * self._size, most), 1.5 * self._longest)
+        wanted = max(min(self._factor * self._size, most), 1.5 * self._longest)
+        return min(wanted, self.WIDEST * max(image_size))
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
         if box is not None:
@@ -141,6 +144,7 @@ class FollowingCrop:
     ) -> View:
         """One of the windows that cover the image with some overlap, nearest to ``start`` first."""
         axes = []
+        extent = max(extent, max(image_size) / (0.8 * self.MOST_TILES))
         for length in image_size:
             count = max(1, math.ceil(length / (0.8 * extent)))
             axes.append([(i + 0.5) * length / count for i in range(count)])

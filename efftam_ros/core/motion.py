@@ -1,7 +1,8 @@
 """The motion filter: a Kalman filter on the target's box in image pixels and seconds.
 
 State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate: extrapolated
-through an occlusion a size rate makes the box vanish or fill the image. All noise is proportional to the
+through an occlusion a size rate makes the box vanish or fill the image. A rate is estimated beside the
+filter, for those who close in on the target, and extrapolates nothing. All noise is proportional to the
 target's size s = sqrt(w h), so that a wide and a tall target are treated alike and nothing depends on the
 image's resolution.
 
@@ -37,6 +38,9 @@ _H = np.array(
 _INWARD = np.array([1.0, 1.0, -1.0, -1.0])
 _IDENTITY = np.eye(6)
 _MIN_SIZE_PX = 1.0
+# The rate of the size follows what is measured with this time constant, s: short against an approach, long
+# against the breathing of a mask's edges.
+SIZE_RATE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,9 @@ class MotionFilter:
         self.stamp_ns = stamp_ns
         self._measured = True
         self._camera_velocity: Array = np.zeros(2)
+        self._sized_ns = stamp_ns  # when the size was last measured
+        self._sized: Array = np.array([box.width, box.height])
+        self._size_rate: Array = np.zeros(2)
         n, s = self.noise, max(box.size, _MIN_SIZE_PX)
         self._x: Array = np.array([box.cx, box.cy, 0.0, 0.0, box.width, box.height])
         edge, speed = n.edge * s + n.pixel, n.velocity * s
@@ -100,6 +107,7 @@ class MotionFilter:
         centre = moved_point(matrix, self._x[0], self._x[1])
         self._camera_velocity = (centre - self._x[:2]) / dt_s
         self._x = change @ self._x
+        self._sized = self._sized * factor
         self._x[:2] = centre
         self._p = change @ self._p @ change.T
 
@@ -110,6 +118,7 @@ class MotionFilter:
     def coast(self) -> None:
         """The target was not measured at the filter's stamp: until it is, the belief gets unsure faster."""
         self._measured = False
+        self._size_rate[:] = 0.0
 
     def at(self, stamp_ns: int, camera: bool = True) -> Motion:
         """The belief at a later stamp; the filter itself stays where it is. ``camera``: the camera goes on as
@@ -118,8 +127,13 @@ class MotionFilter:
         if camera:
             x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
             x[2:4] += self._camera_velocity
+        width_rate, height_rate = self._size_rate
         return Motion(
-            stamp_ns, Box.from_centre(x[0], x[1], x[4], x[5]), (float(x[2]), float(x[3])), p[:4, :4].copy()
+            stamp_ns,
+            Box.from_centre(x[0], x[1], x[4], x[5]),
+            (float(x[2]), float(x[3])),
+            p[:4, :4].copy(),
+            (float(width_rate), float(height_rate)),
         )
 
     @property
@@ -133,7 +147,7 @@ class MotionFilter:
         non-finite box."""
         if box.is_empty:
             raise ValueError(f"cannot update from an empty box {box}")
-        self._measured = True
+        was_measured, self._measured = self._measured, True
         innovation = np.array(box.edges()) - _H @ self._x
         # An edge that lies further inside than believed may be the edge of what hides the target: it counts
         # the less the further in it lies, and the opposite edge carries the target on. Without this a target
@@ -146,6 +160,16 @@ class MotionFilter:
         keep = _IDENTITY - gain @ _H
         p = keep @ self._p @ keep.T + gain @ r @ gain.T
         self._p = (p + p.T) / 2
+        self._follow_size(was_measured)
+
+    def _follow_size(self, continuous: bool) -> None:
+        """Take the change of the filtered size since the last measurement into its rate; across a gap
+        without measurements it says nothing about now."""
+        dt = (self.stamp_ns - self._sized_ns) * 1e-9
+        if continuous and dt > 0:
+            seen = (self._x[4:] - self._sized) / dt
+            self._size_rate = self._size_rate + (1 - math.exp(-dt / SIZE_RATE_S)) * (seen - self._size_rate)
+        self._sized_ns, self._sized = self.stamp_ns, self._x[4:].copy()
 
     def _edge_sigma(self, box: Box, quality: float) -> float:
         doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.appearance import AppearanceSource
 from efftam_ros.core.camera_motion import CameraMotionSource
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
@@ -19,6 +18,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.registry import make_policy
+from efftam_ros.core.search.appearance import AppearanceSource
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import CameraMotion, Candidates, Frame, Motion, Prompt, Track, TrackState
 
@@ -107,7 +107,7 @@ class Tracker:
             self._pipeline.remember(*arguments)
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
-        box, point = _prompt_region(prompt)
+        box, point = _prompt_region(prompt, *_size(frame))
         crop_policy = self._make_crop_policy()
         view = crop_policy.start(_size(frame), box, point)
         self._shown = None
@@ -321,8 +321,9 @@ def _size(frame: Frame) -> tuple[int, int]:
     return frame.image.width, frame.image.height
 
 
-def _prompt_region(prompt: Prompt) -> tuple[Box | None, tuple[float, float] | None]:
-    """The box a prompt encloses, or the point it names. Raises InputError when it marks nothing."""
+def _prompt_region(prompt: Prompt, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
+    """The box that a prompt encloses in an image of this size, or the point it names. Raises InputError when it
+    marks nothing there."""
     if not all(math.isfinite(v) for point in prompt.points for v in point):
         raise InputError(f"the selection's points are {prompt.points}; their coordinates must be finite")
     if prompt.box is not None:
@@ -330,7 +331,13 @@ def _prompt_region(prompt: Prompt) -> tuple[Box | None, tuple[float, float] | No
             raise InputError(
                 f"the selection is {prompt.box.xywh()} px; it needs finite numbers, width and height above 0"
             )
-        return prompt.box, None
+        # Windows are sized by it.
+        visible = prompt.box.clipped(width, height)
+        if visible.is_empty:
+            raise InputError(
+                f"the selection is {prompt.box.xywh()} px, outside the image of {width} x {height} px"
+            )
+        return visible, None
     if prompt.mask is not None:
         ys, xs = np.flatnonzero(prompt.mask.any(axis=1)), np.flatnonzero(prompt.mask.any(axis=0))
         if not len(ys):

@@ -138,12 +138,13 @@ class PipelineSpec:
 @dataclass(frozen=True)
 class Motion:
     """The motion filter's belief at one stamp. ``box`` px; ``velocity`` (vx, vy) px/s; ``covariance`` float64
-    [4, 4] of (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2."""
+    [4, 4] of (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2; ``size_rate`` of width and height, px/s."""
 
     stamp_ns: int
     box: Box
     velocity: tuple[float, float]
     covariance: NDArray[np.float64]
+    size_rate: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)

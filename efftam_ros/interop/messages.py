@@ -18,15 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Bearing, Intrinsics
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
 from efftam_ros.runtime.image.encodings import ENCODINGS, check_image
-from efftam_ros.runtime.image.prompts import encode_prompt
+from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size, coded_size
+from efftam_ros.runtime.image.prompts import MOST_POINTS, encode_prompt
 
 NANOSECONDS = 1_000_000_000
 # States in which the motion may be steered by: confirmed, and not given up.
 STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
+# Why the others may not, where the tracker itself gives no reason.
+UNCLAIMED = {
+    TrackState.IDLE: "no target is selected",
+    TrackState.ACQUIRING: "what is seen is not confirmed yet",
+    TrackState.LOST: "the target is lost",
+}
+MOST_FRAME_ID = 256
+"""Characters of a frame_id: it goes into every answer, and waits with every kept image."""
+MOST_NORMALIZED = 1.5
+"""Sides of a normalised box; a target that reaches out of the image is cut there."""
 
 
 class Kind(IntEnum):
@@ -36,6 +47,14 @@ class Kind(IntEnum):
     POINTS = 1
     MASK = 2
     CLEAR = 3
+
+
+class Outcome(IntEnum):
+    """SelectionResult.outcome."""
+
+    ACCEPTED = 0
+    REFUSED = 1
+    CLEARED = 2
 
 
 class Units(IntEnum):
@@ -65,11 +84,20 @@ def stamp_like(stamp: Any, ns: int) -> Any:
     return type(stamp)(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
 
 
-def image_from_message(msg: Any) -> Image:
+def check_header(header: Any) -> None:
+    """Raise InputError when an image's header can't be carried along."""
+    if len(header.frame_id) > MOST_FRAME_ID:
+        raise InputError(
+            f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
+            f" {MOST_FRAME_ID}"
+        )
+
+
+def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
     """A sensor_msgs/Image as a checked `Image`: a view into ``msg.data``, no copy.
 
-    Raises InputError: unknown encoding, zero size, a step shorter than a row, too little data, big-endian
-    16-bit pixels.
+    Raises InputError: unknown encoding, zero size, too many pixels, a step shorter than a row, too little
+    data, big-endian 16-bit pixels.
     """
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
     encoding = ENCODINGS.get(msg.encoding)
@@ -77,6 +105,7 @@ def image_from_message(msg: Any) -> Image:
     if encoding is None or width < 1 or height < 1:
         check_image(Image(data[:0].reshape(0, 0), width, height, msg.encoding))
     assert encoding is not None
+    check_size(width, height, most_pixels)
     row = width * encoding.bytes_per_pixel
     if step < row:
         raise InputError(
@@ -84,7 +113,7 @@ def image_from_message(msg: Any) -> Image:
         )
     if msg.is_bigendian and encoding.full_scale > 255:
         raise InputError(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
-    rows = height * encoding.half_rows // 2
+    rows = height * encoding.rows_per_pair // 2
     # The last row may come without its padding.
     need = (rows - 1) * step + row
     if data.size < need:
@@ -98,11 +127,22 @@ def image_from_message(msg: Any) -> Image:
     return image
 
 
-def image_from_compressed(msg: Any) -> Image:
-    """A sensor_msgs/CompressedImage (JPEG, PNG, whatever OpenCV decodes) as a bgr8 `Image`.
+def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
+    """Width and height of a sensor_msgs/CompressedImage, by its first bytes.
 
-    Raises InputError when it can't be decoded.
+    Raises InputError: too many pixels, or none of the formats of `coded_size`.
     """
+    width, height = coded_size(msg.data, f"compressed image ({shown(msg.format)})")
+    check_size(width, height, most_pixels)
+    return width, height
+
+
+def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
+    """A sensor_msgs/CompressedImage of the formats of `coded_size` as a bgr8 `Image`.
+
+    Raises InputError when it can't be decoded or has too many pixels; those are never decoded.
+    """
+    compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
     # OpenCV may fill what a cut JPEG lacks with grey and say nothing. The end marker can't occur in coded
     # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
@@ -116,7 +156,7 @@ def image_from_compressed(msg: Any) -> Image:
         pixels = None
     if pixels is None:
         raise InputError(
-            f"compressed image ({msg.format!r}, {data.size} bytes) can't be decoded: send jpeg or png"
+            f"compressed image ({shown(msg.format)}, {data.size} bytes) can't be decoded: use jpeg or png"
         )
     return Image.from_array(np.asarray(pixels, np.uint8))
 
@@ -149,15 +189,38 @@ def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: A
     return message
 
 
-def bbox_fields(track: Track, header: Any, target_id: int = 0) -> dict[str, Any]:
-    """All fields of efftam_ros/BoundingBox; ``header`` is the image's."""
+def not_valid(track: Track, withheld: str = "") -> str:
+    """Why control may not use the track: the inverse of ``valid`` in BoundingBox and TargetVelocity. Empty
+    when it may.
+
+    ``withheld``: why it may not although the track alone would say so, such as images that stopped.
+    """
+    if withheld:
+        return withheld
+    box, motion = track.box, track.motion
+    if track.state not in STEERABLE or box is None or motion is None:
+        return track.reason or UNCLAIMED.get(track.state, "the motion is not known")
     width, height = track.image_size
+    for cx, cy in ((box.cx, box.cy), (motion.box.cx, motion.box.cy)):
+        if not (0 <= cx <= width and 0 <= cy <= height):
+            return f"the box's centre ({cx:.0f}, {cy:.0f}) px is outside the image of {width} x {height} px"
+    return ""
+
+
+def bbox_fields(
+    track: Track, header: Any, selection: int = 0, withheld: str = "", target_id: int = 0
+) -> dict[str, Any]:
+    """All fields of efftam_ros/BoundingBox; ``header`` is the image's, ``selection`` the number of the one
+    that is answered, ``withheld`` as in `not_valid`."""
+    width, height = track.image_size
+    reason = not_valid(track, withheld)
     return {
         "header": header,
         "target_id": target_id,
+        "selection": selection,
         "state": int(track.state),
-        "reason": track.reason,
-        "valid": track.box is not None,
+        "reason": reason or track.reason,
+        "valid": not reason,
         "measured": track.measured,
         **_box_fields(track.box),
         "presence": float(track.presence),
@@ -171,51 +234,84 @@ def bbox_fields(track: Track, header: Any, target_id: int = 0) -> dict[str, Any]
 def velocity_fields(
     track: Track,
     header: Any,
+    selection: int = 0,
     predicted: Motion | None = None,
     bearing: Bearing | None = None,
-    stale: str = "",
+    predicted_bearing: Bearing | None = None,
+    withheld: str = "",
     target_id: int = 0,
 ) -> dict[str, Any]:
-    """All fields of efftam_ros/TargetVelocity; ``header`` is the image's.
+    """All fields of efftam_ros/TargetVelocity; ``header`` is the image's. Numbers that are not known are NaN.
 
-    ``predicted``: the motion at the time of publishing, default at the image's own; ``bearing``: of the
-    track's motion; ``stale``: why images can't be relied on any more: then no number is given. Numbers that
-    are not known are NaN.
+    ``selection``: number of the one that is answered; ``predicted``: the motion at the time of publishing,
+    default at the image's own; ``bearing``, ``predicted_bearing``: of the track's and the predicted motion;
+    ``withheld`` as in `not_valid`.
     """
-    motion = None if stale else track.motion
-    valid = motion is not None and track.state in STEERABLE
-    if stale:
-        reason = stale
-    elif valid:
-        reason = ""
-    else:
-        reason = track.reason or f"no confirmed motion in state {track.state.name}"
-    later = predicted if motion is not None and predicted is not None else motion
+    motion = track.motion
+    reason = not_valid(track, withheld)
+    later = motion if predicted is None else predicted
     if motion is None:
-        bearing = None
+        later = bearing = predicted_bearing = None
     nan = math.nan
     cx, cy, vx, vy = (motion.box.cx, motion.box.cy, *motion.velocity) if motion is not None else (nan,) * 4
-    covariance = np.full(16, nan) if motion is None else np.array(motion.covariance, np.float64).reshape(16)
+    width, height = (motion.box.width, motion.box.height) if motion is not None else (nan, nan)
+    width_rate, height_rate = motion.size_rate if motion is not None else (nan, nan)
     return {
         "header": header,
         "target_id": target_id,
+        "selection": selection,
         "state": int(track.state),
-        "valid": valid,
+        "valid": not reason,
         "reason": reason,
+        "measured": track.measured,
+        "age": float(track.age_s),
+        "presence": float(track.presence),
         "center_x": float(cx),
         "center_y": float(cy),
         "velocity_x": float(vx),
         "velocity_y": float(vy),
-        "covariance": covariance,
+        "covariance": _flat(None if motion is None else motion.covariance, 16),
+        "width": float(width),
+        "height": float(height),
+        "width_rate": float(width_rate),
+        "height_rate": float(height_rate),
         "predicted_stamp": header.stamp if later is None else stamp_like(header.stamp, later.stamp_ns),
         **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
         "has_bearing": bearing is not None,
         "azimuth": nan if bearing is None else bearing.azimuth,
         "elevation": nan if bearing is None else bearing.elevation,
+        "bearing_covariance": _flat(None if bearing is None else bearing.covariance, 4),
         "azimuth_rate": nan if bearing is None else bearing.azimuth_rate,
         "elevation_rate": nan if bearing is None else bearing.elevation_rate,
-        "rate_covariance": np.full(4, nan) if bearing is None else bearing.rate_covariance.reshape(4).copy(),
+        "rate_covariance": _flat(None if bearing is None else bearing.rate_covariance, 4),
+        "predicted_azimuth": nan if predicted_bearing is None else predicted_bearing.azimuth,
+        "predicted_elevation": nan if predicted_bearing is None else predicted_bearing.elevation,
+        "predicted_bearing_covariance": _flat(
+            None if predicted_bearing is None else predicted_bearing.covariance, 4
+        ),
     }
+
+
+def bearing_of(
+    motion: Motion | None, image_size: tuple[int, int], camera: CameraModel | None
+) -> Bearing | None:
+    """The bearing of a motion; None without a motion or a calibrated camera.
+
+    Raises InputError when the camera's calibration is for another image size, or has no inverse there.
+    """
+    if camera is None or camera.intrinsics is None or motion is None:
+        return None
+    if (camera.width, camera.height) != tuple(image_size):
+        width, height = image_size
+        raise InputError(
+            f"no bearing: camera_info is for {camera.width} x {camera.height} px, the image has"
+            f" {width} x {height}; send the camera_info of this image topic"
+        )
+    try:
+        centre = (motion.box.cx, motion.box.cy)
+        return camera.intrinsics.bearing(centre, motion.velocity, motion.covariance)
+    except InputError as refusal:
+        raise InputError(f"no bearing: {refusal}") from None
 
 
 def detections_message(vision: Any, track: Track, header: Any, target_id: int = 0) -> Any:
@@ -237,15 +333,24 @@ def detections_message(vision: Any, track: Track, header: Any, target_id: int = 
     return message
 
 
+def _flat(matrix: NDArray[np.float64] | None, numbers: int) -> NDArray[np.float64]:
+    return np.full(numbers, math.nan) if matrix is None else np.array(matrix, np.float64).reshape(numbers)
+
+
 def _box_fields(box: Box | None) -> dict[str, float]:
     x, y, width, height = (math.nan,) * 4 if box is None else box.xywh()
     return {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
 
 
+def check_target(target_id: int) -> None:
+    """Raises InputError for a target that does not exist."""
+    if target_id != 0:
+        raise InputError(f"target_id is {target_id}; one target is supported, its id is 0")
+
+
 def check_selection(msg: Any) -> Kind:
     """The kind of a TargetSelection. Raises InputError for a kind, units or target that do not exist."""
-    if msg.target_id != 0:
-        raise InputError(f"target_id is {msg.target_id}; one target is supported, its id is 0")
+    check_target(msg.target_id)
     for name, value, known in (("kind", msg.kind, Kind), ("units", msg.units, Units)):
         if value not in set(known):
             choices = ", ".join(f"{k.value} {k.name}" for k in known)
@@ -253,25 +358,35 @@ def check_selection(msg: Any) -> Kind:
     return Kind(msg.kind)
 
 
-def selection_prompt(msg: Any, width: int, height: int) -> Prompt:
+def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_PIXELS) -> Prompt:
     """What a TargetSelection of kind BOX, POINTS or MASK marks on an image of this size, px.
 
-    Raises InputError: not finite, no area, outside the image, labels and points that do not agree, a mask
-    that is empty or of another size.
+    Raises InputError: not finite, no area, outside the image, pixels where shares are promised, labels and
+    points that do not agree, too many points, a mask that is empty, of another size or of too many pixels.
     """
     kind = check_selection(msg)
     sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
     if kind is Kind.BOX:
+        if msg.units == Units.NORMALIZED and max(msg.width, msg.height) > MOST_NORMALIZED:
+            raise InputError(
+                f"selection box is {msg.width:g} x {msg.height:g} in shares of the image; at most"
+                f" {MOST_NORMALIZED:g} is taken: for pixels set units to PIXELS"
+            )
         prompt = Prompt(box=Box(msg.x * sx, msg.y * sy, msg.width * sx, msg.height * sy))
     elif kind is Kind.POINTS:
-        points, labels = len(msg.points), tuple(int(label) for label in msg.labels)
-        if len(labels) != points:
-            raise InputError(f"selection has {points} points and {len(labels)} labels; give one label each")
+        points = len(msg.points)
+        if len(msg.labels) != points:
+            raise InputError(
+                f"selection has {points} points and {len(msg.labels)} labels; give one label each"
+            )
+        if points > MOST_POINTS:
+            raise InputError(f"selection has {points} points; give at most {MOST_POINTS}")
+        labels = tuple(int(label) for label in msg.labels)
         prompt = Prompt(points=tuple((p.x * sx, p.y * sy) for p in msg.points), labels=labels)
     elif kind is Kind.MASK:
-        mask = image_from_message(msg.mask)
+        mask = image_from_message(msg.mask, most_pixels)
         if mask.encoding not in ("mono8", "8UC1"):
-            raise InputError(f"selection mask has encoding {mask.encoding!r}; give mono8")
+            raise InputError(f"selection mask has encoding {shown(mask.encoding)}; give mono8")
         marked = mask.rows > 127
         if not marked.any():
             raise InputError("selection mask has no pixel above 127; mark the target with 255")

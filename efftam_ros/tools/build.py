@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.tools.common.options import add_bundle_argument, open_bundle
 from efftam_ros.tools.common.table import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the bundle that ships)"
-    )
+    add_bundle_argument(parser)
     parser.add_argument(
         "--precision",
         choices=("fp16", "fp32"),
@@ -54,13 +53,14 @@ def run(args: argparse.Namespace) -> int:
     from efftam_ros.runtime.device.opening import device_session, engine_folder
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet
     from efftam_ros.runtime.tensorrt.library import load_library
-    from efftam_ros.tools.common.build_progress import BuildProgress
+    from efftam_ros.tools.common.progress import BuildProgress
 
     attention = dict(_module_and_form(text) for text in args.attention)
-    bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
+    bundle = open_bundle(args.bundle)
     folder = engine_folder() if args.out is None else args.out
     library = load_library()
-    with device_session() as (cuda, facts, stream), BuildProgress(args.quiet or args.json) as progress:
+    progress = BuildProgress(args.quiet or args.json)
+    with device_session() as (cuda, facts, stream), closing(progress):
         engines = EngineSet(bundle, args.precision, library, facts, folder)
         builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, attention)
         reports = builder.build(force=args.force or bool(attention))

@@ -23,6 +23,7 @@ from importlib.abc import InspectLoader
 from typing import NoReturn
 
 from efftam_ros import __version__
+from efftam_ros.core.errors import BackendError, InputError, one_line
 
 COMMANDS = {
     "track": "track",
@@ -115,10 +116,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def explain(error: BaseException) -> str | None:
     """One line for what the user can mend, None for what only we can."""
-    from efftam_ros.core.errors import BackendError, InputError
-
     if isinstance(error, InputError | BackendError):
-        return one_line(str(error))
+        return one_line(error)
     if isinstance(error, ModuleNotFoundError):
         missing = (error.name or "").partition(".")[0]
         if missing in OPTIONAL:
@@ -130,10 +129,6 @@ def explain(error: BaseException) -> str | None:
         if error.filename is not None:
             return f"{error.filename}: {(error.strerror or str(error)).lower()}"
     return None
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _top_parser() -> Parser:

@@ -16,7 +16,7 @@ from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
 
 if TYPE_CHECKING:
-    from efftam_ros.export.onnx.parity import Difference
+    from efftam_ros.runtime.verify.compare import Deviation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0; raises InputError for what the user can mend."""
     try:
-        from efftam_ros.export.onnx.bundle import STEPS, export_bundle
-        from efftam_ros.export.onnx.manifest import Source
+        from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
         from efftam_ros.export.onnx.networks import load_checkpoint_network
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report(args: argparse.Namespace, differences: list[Difference]) -> None:
+def _report(args: argparse.Namespace, differences: list[Deviation]) -> None:
     size = sum(path.stat().st_size for path in args.out.iterdir())
     if args.json:
         rows = [vars(difference) for difference in differences]

@@ -22,7 +22,7 @@ import numpy as np
 from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop.bags import (
     IMAGE_TYPES,
     SELECTION_TYPE,
@@ -38,6 +38,7 @@ from efftam_ros.interop.messages import (
     CameraModel,
     Kind,
     bbox_fields,
+    bearing_of,
     camera_model,
     check_selection,
     image_fields,
@@ -216,6 +217,7 @@ class Replay:
         self._selected_ns = -1  # when the selection that is followed was recorded
         self.tracked = 0
         self._applied = 0
+        self._selection = 0  # number of the selection that is followed
         self._refused: Counter[str] = Counter()
         self._unused = 0
         self._states: Counter[str] = Counter()
@@ -247,6 +249,7 @@ class Replay:
         width, height = frame.image.width, frame.image.height
         if self._first is not None:  # given by the user: a refusal ends the command
             prompt, self._first = self._first(width, height), None
+            self._selection += 1
             return self._tracker.step(frame, prompt)
         if selection is not None:
             try:
@@ -255,6 +258,7 @@ class Replay:
                 self._refuse(selection, str(refusal))
             else:
                 self._applied += 1
+                self._selection += 1
                 self._selected_ns = selection.recorded_ns
                 return track
         return self._tracker.step(frame)
@@ -286,9 +290,11 @@ class Replay:
 
     def _write(self, track: Track, header: Any, recorded: RecordedImage) -> None:
         when = recorded.recorded_ns
-        self._answers.write("bbox", when, bbox_fields(track, header))
+        selection = 0 if track.state is TrackState.IDLE else self._selection
+        self._answers.write("bbox", when, bbox_fields(track, header, selection))
         bearing = self._bearing(track, recorded.camera)
-        self._answers.write("velocity", when, velocity_fields(track, header, bearing=bearing))
+        fields = velocity_fields(track, header, selection, bearing=bearing, predicted_bearing=bearing)
+        self._answers.write("velocity", when, fields)
         if self._write_mask:
             # As the node does: a mask for every box, empty where nothing was seen.
             width, height = track.image_size
@@ -299,21 +305,10 @@ class Replay:
             )
 
     def _bearing(self, track: Track, camera: CameraModel | None) -> Bearing | None:
-        if camera is None or camera.intrinsics is None or track.motion is None:
-            return None
-        if (camera.width, camera.height) != track.image_size:
-            self._refused_once(
-                f"camera_info is for {camera.width}x{camera.height} px, images are "
-                f"{track.image_size[0]}x{track.image_size[1]}: no bearing"
-            )
-            return None
-        motion = track.motion
         try:
-            return camera.intrinsics.bearing(
-                (motion.box.cx, motion.box.cy), motion.velocity, motion.covariance
-            )
+            return bearing_of(track.motion, track.image_size, camera)
         except InputError as refusal:
-            self._refused_once(f"no bearing: {refusal}")
+            self._refused_once(str(refusal))
             return None
 
     def _refused_once(self, reason: str) -> None:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import GPU_BACKENDS, open_pipeline
 from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Agreement
+from efftam_ros.tools.common.options import add_bundle_argument, open_bundle
 from efftam_ros.tools.common.table import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the bundle that ships)"
-    )
+    add_bundle_argument(parser)
     parser.add_argument(
         "--backend",
         default="tensorrt",
@@ -38,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from efftam_ros.runtime.device.pipeline import DevicePipeline
     from efftam_ros.runtime.verify.verify import Reference
 
-    bundle = Bundle.load(args.bundle) if args.bundle is not None else default_bundle()
+    bundle = open_bundle(args.bundle)
     pipeline = open_pipeline(bundle, args.backend, verify="off")
     if not isinstance(pipeline, DevicePipeline):
         raise InputError(f"--backend {args.backend} has no graphs to compare")

@@ -95,6 +95,18 @@ def test_covariance_of_the_rates_is_that_of_the_state_under_their_jacobian(lens,
     assert (np.linalg.eigvalsh(found) > 0).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(lens=lens_names, point=points)
+def test_covariance_of_the_angles_is_that_of_the_position_under_their_jacobian(lens, point):
+    intrinsics, step = camera(lens), 1e-3
+    ahead = [angles(intrinsics, point[0] + dx, point[1] + dy) for dx, dy in ((step, 0), (0, step))]
+    behind = [angles(intrinsics, point[0] - dx, point[1] - dy) for dx, dy in ((step, 0), (0, step))]
+    jacobian = (np.array(ahead) - np.array(behind)).T / (2 * step)
+    found = intrinsics.bearing(point, (0.0, 0.0), COVARIANCE).covariance
+    assert found == pytest.approx(jacobian @ COVARIANCE[:2, :2] @ jacobian.T, rel=1e-4, abs=1e-15)
+    assert not intrinsics.bearing(point, (0.0, 0.0)).covariance.any()
+
+
 def test_spread_of_sampled_states_agrees_with_the_covariance():
     intrinsics = camera("plumb_bob")
     rng = np.random.default_rng(3)

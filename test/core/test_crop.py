@@ -141,6 +141,30 @@ def test_no_window_shows_less_of_the_image_than_it_could(size):
         assert shown == pytest.approx(min(192, length * extent), rel=1e-6)
 
 
+@pytest.mark.parametrize("image", [IMAGE, IMAGE[::-1]])
+@pytest.mark.parametrize("centre", [(30, 30), (690, 690), (360, 360)])
+def test_a_window_longer_than_the_images_short_side_is_centred_on_it(image, centre):
+    """It shows all of that side; what lies outside is shared evenly."""
+    crop_policy = make_crop_policy("window", 192, 5.0)
+    box = Box.from_centre(*centre, 400, 400)
+    for view in (crop_policy.start(image, box, None), crop_policy.view(image, box, 0.0)):
+        assert view.extent[0] == pytest.approx(2.2 * 400)
+        middle = view.to_network(Box.from_centre(image[0] / 2, image[1] / 2, 2, 2))
+        assert (middle.cy if image[1] == 720 else middle.cx) == pytest.approx(96)
+
+
+def test_a_target_that_was_found_in_between_is_searched_for_from_the_beginning():
+    crop_policy, _ = started()
+
+    def search(images):
+        return [crop_policy.view(IMAGE, TARGET, 2.0, lost=True) for _ in range(images)]
+
+    first = search(12)
+    assert search(12) != first  # the sweep goes on
+    crop_policy.update(TARGET, 1 / 30)
+    assert search(12) == first
+
+
 def test_the_window_follows_a_prediction_out_of_the_image_only_to_its_edge():
     crop_policy, _ = started()
     seen = crop_policy.view(IMAGE, Box.from_centre(2000, -300, 40, 30), 0.0).to_network(

@@ -70,6 +70,21 @@ def test_coasting_keeps_the_velocity_and_grows_the_uncertainty():
     assert motion.box.xywh()[2:] == size
 
 
+def test_a_measured_box_ends_the_noise_of_coasting():
+    """Until then the variance of the velocity grows nine times as fast: three times the acceleration."""
+    seen, hidden, found = (follow((150, 60))[0] for _ in range(3))
+    hidden.coast()
+    found.coast()
+    growth = []
+    for motion in (seen, hidden, found):
+        if motion is not hidden:
+            motion.update(seen.box if motion is seen else found.box)
+        before = motion.motion.covariance[2, 2]
+        growth.append(motion.at(motion.stamp_ns + SECOND).covariance[2, 2] - before)
+    assert growth[1] == pytest.approx(9 * growth[0], rel=1e-6)
+    assert growth[2] == pytest.approx(growth[0], rel=1e-12)
+
+
 def test_the_claimed_uncertainty_covers_the_error():
     """Normalised errors of position and velocity stay below the 99 % bound in at least 95 % of runs."""
     inside = 0
@@ -127,6 +142,16 @@ def test_distance_tells_the_target_from_a_distractor():
     assert motion.mahalanobis(here.moved(60, 0)) > 9.21
 
 
+def test_a_smaller_box_may_lie_off_centre_by_half_of_what_is_hidden_and_no_more():
+    """A box of 20 x 30 within one of 60 x 40: 20 px to either side and 5 px up or down are free."""
+    motion = MotionFilter(0, Box.from_centre(100, 100, 60, 40))
+    noise, size = motion.noise, np.sqrt(20 * 30)
+    variance = motion.motion.covariance[0, 0] + (noise.edge * size + noise.pixel) ** 2 / 2
+    for dx, dy, beyond in ((20, 5, 0), (-20, -5, 0), (30, 0, 10), (-30, 0, 10), (0, 12, 7), (0, -12, 7)):
+        seen = Box.from_centre(100 + dx, 100 + dy, 20, 30)
+        assert motion.mahalanobis(seen) == pytest.approx(beyond**2 / variance)
+
+
 @pytest.mark.parametrize("box", [Box(0, 0, 0, 0), Box(float("nan"), 0, 5, 5), Box(0, 0, 5, -5)])
 def test_an_empty_or_non_finite_box_is_never_measured(box):
     motion = MotionFilter(0, Box(10, 10, 20, 20))
@@ -154,3 +179,37 @@ def test_what_covers_the_target_does_not_drag_the_motion_along():
     assert motion.motion.velocity[0] > 110
     hidden_since = motion.at(motion.stamp_ns + SECOND // 3).box
     assert hidden_since.cx > 300
+
+
+def approach(seconds, rate=0.3, jitter=0.0, fps=30, seed=0):
+    """A filter that saw a box of 60 x 40 px grow by ``rate`` of that per second."""
+    rng = np.random.default_rng(seed)
+    motion = MotionFilter(0, Box.from_centre(300, 200, 60, 40))
+    for i in range(1, round(seconds * fps) + 1):
+        grown = (1 + rate * i / fps) * np.array([60.0, 40.0]) + rng.normal(0, jitter or 1e-9, 2)
+        motion.predict(round(i * SECOND / fps))
+        motion.update(Box.from_centre(300, 200, *grown), 0.9)
+    return motion
+
+
+@pytest.mark.parametrize("fps", [10, 30])
+def test_the_rate_of_the_size_is_that_of_an_approach(fps):
+    assert approach(3.0, fps=fps).motion.size_rate == pytest.approx((18.0, 12.0), rel=0.1)
+
+
+def test_breathing_edges_are_not_an_approach():
+    rates = [approach(2.0, rate=0.0, jitter=1.5, seed=seed).motion.size_rate for seed in range(20)]
+    assert np.std(rates) < 4.0  # px/s; from one image to the next the edges move by 60 px/s
+
+
+def test_an_unseen_target_has_a_size_and_no_rate_of_it():
+    motion = approach(2.0)
+    before = motion.box
+    motion.predict(motion.stamp_ns + SECOND // 10)
+    motion.coast()
+    assert motion.motion.size_rate == (0.0, 0.0)
+    motion.predict(motion.stamp_ns + SECOND)
+    assert (motion.box.width, motion.box.height) == (before.width, before.height)
+    # Seen again at another size: across the gap nothing is known of how it got there.
+    motion.update(Box.from_centre(300, 200, 30, 20), 0.9)
+    assert motion.motion.size_rate == (0.0, 0.0)

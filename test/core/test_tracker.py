@@ -270,6 +270,42 @@ def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part
     assert tracks[44].motion.velocity[0] == pytest.approx(150, rel=0.1)
 
 
+def test_the_first_coasted_frame_is_believed_at_its_own_stamp():
+    """Coasting starts from an older belief, of when all of the target was seen: moved on to the image."""
+
+    def script(i, view):
+        box, hidden = moving(i), max(0, i - 19) * 5
+        shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
+        return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
+
+    tracks, tracker, _ = follow(script, 31)
+    assert tracks[30].state is COASTING
+    assert tracks[30].motion.stamp_ns == tracks[30].stamp_ns
+    assert tracks[30].motion.box.cx == pytest.approx(moving(30).cx, abs=6)  # 40 px in the time since
+    assert tracker.predict(tracks[30].stamp_ns).box == tracks[30].motion.box
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_window_follows_a_size_in_seconds_not_in_images(every):
+    """Twice the size for good, seen at 30 and 10 Hz: the window grows by sqrt(2) with a time constant of
+    0.3 s."""
+
+    def script(i, view):
+        box = moving(every * i)
+        size = 2 if every * i >= 12 else 1
+        return candidates(Box.from_centre(box.cx, box.cy, size * box.width, size * box.height), None, None)
+
+    pipeline = ScriptedPipeline(script, SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    tracks = [tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None) for i in range(0, 30, every)]
+    first = tracks[0].view.extent[0]
+    assert first == pytest.approx(4 * moving(0).size)
+    for track, before in zip(tracks[1:], range(0, 30, every), strict=False):
+        elapsed_s = max(0, before + every - 12) / FPS if before >= 12 else 0.0
+        grown = math.exp(math.log(2) / 2 * (1 - math.exp(-elapsed_s / 0.3)))
+        assert track.view.extent[0] == pytest.approx(first * grown, rel=1e-6)
+
+
 def test_what_returns_at_quite_another_size_is_not_the_target():
     def script(i, view):
         if i >= 20:
@@ -336,6 +372,20 @@ def test_stamps_that_go_back_lose_the_motion_but_not_the_memory():
     assert "went back" in track.reason
     assert track.state is ACQUIRING  # found again at once, by the memory
     assert track.motion.velocity == (0.0, 0.0)
+
+
+def test_times_of_before_the_stamps_went_back_mean_nothing():
+    """A later stamp of before would otherwise keep the target from ever being LOST."""
+    script = absent_between(11, 99)
+    _, tracker, _ = follow(lambda i, v: script(99 if i == 10 else i, v), 10)
+    found = tracker.step(frame(-10))
+    assert (found.state, found.age_s) == (ACQUIRING, 0.0)
+    assert tracker.step(frame(-9)).state is LOST
+
+    _, tracker, _ = follow(absent_between(10, 99), 10)
+    track = tracker.step(frame(-10))
+    assert track.state is LOST
+    assert math.isnan(track.age_s)
 
 
 def test_a_gap_longer_than_max_gap_loses_the_target():

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from efftam_ros.export.onnx.parity import GraphSession
+    from support.tensors import TensorRunner
+
     from efftam_ros.model.common.network import Network
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "onnx")):
@@ -23,7 +24,7 @@ def network() -> Callable[[str], Network]:
     """The prepared network of a family: ``compact``, ``official``, ``pooled_1`` or ``pooled_2``."""
     from export_helpers import compact_network, official_network
 
-    from efftam_ros.export.onnx.prepare import prepare
+    from efftam_ros.export.onnx.weights import prepare
     from efftam_ros.model.efficienttam.configurations import Pooling
 
     poolings = {"official": Pooling.PLAIN, "pooled_1": Pooling.POOLED_1, "pooled_2": Pooling.POOLED_2}
@@ -55,22 +56,23 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def attention(
     network: Callable[[str], Network], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], tuple[GraphSession, GraphSession]]:
+) -> Callable[[str], tuple[TensorRunner, TensorRunner]]:
     """The two forms of a family's memory attention in onnxruntime: dynamic, fixed."""
+    from support.tensors import TensorRunner
+
     from efftam_ros.export.onnx.graphs import build_graphs
-    from efftam_ros.export.onnx.parity import GraphSession
     from efftam_ros.export.onnx.trace import Tracer
 
     @cache
-    def sessions(family: str) -> tuple[GraphSession, GraphSession]:
+    def sessions(family: str) -> tuple[TensorRunner, TensorRunner]:
         folder = tmp_path_factory.mktemp(f"attention_{family}")
         graphs = {graph.name: graph for graph in build_graphs(network(family))}
         tracer = Tracer(network(family))
 
-        def session(name: str) -> GraphSession:
+        def session(name: str) -> TensorRunner:
             path = folder / f"{name}.onnx"
             path.write_bytes(tracer.trace(graphs[name]).SerializeToString())
-            return GraphSession(path)
+            return TensorRunner(path)
 
         return session("memory_attention"), session("memory_attention_fixed")
 

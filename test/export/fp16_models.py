@@ -22,17 +22,17 @@ def model(nodes, inputs, outputs, weights) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def transformer(blocks: int = 3, scale_first: bool = True) -> onnx.ModelProto:
+def transformer(blocks: int = 3, scale_first: bool = True, divide: bool = False) -> onnx.ModelProto:
     """Residual attention blocks with LayerNormalization, biases, heads and projection, as the encoder's are.
 
-    ``x [1,64,64] -> y``; block outputs are ``block0`` to ``y``.
+    ``x [1,64,64] -> y``; block outputs are ``block0`` to ``y``. ``divide``: queries are scaled by a Div.
     """
     random = np.random.default_rng(5)
     head = WIDTH // HEADS
     weights = {
         "heads": np.array([1, TOKENS, HEADS, head]),
         "flat": np.array([1, TOKENS, WIDTH]),
-        "scale": np.float32(head**-0.5),
+        "scale": np.float32(head**0.5 if divide else head**-0.5),
     }
     nodes = []
 
@@ -60,7 +60,7 @@ def transformer(blocks: int = 3, scale_first: bool = True) -> onnx.ModelProto:
         q, v = split(q, f"{b}.qh", [0, 2, 1, 3]), split(v, f"{b}.vh", [0, 2, 1, 3])
         k = split(k, f"{b}.kh", [0, 2, 3, 1])
         if scale_first:
-            q = add("Mul", [q, "scale"], f"{b}.scaled")
+            q = add("Div" if divide else "Mul", [q, "scale"], f"{b}.scaled")
         scores = add("MatMul", [q, k], f"{b}.scores")
         mixed = add("MatMul", [add("Softmax", [scores], f"{b}.shares", axis=-1), v], f"{b}.mixed")
         joined = add("Transpose", [mixed], f"{b}.joined", perm=[0, 2, 1, 3])

@@ -10,9 +10,9 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
+from support.tensors import TensorRunner
 
 from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.export.onnx.parity import GraphSession
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.runtime.bundle import Bundle
 
@@ -83,7 +83,7 @@ def test_results_have_the_shapes_of_the_table(bundle, family):
         for key, tensor in entry["inputs"].items():
             shape = [sizes.get(size, size) for size in tensor["shape"]]
             inputs[key] = torch.zeros(shape, dtype=getattr(torch, tensor["dtype"]))
-        for key, value in GraphSession(folder / entry["file"])(inputs).items():
+        for key, value in TensorRunner(folder / entry["file"])(inputs).items():
             expected = [sizes.get(size, size) for size in entry["outputs"][key]["shape"]]
             assert list(value.shape) == expected, f"{name}: {key}"
 

@@ -14,7 +14,7 @@ from export_helpers import compact_network
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import STEPS, export_bundle
-from efftam_ros.export.onnx.prepare import prepare
+from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.runtime.bundle import Bundle
 
 

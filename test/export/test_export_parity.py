@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import onnx
@@ -12,23 +11,19 @@ from export_helpers import compact_network
 from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.parity import CHAINED_CLIP, Difference, compare_graphs, require_parity
-from efftam_ros.export.onnx.prepare import prepare
-
-
-def graph_files(folder):
-    graphs = json.loads((folder / "bundle.json").read_text())["graphs"]
-    return {name: folder / entry["file"] for name, entry in graphs.items()}
+from efftam_ros.export.onnx.parity import CHAINED_CLIP, compare_with_network, require_parity
+from efftam_ros.export.onnx.weights import prepare
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.verify.compare import Deviation
 
 
 @pytest.mark.parametrize("family", ["compact", "official"])
 def test_every_output_and_the_chained_clip_agree_with_pytorch(bundle, network, family):
-    files = graph_files(bundle(family))
-    differences = compare_graphs(network(family), files)
+    exported = Bundle.load(bundle(family))
+    differences = compare_with_network(exported, network(family))
     compared = {(d.graph, d.output) for d in differences}
-    for name, path in files.items():
-        for output in onnx.load(path, load_external_data=False).graph.output:
-            assert (name, output.name) in compared
+    for name, graph in exported.graphs.items():
+        assert {(name, output) for output in graph.outputs} <= compared
     assert (CHAINED_CLIP, "map") in compared
     assert max(d.max_abs for d in differences) < 2e-4
     assert all(d.largest > 0 for d in differences if d.output in ("masks", "map", "boxes", "areas"))
@@ -36,7 +31,7 @@ def test_every_output_and_the_chained_clip_agree_with_pytorch(bundle, network, f
 
 def test_float16_weights_are_compared_with_the_rounded_network(bundle):
     rounded = prepare(compact_network(), "float16")
-    differences = compare_graphs(rounded, graph_files(bundle("compact", "float16")))
+    differences = compare_with_network(Bundle.load(bundle("compact", "float16")), rounded)
     assert max(d.max_abs for d in differences) < 1e-4
 
 
@@ -51,12 +46,13 @@ def test_rounding_the_weights_moves_outputs_more_than_that():
 def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network, tmp_path):
     folder = tmp_path / "changed"
     shutil.copytree(bundle("compact"), folder)
+    changed = Bundle.load(folder)
     path = folder / "memory_encoder.onnx"
     model = onnx.load(path)
     pointer = next(tensor for tensor in model.graph.initializer if tensor.name == "no_pointer")
     pointer.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(pointer) + 0.25, pointer.name))
     onnx.save(model, path)
-    differences = compare_graphs(network("compact"), graph_files(folder))
+    differences = compare_with_network(changed, network("compact"))
     with pytest.raises(InputError) as refusal:
         require_parity(differences)
     assert str(refusal.value) == (
@@ -66,9 +62,9 @@ def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network,
 
 
 def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():
-    good = Difference("image_encoder", "features", "noise", 1e-6, 3.0)
-    bad = Difference("mask_decoder", "masks", "box", 0.5, 9.0)
-    broken = Difference("memory_encoder", "map", "absent", float("nan"), 1.0)
+    good = Deviation("image_encoder", "features", 3e-7, 1e-6, 3.0, "noise")
+    bad = Deviation("mask_decoder", "masks", 0.1, 0.5, 9.0, "box")
+    broken = Deviation("memory_encoder", "map", float("inf"), float("nan"), 1.0, "absent")
     require_parity([good])
     with pytest.raises(InputError, match=r"mask_decoder: output masks"):
         require_parity([good, bad])

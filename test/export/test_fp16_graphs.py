@@ -14,8 +14,8 @@ from support.fp16_interpreter import LiteralGraph
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import FORMS, AttentionBlock, attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, plain_graph, to_fp16
-from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
+from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, plain_graph, to_fp16, trt_ready
+from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.runtime.bundle import default_bundle
 
 GRAPHS = sorted(default_bundle().graphs)
@@ -165,6 +165,28 @@ def test_scores_that_are_not_scaled_first_are_refused():
     with pytest.raises(InputError, match=r"/b0.scores/MatMul: queries are not scaled before"):
         fp16_of(transformer(1, scale_first=False))
     fp16_of(transformer(1, scale_first=False), "all_fp16")
+
+
+def test_queries_may_be_scaled_by_a_division():
+    graph = transformer(1, divide=True)
+    assert [attention.scale for attention in attentions(graph)] == ["/b0.scaled/Div"]
+    assert check_fp16(fp16_of(graph), graph, "fused_fp32") == []
+
+
+@pytest.mark.parametrize("reduction", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"])
+def test_what_is_reduced_stays_float32_up_to_the_next_product(reduction):
+    """Sums leave FP16's range, and what they are of need not come from a comparison."""
+    axes = {"axes": [1]} if reduction != "ReduceSum" else {}
+    nodes = [
+        helper.make_node(reduction, ["x", "axes"] if reduction == "ReduceSum" else ["x"], ["r"], "r", **axes),
+        helper.make_node("Mul", ["r", "two"], ["scaled"], "scaled"),
+        helper.make_node("MatMul", ["scaled", "weight"], ["y"], "product"),
+        helper.make_node("Mul", ["y", "two"], ["z"], "after"),
+    ]
+    weights = {"two": np.float32(2), "weight": np.ones((1, 2), np.float32)}
+    weights |= {"axes": np.array([1])} if reduction == "ReduceSum" else {}
+    graph = model(nodes, {"x": [1, 4]}, {"z": [1, 2]}, weights)
+    assert float32_nodes(onnx.shape_inference.infer_shapes(graph)) == {"r", "scaled"}
 
 
 def test_coordinates_stay_float32_up_to_their_sines():

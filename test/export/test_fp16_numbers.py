@@ -17,9 +17,9 @@ from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
 from efftam_ros.export.fp16.divergence import DIVERGED, block_outputs, first_divergent_block
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
+from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout, key_bias
 from efftam_ros.runtime.image.prompts import no_prompt
-from efftam_ros.runtime.verify.chain import Chain, key_bias
+from efftam_ros.runtime.verify.chain import Chain
 from efftam_ros.runtime.verify.compare import compare_clip, deviation, seeded_chain
 from efftam_ros.tools.scene.render import render_scene
 
@@ -149,19 +149,6 @@ def test_scores_that_never_overflow_are_said_to():
     graph = transformer(1)
     with pytest.raises(InputError, match=r"scores of /b0.scores/MatMul enlarged 16384 times still fit"):
         enlarge_until_wrong(graph, "test", {"x": np.zeros_like(tokens()["x"])})
-
-
-@pytest.mark.parametrize("layout", ["plain", "pooled"])
-def test_the_key_bias_is_the_exporters(layout):
-    from types import SimpleNamespace
-
-    from efftam_ros.export.onnx import fixed_form
-
-    sizes = MemoryLayout(24, 7, 16, 8, 16, 64, 4, 0, layout == "pooled", False)
-    spec = SimpleNamespace(grid=4, temporal_rows=7, max_pointers=16, pointer_tokens=4, key_layout=layout)
-    for rows, pointers in (([6], 1), ([6, 0, 1], 3), ([6, *range(6)], 16)):
-        expected = fixed_form.key_bias(spec, rows, pointers).numpy()  # type: ignore[arg-type]
-        assert np.array_equal(key_bias(sizes, rows, pointers), expected)
 
 
 def test_a_chain_attends_to_its_own_first_and_latest_frames():

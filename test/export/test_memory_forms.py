@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.tensors import laid_out_tensors, layout_of
 
-from efftam_ros.export.onnx.fixed_form import fixed_maps, fixed_pointers, key_bias, key_count
-from efftam_ros.runtime.device.memory import UNUSED_KEY
+from efftam_ros.export.onnx.graphs import key_count
+from efftam_ros.runtime.device.memory import UNUSED_KEY, key_bias
 
 LAST = 6
 FILL_LEVELS = [
@@ -29,12 +30,8 @@ def memory(spec, rows, pointers, seed=0):
 def laid_out(spec, inputs):
     """The same memory as the fixed form takes it."""
     rows = inputs["rows"].tolist()
-    return {
-        "features": inputs["features"],
-        "maps": fixed_maps(spec, inputs["maps"], rows),
-        "pointers": fixed_pointers(spec, inputs["pointers"]),
-        "key_bias": key_bias(spec, rows, len(inputs["pointers"])),
-    }
+    fixed = laid_out_tensors(spec, rows, inputs["maps"], inputs["pointers"])
+    return {"features": inputs["features"], **fixed}
 
 
 @pytest.mark.parametrize("family", ["compact", "official", "pooled_1", "pooled_2"])
@@ -86,7 +83,7 @@ def test_a_pooled_network_pools_from_two_maps_on(network, attention, family):
 
 def test_key_bias_opens_the_keys_of_used_maps_and_pointers(network):
     spec = network("compact").spec
-    bias = key_bias(spec, [LAST, 1], 3)[0, 0, 0]
+    bias = key_bias(layout_of(spec), [LAST, 1], 3)[0, 0, 0]
     maps, pointers = bias[: 7 * 144].reshape(7, 144), bias[7 * 144 :].reshape(16, 2)
     assert bias.shape == (key_count(spec),) == (1040,)
     assert [row for row in range(7) if (maps[row] == 0).all()] == [1, LAST]
@@ -97,7 +94,7 @@ def test_key_bias_opens_the_keys_of_used_maps_and_pointers(network):
 def test_key_bias_of_a_pooled_network_opens_one_of_two_key_sets(network):
     spec = network("pooled_1").spec
     tokens = spec.grid**2
-    single, several = key_bias(spec, [LAST], 1)[0, 0, 0], key_bias(spec, [LAST, 2], 1)[0, 0, 0]
+    single, several = (key_bias(layout_of(spec), rows, 1)[0, 0, 0] for rows in ([LAST], [LAST, 2]))
     assert key_count(spec) == tokens + 7 * tokens // 4 + 64
     assert (single[:tokens] == 0).all()
     assert (single[tokens : -16 * 4] == UNUSED_KEY).all()

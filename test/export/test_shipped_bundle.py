@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.tensors import TensorRunner
 
 import efftam_ros
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.export.onnx.parity import GraphSession
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
@@ -21,7 +21,7 @@ FOLDER = Path(efftam_ros.__file__).parent / "models" / "compact_192"
 @pytest.fixture(scope="module")
 def run():
     graphs = json.loads((FOLDER / "bundle.json").read_text())["graphs"]
-    sessions = {name: GraphSession(FOLDER / entry["file"]) for name, entry in graphs.items()}
+    sessions = {name: TensorRunner(FOLDER / entry["file"]) for name, entry in graphs.items()}
     return lambda name, *inputs: sessions[name]({k: v for group in inputs for k, v in group.items()})
 
 
@@ -62,7 +62,7 @@ def test_training_can_go_on_from_it():
     network = load_bundle_network(FOLDER)
     assert isinstance(network, CompactTAM)
     image = scene(96, 90)
-    session = GraphSession(FOLDER / "image_encoder.onnx")
+    session = TensorRunner(FOLDER / "image_encoder.onnx")
     with torch.inference_mode():
         ours, theirs = network.encode_image(image["image"]), session(image)
     for name in theirs:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from efftam_ros.model.efficienttam.configurations import Configuration, Pooling
+from efftam_ros.model.efficienttam.memory_attention import PooledKeys
 from efftam_ros.model.efficienttam.network import EfficientTAM
-from efftam_ros.model.efficienttam.pooled_keys import PooledKeys
 
 SIDE = 96
 GRID, TOKENS = 6, 36

@@ -16,7 +16,7 @@ import torch
 from efftam_ros.baselines.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import export_bundle
-from efftam_ros.export.onnx.prepare import prepare
+from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.model.common.from_bundle import UNUSED, load_bundle_network
 from efftam_ros.model.common.network import Network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from efftam_ros.model.common.position import fourier_features, rotary_table, sine_table
-from efftam_ros.model.efficienttam.memory_attention import project_and_rotate
+from efftam_ros.model.efficienttam.memory_attention import Rotation, project_and_rotate
 from efftam_ros.model.efficienttam.prompt_encoder import GaussianPosition
 
 
@@ -53,7 +53,7 @@ def test_rotation_is_a_complex_product_on_neighbouring_channels():
     grid, channels = 4, 8
     tokens = torch.randn(1, grid * grid, channels)
     cosines, sines = rotary_table(channels, grid)
-    turned = project_and_rotate(identity(channels), tokens, cosines, sines)
+    turned = project_and_rotate(identity(channels), tokens, Rotation(cosines, sines))
     pairs = torch.view_as_complex(tokens.reshape(1, -1, channels // 2, 2))
     product = pairs * torch.complex(cosines, sines)
     torch.testing.assert_close(turned, torch.cat([product.real, product.imag], dim=-1))
@@ -73,7 +73,7 @@ def test_rotated_products_depend_on_the_distance_alone(x, y, dx, dy, seed):
         tables = [t.reshape(grid, grid, -1) for t in rotary_table(channels, grid)]
 
         def at(vector: torch.Tensor, column: int, row: int) -> torch.Tensor:
-            return project_and_rotate(identity(channels), vector, *(t[row, column] for t in tables))
+            return project_and_rotate(identity(channels), vector, Rotation(*(t[row, column] for t in tables)))
 
         here = (at(q, 0, 0) * at(k, dx, dy)).sum()
         there = (at(q, x, y) * at(k, x + dx, y + dy)).sum()

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.srv import ClearTarget, SelectTarget
 from level_pipeline import FRAME_NS, scene
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.geometry import Box
@@ -25,6 +25,7 @@ from efftam_ros.interop.messages import fill_image, stamp_ns
 ROOT = Path(__file__).parents[2]
 START_NS = 1_000 * 10**9
 PATIENCE_S = 20.0
+CLEARED = "the target was cleared"
 _names = itertools.count()
 
 
@@ -67,10 +68,13 @@ class Peer:
         reliable = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
         self.boxes: list[BoundingBox] = []
         self.velocities: list[TargetVelocity] = []
+        self.results: list[SelectionResult] = []
         self.diagnostics: list = []
         self.pictures: dict[str, list[Image]] = {"mask": [], "overlay": []}
         self.node.create_subscription(BoundingBox, "bbox", self.boxes.append, reliable)
         self.node.create_subscription(TargetVelocity, "velocity", self.velocities.append, reliable)
+        lasting = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self.node.create_subscription(SelectionResult, "selection_result", self.results.append, lasting)
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, reliable)
         self.images = self.node.create_publisher(image_type, "image", image_qos or 10)
         self.camera_infos = self.node.create_publisher(CameraInfo, "camera_info", 10)
@@ -113,10 +117,12 @@ class Peer:
         """Send images of before the scene until one is answered: a writer can't see that a reader is not
         ready for it yet."""
         make = make or (lambda stamp: image_message(scene(0), stamp))
+        self.forget()
         for attempt in itertools.count(1):
             self.images.publish(make(START_NS - 10**9 + attempt))
             self.spin_for(0.1)
-            if self.boxes and self.velocities:
+            answered = {stamp_ns(b.header.stamp) for b in self.boxes if b.reason != CLEARED}
+            if answered and self.velocities:
                 break
             assert attempt < 100, "no image is answered"
         self.spin_for(0.1)
@@ -133,7 +139,7 @@ class Peer:
 
     def forget(self) -> None:
         """Drop what came so far."""
-        del self.boxes[:], self.velocities[:], self.diagnostics[:]
+        del self.boxes[:], self.velocities[:], self.results[:], self.diagnostics[:]
 
     def show(self, i: int, pixels=None) -> BoundingBox:
         """Publish image ``i`` and wait for its box."""
@@ -169,11 +175,18 @@ class Peer:
 
     def follow(self, i: int, box: Box) -> BoundingBox:
         """Select ``box`` on image ``i``, which is the newest, and wait for the box that answers."""
-        seen = len(self.boxes)
         answer = self.select(box_selection(box, stamp_of(i)))
         assert answer.success, answer.message
-        self.wait(lambda: len(self.boxes) > seen, "the box of the selected image")
-        return self.boxes[-1]
+        return self.box_of_selection(answer.selection)
+
+    def box_of_selection(self, number: int) -> BoundingBox:
+        """Wait for the first box that answers this selection."""
+
+        def answers():
+            return [b for b in self.boxes if b.selection == number]
+
+        self.wait(answers, f"a box of selection {number}")
+        return answers()[0]
 
     def diagnosis(self, condition, what: str):
         """The first status from now on that satisfies ``condition(status, values)``."""
@@ -196,6 +209,10 @@ class Process:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | environment
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def output(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,21 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
+import rclpy
+from efftam_ros.msg import BoundingBox
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
-from ros_helpers import ROOT, new_namespace, stamp_of, tracker_command
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.serialization import serialize_message
+from ros_helpers import ROOT, image_message, new_namespace, stamp_of, tracker_command
 from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from sensor_msgs.msg import Image
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.interop.bags import open_typestore
 from efftam_ros.interop.messages import stamp_ns
-from efftam_ros.ros.playback.bag_player import header_stamp_ns
+from efftam_ros.ros.playback import bag_player
+from efftam_ros.ros.playback.bag_player import BagPlayer, Recorded, header_stamp_ns
 
 pytestmark = pytest.mark.ros
 IMAGES = 20
@@ -83,7 +92,7 @@ def test_every_image_is_answered_under_its_own_stamp(processes, bag, store, tmp_
     player = play(processes, bag, "--rate", "0", "--box", f"{x},{y},{w},{h}", "--out", out, "--mask")
     assert f"{IMAGES} images of /camera/image_raw played" in player.output
     found = answers(out, store)
-    boxes = [box for _, box in found["bbox"] if box.valid]
+    boxes = [box for _, box in found["bbox"] if not math.isnan(box.x)]
     late = stamp_of(2)
     before_selection = [b for b in boxes if stamp_ns(b.header.stamp) < stamp_of(6)]
     for box in before_selection:
@@ -99,10 +108,89 @@ def test_every_image_is_answered_under_its_own_stamp(processes, bag, store, tmp_
     assert len(found["mask"]) > IMAGES / 2
 
 
+class LateTracker:
+    """Answers every image with a box, but publishes boxes only some time after it listens to images."""
+
+    def __init__(self, namespace: str, late_s: float) -> None:
+        self.node = rclpy.create_node("late_tracker", namespace=namespace)
+        self.images, self._boxes = 0, None
+        self._executor, self._stop = SingleThreadedExecutor(), threading.Event()
+        self._executor.add_node(self.node)
+        self.node.create_subscription(Image, "image", self._answer, 10)
+        self._late = self.node.create_timer(late_s, self._publish_boxes)
+        self._thread = threading.Thread(target=self._spin)
+        self._thread.start()
+
+    def _publish_boxes(self) -> None:
+        self._late.cancel()
+        self._boxes = self.node.create_publisher(BoundingBox, "bbox", 10)
+
+    def _answer(self, image: Image) -> None:
+        self.images += 1
+        if self._boxes is not None:
+            self._boxes.publish(BoundingBox(header=image.header))
+
+    def _spin(self) -> None:
+        while not self._stop.is_set():
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._executor.shutdown()
+        self.node.destroy_node()
+
+
+def test_nothing_is_played_before_the_answers_can_be_recorded(ros):
+    namespace = new_namespace()
+    tracker = LateTracker(namespace, late_s=1.0)
+    node, executor = rclpy.create_node("player", namespace=namespace), SingleThreadedExecutor()
+    executor.add_node(node)
+    recorded = []
+    try:
+        player = BagPlayer(
+            node,
+            executor,
+            "sensor_msgs/msg/Image",
+            rate=0,
+            record=lambda topic, time_ns, cdr: recorded.append((topic, header_stamp_ns(cdr))),
+            recorded=["bbox"],
+        )
+        frames = (Recorded("image", stamp_of(i), serialized_image(i)) for i in range(5))
+        assert player.play(frames) == 5
+    finally:
+        tracker.close()
+        executor.shutdown()
+        node.destroy_node()
+    assert tracker.images == 5
+    assert recorded == [("bbox", stamp_of(i)) for i in range(5)]
+
+
+def serialized_image(i: int) -> bytes:
+    return serialize_message(image_message(scene(i), stamp_of(i)))
+
+
+def test_without_answers_to_record_nothing_is_played(ros, monkeypatch):
+    monkeypatch.setattr(bag_player, "PATIENCE_S", 1.0)
+    namespace = new_namespace()
+    tracker = LateTracker(namespace, late_s=60.0)
+    node, executor = rclpy.create_node("player", namespace=namespace), SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        with pytest.raises(InputError) as refusal:
+            BagPlayer(node, executor, "sensor_msgs/msg/Image").play([])
+        for part in (f"/{namespace}/bbox", "1 s", "is the tracker active"):
+            assert part in str(refusal.value)
+    finally:
+        tracker.close()
+        executor.shutdown()
+        node.destroy_node()
+
+
 def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, bag, store, tmp_path):
     out = tmp_path / "answers"
     play(processes, bag, "--rate", "1", "--out", out, TEST_FRAME_DELAY="0.1")
-    stamps = [stamp_ns(box.header.stamp) for _, box in answers(out, store)["bbox"] if box.valid]
+    stamps = [stamp_ns(box.header.stamp) for _, box in answers(out, store)["bbox"] if box.measured]
     assert stamps == sorted(set(stamps))
     assert stamp_of(IMAGES - 1) in stamps
     assert len(stamps) < IMAGES

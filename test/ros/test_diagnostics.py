@@ -8,6 +8,7 @@ import pytest
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics, lost_share
+from efftam_ros.ros.tracker.latency import from_diagnostics
 
 ACTIVE = Setup("active", {"bundle": "test"})
 PERIOD_NS = 33_333_333
@@ -51,6 +52,21 @@ def test_latency_quantiles():
     assert values["latency p99 (ms)"] == "99.0"
 
 
+def test_the_latency_measurement_counts_what_was_answered_not_what_came():
+    statistics = running(30, keep=lambda i: i % 3 != 1)
+    for i in range(5):
+        statistics.image_received(100.0 + i * PERIOD_NS * 1e-9, (30 + i) * PERIOD_NS)
+    found = from_diagnostics(statistics.verdict(100.2, ACTIVE, 0.25).values, tracked=20)
+    assert (found.p50_ms, found.p99_ms, found.answered) == (20.0, 20.0, 20)
+    assert found.lost == f"{1 - 25 / 35:.0%}"
+
+
+def test_without_answers_there_is_no_latency():
+    for statistics, tracked in ((Statistics(), 1), (running(), 0)):
+        with pytest.raises(RuntimeError, match="no image with a box"):
+            from_diagnostics(statistics.verdict(100.0, ACTIVE, 0.25).values, tracked)
+
+
 def test_silence_is_stale():
     verdict = running().verdict(100.3, ACTIVE, 0.25)
     assert verdict.level is Level.STALE
@@ -84,6 +100,17 @@ def test_jitter_is_not_loss():
     rng = np.random.default_rng(2)
     stamps = [i * PERIOD_NS + int(rng.normal(0, 0.08 * PERIOD_NS)) for i in range(300)]
     assert lost_share(stamps) < 0.25
+
+
+def test_stamps_of_before_a_bag_looped_do_not_hide_a_loss():
+    """100 images, then the stamps begin anew and of every 16 only two in a row arrive."""
+    statistics = running(100)
+    stamps = [lap * 16 + i for lap in range(10) for i in (0, 1)] + [160]
+    for number, stamp in enumerate(stamps):
+        statistics.image_received(100.0 + number * 0.1, stamp * PERIOD_NS)
+    verdict = statistics.verdict(102.0, ACTIVE, 0.25)
+    assert verdict.level is Level.WARN
+    assert verdict.values["images lost on the way"] == f"{1 - 21 / 161:.0%}"
 
 
 def test_a_slow_camera_is_not_loss():
@@ -155,3 +182,10 @@ def test_a_failure_is_an_error_once_and_one_for_good_stays_one():
     for now in (3.0, 4.0):
         verdict = statistics.verdict(now, ACTIVE, 0.25)
         assert (verdict.level, verdict.message) == (Level.ERROR, "DeviceLostError: restart")
+
+
+def test_a_later_failure_does_not_end_one_for_good():
+    statistics = Statistics()
+    statistics.failed("DeviceLostError: restart", for_good=True)
+    statistics.failed("ZeroDivisionError: by zero")
+    assert [statistics.verdict(now, ACTIVE, 0.25).level for now in (1.0, 2.0)] == [Level.ERROR] * 2

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, Command, FrameBuffer
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
 PROMPT = Prompt(points=((1.0, 1.0),), labels=(1,))
+COMMAND, OTHER = Command(None, 0, 1), Command(None, 0, 2)
 
 
 def frame(stamp_ms: int, nbytes: int = 100) -> BufferedFrame:
     return BufferedFrame(
-        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, read=lambda: PIXELS
+        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, size=(4, 4), read=lambda: PIXELS
     )
 
 
@@ -71,7 +72,7 @@ def test_taking_waits_for_an_image_and_ends_when_closed():
 def test_a_selection_on_the_newest_image_runs_on_it_again():
     frame_buffer = filled(10, 20)
     assert taken(frame_buffer) == 20
-    frame_buffer.select(0, lambda a: PROMPT)
+    frame_buffer.select(0, lambda a: PROMPT, COMMAND)
     work = frame_buffer.take()
     assert (work.frame.stamp_ns, work.prompt) == (20 * MS, PROMPT)
     frame_buffer.put(frame(30))
@@ -81,7 +82,7 @@ def test_a_selection_on_the_newest_image_runs_on_it_again():
 def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
     frame_buffer = filled(*range(10, 100, 10))
     assert taken(frame_buffer) == 90
-    frame_buffer.select(30 * MS, lambda a: PROMPT)
+    frame_buffer.select(30 * MS, lambda a: PROMPT, COMMAND)
     assert [taken(frame_buffer) for _ in range(7)] == [30, 40, 50, 60, 70, 80, 90]
     frame_buffer.put(frame(100))
     frame_buffer.put(frame(110))
@@ -91,7 +92,7 @@ def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
 def test_images_passed_over_again_are_not_counted_twice():
     frame_buffer = filled(*range(10, 100, 10))
     assert frame_buffer.take().skipped == 8
-    frame_buffer.select(10 * MS, lambda a: PROMPT)
+    frame_buffer.select(10 * MS, lambda a: PROMPT, COMMAND)
     assert frame_buffer.take().skipped == 0
     assert frame_buffer.take(frame_s=0.05).skipped == 0
 
@@ -107,7 +108,7 @@ def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, b
     frame_buffer = filled(*range(period_ms, (behind + 2) * period_ms, period_ms), keep_s=1e6)
     newest = (behind + 1) * period_ms
     frame_buffer.take()
-    frame_buffer.select(period_ms * MS, lambda a: PROMPT)
+    frame_buffer.select(period_ms * MS, lambda a: PROMPT, COMMAND)
     clock = float(newest)
     at, lags = 0, []
     for _ in range(200):
@@ -126,23 +127,32 @@ def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, b
 
 def test_clear_takes_a_waiting_selection_back():
     frame_buffer = filled(10)
-    frame_buffer.select(0, lambda a: PROMPT)
+    frame_buffer.select(0, lambda a: PROMPT, COMMAND)
     assert frame_buffer.has_selection
-    frame_buffer.clear()
+    assert frame_buffer.clear(OTHER) is COMMAND
     assert not frame_buffer.has_selection
     work = frame_buffer.take()
     assert work.frame is None
     assert work.prompt is None
+    assert work.command is OTHER
 
 
 def test_the_last_selection_counts():
     frame_buffer = filled(10, 20)
     other = Prompt(points=((2.0, 2.0),), labels=(1,))
-    frame_buffer.select(10 * MS, lambda a: PROMPT)
-    frame_buffer.select(20 * MS, lambda a: other)
+    assert frame_buffer.select(10 * MS, lambda a: PROMPT, COMMAND) is None
+    assert frame_buffer.select(20 * MS, lambda a: other, OTHER) is COMMAND
     assert frame_buffer.take().prompt == other
     frame_buffer.put(frame(30))
     assert frame_buffer.take().prompt is None
+
+
+def test_a_command_that_waits_when_all_ends_is_given_back():
+    frame_buffer = filled(10)
+    frame_buffer.select(0, lambda a: PROMPT, COMMAND)
+    assert frame_buffer.close() is COMMAND
+    assert frame_buffer.take() is None
+    assert frame_buffer.close() is None
 
 
 def test_a_refused_prompt_changes_nothing():
@@ -153,7 +163,7 @@ def test_a_refused_prompt_changes_nothing():
         raise InputError("no")
 
     with pytest.raises(InputError):
-        frame_buffer.select(10 * MS, refuse)
+        frame_buffer.select(10 * MS, refuse, COMMAND)
     frame_buffer.put(frame(30))
     assert taken(frame_buffer) == 30
 
@@ -161,7 +171,7 @@ def test_a_refused_prompt_changes_nothing():
 def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was():
     frame_buffer = filled(*range(10, 60, 10))
     assert taken(frame_buffer) == 50
-    frame_buffer.select(20 * MS, lambda a: PROMPT)
+    frame_buffer.select(20 * MS, lambda a: PROMPT, COMMAND)
     assert taken(frame_buffer) == 20
     frame_buffer.resume()
     frame_buffer.put(frame(60))
@@ -195,6 +205,20 @@ def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
         frame_buffer.find(600 * MS)
     frame_buffer.put(frame(2000, nbytes=10**6))
     assert frame_buffer.find(0).stamp_ns == 2000 * MS
+
+
+def test_after_time_went_back_as_many_bytes_are_kept_as_before():
+    frame_buffer = filled(1000, 1100, 1200, keep_bytes=350)
+    for stamp in (100, 200, 300):
+        frame_buffer.put(frame(stamp))
+    assert [frame_buffer.find(stamp * MS).stamp_ns // MS for stamp in (100, 200, 300)] == [100, 200, 300]
+
+
+def test_the_number_of_kept_images_is_bounded_however_small_they_are():
+    frame_buffer = filled(*range(1, MOST_IMAGES + 11), keep_s=1e6)
+    assert frame_buffer.find(11 * MS)
+    with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
+        frame_buffer.find(10 * MS)
 
 
 def test_limits_apply_at_once():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import (
+    Outcome,
     bbox_fields,
     camera_model,
     fill_image,
@@ -48,7 +49,7 @@ def header(types):
 
 def motion(stamp_ns=1000):
     covariance = np.arange(16.0).reshape(4, 4) + 20 * np.eye(4)
-    return Motion(stamp_ns, Box(10, 20, 30, 40), (5.0, -6.0), covariance)
+    return Motion(stamp_ns, Box(10, 20, 30, 40), (5.0, -6.0), covariance, (0.5, -0.25))
 
 
 TRACKED = Track(
@@ -83,7 +84,9 @@ def test_images_are_read_in_place_whatever_the_step(encoding, padding):
     kind = ENCODINGS[encoding]
     width, height = 16, 8
     rng = np.random.default_rng(5)
-    rows = rng.integers(0, 256, (height * kind.half_rows // 2, width * kind.bytes_per_pixel), dtype=np.uint8)
+    rows = rng.integers(
+        0, 256, (height * kind.rows_per_pair // 2, width * kind.bytes_per_pixel), dtype=np.uint8
+    )
     message = image(rows, encoding, padding=padding, height=height, width=width)
     read = image_from_message(message)
     assert (read.width, read.height, read.encoding) == (width, height, encoding)
@@ -125,7 +128,8 @@ def test_pixels_go_into_a_message_and_come_back(types, header, checked):
 
 def test_every_field_of_the_box_is_given(types, header):
     kind = types["efftam_ros/msg/BoundingBox"]
-    message = kind(**bbox_fields(TRACKED, header))
+    message = kind(**bbox_fields(TRACKED, header, 7))
+    assert message.selection == 7
     assert message.header is header
     assert (message.x, message.y, message.width, message.height) == (11.0, 21.0, 30.0, 40.0)
     assert (message.valid, message.measured, message.state) == (True, True, 2)
@@ -145,9 +149,18 @@ def test_a_box_that_is_not_known_is_not_a_number(header):
 def test_the_velocity_of_a_tracked_target(types, header):
     kind = types["efftam_ros/msg/TargetVelocity"]
     later = motion(stamp_ns=5_000_000_007)
-    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.array([[1.0, 2.0], [2.0, 5.0]]))
-    message = kind(**velocity_fields(TRACKED, header, later, seen))
+    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.diag([0.01, 0.02]), np.array([[1.0, 2.0], [2.0, 5.0]]))
+    soon = Bearing(0.13, -0.24, 0.3, -0.4, np.diag([0.03, 0.04]), np.eye(2))
+    message = kind(**velocity_fields(TRACKED, header, 7, later, seen, soon))
     assert message.valid
+    assert (message.selection, message.measured, message.age) == (7, True, 0.0)
+    assert message.presence == pytest.approx(0.97)
+    assert (message.width, message.height, message.width_rate, message.height_rate) == (
+        30.0,
+        40.0,
+        0.5,
+        -0.25,
+    )
     assert message.reason == ""
     assert (message.center_x, message.center_y) == (25.0, 40.0)
     assert (message.velocity_x, message.velocity_y) == (5.0, -6.0)
@@ -156,26 +169,81 @@ def test_the_velocity_of_a_tracked_target(types, header):
     assert (message.predicted_x, message.predicted_width) == (10.0, 30.0)
     assert (message.has_bearing, message.azimuth, message.elevation_rate) == (True, 0.1, -0.4)
     assert message.rate_covariance.tolist() == [1.0, 2.0, 2.0, 5.0]
+    assert message.bearing_covariance.tolist() == [0.01, 0.0, 0.0, 0.02]
+    assert (message.predicted_azimuth, message.predicted_elevation) == (0.13, -0.24)
+    assert message.predicted_bearing_covariance.tolist() == [0.03, 0.0, 0.0, 0.04]
+
+
+def test_every_field_of_the_velocity_is_given(types, header):
+    kind = types["efftam_ros/msg/TargetVelocity"]
+    given = set(velocity_fields(LOST, header))
+    assert given == {f.name for f in fields(kind)} - {"__msgtype__"} - {n for n in dir(kind) if n.isupper()}
 
 
 @pytest.mark.parametrize("state", TrackState)
 def test_only_a_confirmed_motion_may_be_steered_by(header, state):
-    message = velocity_fields(Track(1000, state, motion=motion()), header)
-    assert message["valid"] == (state in (TrackState.TRACKING, TrackState.COASTING))
-    assert bool(message["reason"]) != message["valid"]
-    assert message["velocity_x"] == 5.0  # known, with its covariance, but not to be steered by
+    track = replace(TRACKED, state=state)
+    box, velocity = bbox_fields(track, header), velocity_fields(track, header)
+    for message in (box, velocity):
+        assert message["valid"] == (state in (TrackState.TRACKING, TrackState.COASTING))
+        assert bool(message["reason"]) != message["valid"]
+    # Known, but not to be steered by.
+    assert velocity["velocity_x"] == 5.0
+    assert box["x"] == 11.0
 
 
-def test_stale_input_leaves_no_number_standing(header):
-    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2))
-    message = velocity_fields(TRACKED, header, motion(9), seen, stale="no image for 0.3 s")
+@pytest.mark.parametrize(
+    ("x", "y", "inside"),
+    [(-14.9, 20, True), (-15.1, 20, False), (624.9, 20, True), (625.1, 20, False), (11, 460.1, False)],
+)
+def test_a_box_whose_centre_left_the_image_is_not_to_be_steered_by(header, x, y, inside):
+    """The box is 30 x 40 px, the image 640 x 480."""
+    box = Box(x, y, 30, 40)
+    for track in (
+        replace(TRACKED, box=box),
+        replace(TRACKED, motion=replace(motion(), box=box)),
+        replace(TRACKED, state=TrackState.COASTING, measured=False, box=box),
+    ):
+        for message in (bbox_fields(track, header), velocity_fields(track, header)):
+            assert message["valid"] == inside
+            assert ("outside the image of 640 x 480 px" in message["reason"]) != inside
+            assert not math.isnan(message.get("x", message.get("center_x")))
+
+
+def test_a_withheld_answer_says_why_in_both_messages(header):
+    for fields_of in (bbox_fields, velocity_fields):
+        message = fields_of(TRACKED, header, withheld="the node is shutting down")
+        assert (message["valid"], message["reason"]) == (False, "the node is shutting down")
+
+
+def test_without_a_motion_no_number_stands(header):
+    seen = Bearing(0.1, -0.2, 0.3, -0.4, np.eye(2), np.eye(2))
+    track = replace(TRACKED, motion=None)
+    message = velocity_fields(track, header, 7, motion(9), seen, seen, withheld="no image for 0.3 s")
     assert not message["valid"]
-    assert message["reason"] == "no image for 0.3 s"
     assert message["predicted_stamp"] == header.stamp
     assert not message["has_bearing"]
-    numbers = [v for name, v in message.items() if isinstance(v, float | np.ndarray)]
-    assert len(numbers) == 14
+    told = {"age", "presence"}
+    numbers = [v for name, v in message.items() if isinstance(v, float | np.ndarray) and name not in told]
+    assert len(numbers) == 22
     assert all(np.isnan(v).all() for v in numbers)
+
+
+def test_the_states_are_the_same_numbers_in_both_messages(types):
+    for kind in ("BoundingBox", "TargetVelocity"):
+        message = types[f"efftam_ros/msg/{kind}"]
+        assert {s.name: getattr(message, s.name) for s in TrackState} == {s.name: s.value for s in TrackState}
+    result = types["efftam_ros/msg/SelectionResult"]
+    assert {o.name: getattr(result, o.name) for o in Outcome} == {o.name: o.value for o in Outcome}
+
+
+def test_what_is_said_of_valid_is_the_same_in_both_messages():
+    said = {
+        name: (MESSAGES / f"{name}.msg").read_text().split("# valid means")[1].split("# Stamps")[0]
+        for name in ("BoundingBox", "TargetVelocity")
+    }
+    assert said["BoundingBox"] == said["TargetVelocity"]
+    assert all(state.name in said["BoundingBox"] for state in TrackState)
 
 
 def selection(**changes):
@@ -218,6 +286,20 @@ def test_camera_info_is_for_the_image_that_is_delivered():
     assert (model.width, model.height) == (200, 100)
     # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
     assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("binning", "size", "centre"),
+    [
+        ((2, 1), (320, 480), (160.0, 240.0)),
+        ((1, 4), (640, 120), (320.0, 60.0)),
+        ((0, 0), (640, 480), (320.0, 240.0)),
+    ],
+)
+def test_each_axis_has_its_own_binning(binning, size, centre):
+    model = camera_model(camera_info(binning_x=binning[0], binning_y=binning[1]))
+    assert (model.width, model.height) == size
+    assert model.intrinsics.ray(*centre) == pytest.approx((0.0, 0.0))
 
 
 def test_an_uncalibrated_camera_has_a_size_and_no_intrinsics():

@@ -141,6 +141,28 @@ def test_each_transition_owns_its_part(node, peer, opener):
     assert state(peer) == State.PRIMARY_STATE_UNCONFIGURED
 
 
+SHUTDOWN = Transition.TRANSITION_ACTIVE_SHUTDOWN
+
+
+@pytest.mark.parametrize(
+    ("transition", "reason"),
+    [(DEACTIVATE, "the node was deactivated"), (SHUTDOWN, "the node is shutting down")],
+)
+def test_the_last_word_before_a_transition_silences_the_node_is_not_valid(node, peer, transition, reason):
+    bring_up(peer)
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 7):
+        peer.show(i)
+    assert peer.velocities[-1].valid
+    assert change(peer, transition)
+    peer.spin_for(0.3)
+    for message in (peer.velocities[-1], peer.boxes[-1]):
+        assert not message.valid
+        assert message.reason == reason
+        assert stamp_ns(message.header.stamp) == stamp_of(6)
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -3,6 +3,7 @@ line."""
 
 from __future__ import annotations
 
+import math
 import signal
 
 import pytest
@@ -30,10 +31,35 @@ def test_a_signal_in_mid_frame_lets_the_frame_finish(tracker, number):
     peer.spin_for(0.2)
     assert len(peer.boxes) == seen  # the frame is in work
     peer.process.send(number)
-    peer.wait(lambda: len(peer.boxes) > seen, "the box of the frame in work")
-    assert stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(1)
+
+    def finished():
+        return [b for b in peer.boxes if stamp_ns(b.header.stamp) == stamp_of(1) and b.measured]
+
+    peer.wait(finished, "the box of the frame in work")
+    assert not finished()[0].valid
+    assert finished()[0].reason == "the node is shutting down"
     assert peer.process.wait() == 0
     assert "Traceback" not in peer.process.output
+
+
+@pytest.mark.parametrize("delay", ["0", "0.2"])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_last_word_before_a_signal_ends_the_process_is_not_valid(tracker, number, delay):
+    """A gimbal that holds the last rate it was told must not be left with one."""
+    peer = tracker("-p", "image_timeout:=20.0", TEST_FRAME_DELAY=delay)
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 7):
+        peer.show(i)
+    assert peer.velocities[-1].valid
+    peer.images.publish(image_message(scene(7), stamp_of(7)))
+    peer.process.send(number)
+    assert peer.process.wait() == 0
+    peer.spin_for(0.3)  # what was sent before the end
+    for message in (peer.velocities[-1], peer.boxes[-1]):
+        assert not message.valid
+        assert message.reason == "the node is shutting down"
+    assert math.isnan(peer.velocities[-1].velocity_x)
 
 
 def test_two_signals_are_as_good_as_one(tracker):

@@ -4,6 +4,7 @@ late."""
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -11,13 +12,13 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from geometry_msgs.msg import Point
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from efftam_ros.core.geometry import iou
+from efftam_ros.core.geometry import Box, iou
 from efftam_ros.interop.messages import fill_image, stamp_ns
 
 pytestmark = pytest.mark.ros
@@ -42,7 +43,7 @@ def test_select_track_select_again_and_clear(peer):
     assert stamp_ns(selected.header.stamp) == stamp_of(0)
     for i in range(1, 16):
         box = peer.show(i)
-        assert box.valid
+        assert box.valid == (box.state == BoundingBox.TRACKING)
         assert box.measured
         assert iou(box_of(box), bright_box(i)) > 0.95
     assert box.state == BoundingBox.TRACKING
@@ -99,6 +100,27 @@ def test_a_target_that_leaves_is_coasted_then_lost_and_found_again(tracker):
     assert states[-1] == BoundingBox.TRACKING
 
 
+def test_a_box_whose_centre_left_the_image_is_not_valid_in_either_message(tracker):
+    peer = tracker("-p", "image_timeout:=20.0", "-p", "lost_after:=2.0")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    i = 0
+    while (box := peer.show(i := i + 1)).measured:
+        assert i < 90
+    left = []
+    for further in range(i + 1, i + 12):  # coasting on beyond the image's edge
+        box = peer.show(further)
+        if box.state == BoundingBox.COASTING:
+            left.append((box, peer.velocity_of(stamp_of(further))))
+    outside = [(b, v) for b, v in left if b.x + b.width / 2 > WIDTH or b.y + b.height / 2 > HEIGHT]
+    assert outside
+    for box, velocity in outside:
+        assert (box.valid, velocity.valid) == (False, False)
+        assert "outside the image of 320 x 240 px" in box.reason
+        assert box.reason == velocity.reason
+    assert all(b.valid == v.valid for b, v in left)
+
+
 def points_selection(*points):
     return TargetSelection(
         kind=TargetSelection.POINTS,
@@ -129,10 +151,12 @@ def test_selection_by_every_kind_in_either_unit_by_topic_and_by_service(peer):
         mask_selection(grey),
     ):
         peer.show(0)
-        seen = len(peer.boxes)
+        peer.results.clear()
         peer.selections.publish(selection)
-        peer.wait(lambda n=seen: len(peer.boxes) > n, "the box of the selected image")
-        assert iou(box_of(peer.boxes[-1]), grey) > 0.9
+        peer.wait(lambda: peer.results, "what became of the selection")
+        (accepted,) = peer.results
+        assert accepted.outcome == SelectionResult.ACCEPTED
+        assert iou(box_of(peer.box_of_selection(accepted.selection)), grey) > 0.9
         assert peer.select(TargetSelection(kind=TargetSelection.CLEAR)).success
         assert peer.show(1).state == BoundingBox.IDLE
         peer.show(-1)  # stamps go back: image 0 may come again
@@ -151,10 +175,115 @@ def test_late_selection_starts_on_the_image_it_was_drawn_on(peer):
     stamps = [stamp_ns(b.header.stamp) for b in peer.boxes]
     assert stamps[0] == stamp_of(3)
     assert stamps == sorted(set(stamps))
+    # Pictures of before are answered for those who look on; who steers was told of the newest already.
+    assert not any(b.valid for b in peer.boxes)
+    assert all("behind the camera" in b.reason for b in peer.boxes)
     for box in peer.boxes:
         i = (stamp_ns(box.header.stamp) - stamp_of(0)) // FRAME_NS
         assert iou(box_of(box), bright_box(i)) > 0.9
     assert iou(box_of(peer.show(20)), bright_box(20)) > 0.9
+
+
+def test_stamps_of_what_may_be_steered_by_rise_strictly(tracker):
+    """Selections on old images, a stop of the camera and a clear between them."""
+    peer = tracker("-p", "image_timeout:=0.3")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    images = iter(range(1, 40))
+    for i in islice(images, 19):
+        peer.show(i)
+    for back in (15, 19, 4):
+        assert peer.select(box_selection(bright_box(back), stamp_of(back))).success
+        peer.spin_for(0.4)  # longer than image_timeout
+        for i in islice(images, 4):
+            peer.show(i)
+    assert peer.clear().success
+    peer.show(next(images))
+    for messages in (peer.boxes, peer.velocities):
+        stamps = [stamp_ns(m.header.stamp) for m in messages]
+        assert stamps != sorted(stamps)  # they did go back
+        valid = [stamp_ns(m.header.stamp) for m in messages if m.valid]
+        assert len(valid) > 20
+        assert valid == sorted(set(valid))
+    assert [b.valid for b in peer.boxes] == [v.valid for v in peer.velocities]
+
+
+def test_each_answer_tells_which_selection_it_is_for(peer):
+    peer.show(0)
+    assert peer.boxes[-1].selection == 0
+    first = peer.select(box_selection(bright_box(0), stamp_of(0)))
+    peer.box_of_selection(first.selection)
+    second = peer.select(box_selection(grey_box(0), stamp_of(0)))
+    assert second.selection == first.selection + 1
+    peer.box_of_selection(second.selection)
+    refused = peer.select(box_selection(Box(500, 10, 20, 20)))
+    assert (refused.success, refused.selection) == (False, 0)
+    assert peer.show(1).selection == second.selection
+    assert peer.velocity_of(stamp_of(1)).selection == second.selection
+    peer.clear()
+    assert peer.show(2).selection == 0
+    for box in peer.boxes:
+        truth = {first.selection: bright_box(0), second.selection: grey_box(0)}.get(box.selection)
+        assert truth is None or iou(box_of(box), truth) > 0.7
+
+
+def test_what_became_of_every_command_is_told_on_a_topic(peer):
+    def result():
+        peer.wait(lambda: peer.results, "the result")
+        return peer.results.pop()
+
+    peer.show(0)
+    answer = peer.select(box_selection(bright_box(0), stamp_of(0)))
+    accepted = result()
+    assert (accepted.outcome, accepted.selection) == (SelectionResult.ACCEPTED, answer.selection)
+    assert stamp_ns(accepted.header.stamp) == stamp_of(0)
+    peer.selections.publish(box_selection(Box(500, 10, 20, 20), stamp_of(0)))
+    refused = result()
+    assert (refused.outcome, refused.selection) == (SelectionResult.REFUSED, 0)
+    assert "lies outside the image" in refused.message
+    assert stamp_ns(refused.header.stamp) == stamp_of(0)
+    peer.selections.publish(TargetSelection(kind=TargetSelection.CLEAR))
+    cleared = result()
+    assert (cleared.outcome, cleared.selection) == (SelectionResult.CLEARED, 0)
+    assert not peer.clear().success
+    assert "no target to clear" in result().message
+
+
+def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):
+    peer.show(0)
+    answer = peer.select(box_selection(bright_box(0), stamp_of(0)))
+    peer.wait(lambda: peer.results, "the result")
+    late = peers(peer.namespace)
+    late.wait(lambda: late.results, "the kept result")
+    assert late.results[-1].selection == answer.selection
+
+
+def test_a_selection_that_is_overtaken_is_refused(slow_peer):
+    peer = slow_peer
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    peer.images.publish(image_message(scene(1), stamp_of(1)))
+    peer.spin_for(0.05)  # now it is in work
+    peer.results.clear()
+    for box in (bright_box(0), grey_box(0)):
+        assert peer.select(box_selection(box, stamp_of(0))).success
+    refused = SelectionResult.REFUSED
+    peer.wait(lambda: any(r.outcome == refused for r in peer.results), "the refusal of the one overtaken")
+    (found,) = [r for r in peer.results if r.outcome == refused]
+    assert found.message == "a newer command took its place"
+
+
+def test_clear_is_announced_at_once_also_while_no_image_comes(peer):
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    for i in range(1, 6):
+        peer.show(i)
+    peer.forget()
+    assert peer.clear().success
+    peer.wait(lambda: peer.boxes and peer.velocities, "the announcement")
+    for message in (peer.boxes[0], peer.velocities[0]):
+        assert (message.state, message.valid, message.selection) == (BoundingBox.IDLE, False, 0)
+    peer.diagnosis(lambda s, v: v["state"] == "IDLE", "IDLE")
 
 
 def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(slow_peer):
@@ -198,13 +327,15 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
     peer.wait(lambda: peer.velocities, "the velocity that is not valid", seconds=2.0)
     peer.spin_for(0.5)
     assert len(peer.velocities) == 1
-    (stale,) = peer.velocities
+    (stale,), (box,) = peer.velocities, peer.boxes
+    assert stamp_ns(box.header.stamp) == stamp_of(9)
+    assert (box.valid, box.reason) == (False, stale.reason)
+    assert math.isnan(box.x)
     assert stamp_ns(stale.header.stamp) == stamp_of(9)
     assert not stale.valid
     assert "no image for" in stale.reason
     assert "image_timeout" in stale.reason
     assert np.isnan([stale.center_x, stale.velocity_x, stale.predicted_x, *stale.covariance]).all()
-    assert peer.boxes == []
     peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")
 
 
@@ -216,12 +347,13 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
         box = peer.show(i)
     assert box.state == BoundingBox.TRACKING
 
-    def late():
-        return [v for v in peer.velocities if stamp_ns(v.header.stamp) == stamp_of(5)]
-
-    peer.wait(lambda: len(late()) == 2, "the watch's word that images stopped, and the answer itself")
-    assert not any(v.valid for v in late())
-    assert np.isnan([v.velocity_x for v in late()]).all()
+    # The frame takes 0.4 s, of which no image comes for longer than 0.1 s.
+    for message in (box, peer.velocity_of(stamp_of(5))):
+        assert not message.valid
+        assert "no image for" in message.reason
+    assert math.isnan(peer.velocity_of(stamp_of(5)).velocity_x)
+    assert not math.isnan(box.x)
+    assert not any(m.valid for m in peer.velocities)
 
 
 def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):

@@ -7,11 +7,11 @@ import threading
 import numpy as np
 import pytest
 
-from efftam_ros.core.errors import PipelineLostError
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.worker import Worker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
@@ -21,9 +21,11 @@ LOST = "cudaMemcpyAsync failed: cudaErrorUnknown (999); restart it"
 
 
 class Faulty(NullPipeline):
-    """Raises what it is told to: ``error`` in every call of encode, ``late_error`` in remember."""
+    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
+    ``late_error`` in remember."""
 
     error: Exception | None = None
+    refusal: InputError | None = None
     late_error: Exception | None = None
     calls = 0
     remembered = 0
@@ -33,6 +35,11 @@ class Faulty(NullPipeline):
         if self.error is not None:
             raise self.error
         super().encode(image, view)
+
+    def decode(self, prompt):
+        if prompt is not None and self.refusal is not None:
+            raise self.refusal
+        return super().decode(prompt)
 
     def remember(self, choice, slot, present):
         if self.late_error is not None:
@@ -47,6 +54,7 @@ class Heard:
     def __init__(self) -> None:
         self.tracks: list[Track] = []
         self.errors: list[Exception] = []
+        self.accepted_selections: list[int] = []
         self.refused_selections: list[str] = []
         self.delivered = threading.Condition()
         self.remembered_when_delivered: list[int] = []
@@ -61,8 +69,15 @@ class Heard:
 
     def image_refused(self, reason: str) -> None: ...
 
-    def selection_refused(self, reason: str) -> None:
-        self.refused_selections.append(reason)
+    def selection_accepted(self, command: Command) -> None:
+        self.accepted_selections.append(command.number)
+
+    def selection_refused(self, command: Command, reason: str) -> None:
+        with self.delivered:
+            self.refused_selections.append(reason)
+            self.delivered.notify()
+
+    def cleared(self, command: Command) -> None: ...
 
     def skipped(self, images: int) -> None: ...
 
@@ -88,14 +103,14 @@ class Bench:
             if select:  # the image waits for its selection, so that the worker sees them together
                 with self.frame_buffer._condition:
                     self.frame_buffer.put(self._arrival())
-                    self.frame_buffer.select(0, lambda frame: PROMPT)
+                    self.frame_buffer.select(0, lambda frame: PROMPT, Command(None, 0, 1))
             else:
                 self.frame_buffer.put(self._arrival())
             assert self.heard.delivered.wait_for(lambda: len(self.heard.tracks) > count, 5.0)
             return self.heard.tracks[-1]
 
     def _arrival(self) -> BufferedFrame:
-        return BufferedFrame(None, self._stamp_ns, 0.0, 100, lambda: PIXELS)
+        return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), lambda: PIXELS)
 
 
 @pytest.fixture
@@ -112,8 +127,28 @@ def test_an_internal_error_costs_the_target_and_no_more(bench):
     assert track.state is TrackState.IDLE
     assert "ZeroDivisionError" in track.reason
     assert "select it again" in track.reason
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
+    assert bench.pipeline.calls == calls
+    bench.pipeline.error = ZeroDivisionError("by zero")
+    assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
+    assert bench.heard.refused_selections == [bench.heard.tracks[-1].reason]
     bench.pipeline.error = None
     assert bench.step(select=True).state is TrackState.ACQUIRING
+    assert bench.heard.accepted_selections == [1, 1]
+
+
+def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
+    """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
+    for _ in range(4):
+        bench.step()
+    answered = len(bench.heard.tracks)
+    bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
+    bench.frame_buffer.select(2 * 33_000_000, lambda frame: PROMPT, Command(None, 0, 1))
+    with bench.heard.delivered:
+        assert bench.heard.delivered.wait_for(lambda: bench.heard.refused_selections, 5.0)
+    bench.step()
+    assert [track.stamp_ns for track in bench.heard.tracks[answered:]] == [5 * 33_000_000]
 
 
 def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):

@@ -311,29 +311,12 @@ class FakeBinding:
         self.session = session
         self.places = dict(places or {})
 
-    def bind_input(
-        self,
-        name: str,
-        device_type: str,
-        device_id: int,
-        element_type: Any,
-        shape: Sequence[int],
-        pointer: int,
-    ) -> None:
-        tensors = {tensor.name: tensor for tensor in self.session.get_inputs()}
-        self._bind(tensors, True, name, device_type, device_id, element_type, shape, pointer)
+    def bind_input(self, *place: Any) -> None:
+        """``place``: name, device type and index, element type, shape, address."""
+        self._bind({tensor.name: tensor for tensor in self.session.get_inputs()}, True, *place)
 
-    def bind_output(
-        self,
-        name: str,
-        device_type: str,
-        device_id: int,
-        element_type: Any,
-        shape: Sequence[int],
-        pointer: int,
-    ) -> None:
-        tensors = {tensor.name: tensor for tensor in self.session.get_outputs()}
-        self._bind(tensors, False, name, device_type, device_id, element_type, shape, pointer)
+    def bind_output(self, *place: Any) -> None:
+        self._bind({tensor.name: tensor for tensor in self.session.get_outputs()}, False, *place)
 
     def copy(self) -> FakeBinding:
         return FakeBinding(self.session, self.places)

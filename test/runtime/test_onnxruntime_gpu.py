@@ -14,21 +14,14 @@ import pytest
 from runtime.fake_ort import CPU, CUDA, OUT_OF_MEMORY, TENSORRT, FakeOrt, Faults
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.runtime.bundle import Bundle, file_sha256
+from efftam_ros.runtime.bundle import Bundle, default_bundle, file_sha256
 from efftam_ros.runtime.onnxruntime import gpu, options
 from efftam_ros.runtime.onnxruntime.errors import first_line
 from efftam_ros.runtime.onnxruntime.gpu import _PROBE, OrtGraphs
 from efftam_ros.runtime.onnxruntime.graph import OrtBinding, OrtGraph
 
 STREAM = 0x7F00_1234_5678
-GRAPHS = (
-    "image_encoder",
-    "prompt_encoder",
-    "memory_attention",
-    "memory_attention_fixed",
-    "mask_decoder",
-    "memory_encoder",
-)
+GRAPHS = tuple(default_bundle().graphs)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any, offset: int = 0) -> np.ndarray:

@@ -165,6 +165,16 @@ class TestTheFilter:
         assert got.mean() == pytest.approx(127.5, abs=2)
         assert got.std() < 64
 
+    @pytest.mark.parametrize("upright", [False, True])
+    def test_does_not_alias_along_the_axis_that_is_squeezed_more(self, upright: bool) -> None:
+        pixels = np.zeros((360, 1280), np.uint8)
+        pixels[:, ::4] = pixels[:, 1::4] = 255
+        pixels = np.ascontiguousarray(pixels.T) if upright else pixels
+        view = View.full(pixels.shape[1], pixels.shape[0], 192)
+        got = levels(make(192)(Image.from_array(pixels, "mono8"), view))[0, 4:-4, 4:-4]
+        assert got.mean() == pytest.approx(127.5, abs=2)
+        assert got.std() < 64
+
     def test_keeps_both_views_alike(self) -> None:
         """The whole of a square image as full view and as window is the same picture."""
         pixels = clip()[0][0][:400, :400]

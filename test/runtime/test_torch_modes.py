@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden.clip import clip
+from support.tensors import layout_of
 from test_backends_agree import track
 
 pytest.importorskip("torch", reason="the torch back ends need torch: pip install efftam_ros[export]")
@@ -32,12 +33,12 @@ from efftam_ros.baselines.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, MemoryPlan, Prompt
-from efftam_ros.export.onnx import fixed_form
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS
 from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
 from efftam_ros.model.efficienttam.network import EfficientTAM
 from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device import memory
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -182,7 +183,7 @@ def test_the_key_bias_is_that_of_the_exported_graph(spec, rows: tuple[int, ...],
     used = torch.zeros(7, dtype=torch.bool)
     used[list(rows)] = True
     found = key_bias(spec, used, torch.arange(16) < pointers)
-    assert torch.equal(found, fixed_form.key_bias(spec, rows, pointers))
+    assert np.array_equal(found, memory.key_bias(layout_of(spec), rows, pointers))
 
 
 def test_the_fixed_layout_puts_maps_in_their_rows_and_pointers_first():

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from itertools import islice
+
+import numpy as np
 import pytest
 
-from efftam_ros.runtime.verify.compare import ClipAgreement, Deviation
-from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Agreement
+from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.verify.compare import ClipAgreement, Deviation, compare_clip
+from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_ros.runtime.verify.verify import (
+    LEAST_OVERLAP,
+    LEAST_WORST,
+    MOST_DEVIATION,
+    Agreement,
+    seeded_clip,
+    seeded_clip_box,
+)
 
 GOOD = (Deviation("image_encoder", "features", 1e-3), Deviation("mask_decoder", "boxes", MOST_DEVIATION))
 
@@ -17,6 +31,35 @@ def clip(*overlaps: float) -> ClipAgreement:
 @pytest.mark.parametrize("agreement", [None, clip(LEAST_OVERLAP), clip(1.0, 1.0, 1.0, 1.0, LEAST_WORST)])
 def test_what_is_within_the_limits_is_well(agreement):
     assert Agreement(GOOD, agreement).fault == ""
+
+
+@pytest.fixture(scope="module")
+def runners():
+    return {name: CpuRunner(default_bundle().graphs[name].path) for name in GRAPHS}
+
+
+def spoilt(runner, logit):
+    """The decoder with this number in the place of every mask logit."""
+
+    def run(inputs):
+        results = runner(inputs)
+        return results | {"masks": np.full_like(results["masks"], logit)}
+
+    return run
+
+
+@pytest.mark.parametrize(("wanted", "got", "overlap"), [(-9, -9, 1.0), (-9, 9, 0.0), (-9, math.nan, 0.0)])
+def test_masks_that_are_no_numbers_overlap_with_nothing_not_even_with_an_empty_mask(
+    runners, wanted, got, overlap
+):
+    decoder = runners["mask_decoder"]
+    reference = runners | {"mask_decoder": spoilt(decoder, wanted)}
+    candidate = runners | {"mask_decoder": spoilt(decoder, got)}
+    frames = list(islice(seeded_clip(), 2))
+    clip = compare_clip(default_bundle(), reference, candidate, frames, seeded_clip_box())
+    assert clip.overlaps == (overlap, overlap)
+    assert (clip.mean, clip.worst) == (overlap, overlap)
+    assert [math.isinf(deviation) for deviation in clip.deviations] == [math.isnan(got)] * 2
 
 
 @pytest.mark.parametrize("relative", [1.01 * MOST_DEVIATION, float("inf"), float("nan")])

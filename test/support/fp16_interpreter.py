@@ -82,6 +82,19 @@ def _stored(value: torch.Tensor, like: NDArray[Any]) -> tuple[NDArray[Any]]:
     return (value.numpy().astype(like.dtype, copy=False),)
 
 
+def _weights(w: NDArray[Any], b: NDArray[Any] | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return _wide(w), None if b is None else _wide(b)
+
+
+def _common(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that both convolutions have, as PyTorch names them."""
+    return {
+        "stride": attributes.get("strides") or 1,
+        "dilation": attributes.get("dilations") or 1,
+        "groups": attributes.get("group", 1),
+    }
+
+
 class MatMulFp16Sums(OpRun):
     op_domain = EMULATED
 
@@ -126,18 +139,11 @@ class Conv(OpRun):
         x: NDArray[Any],
         w: NDArray[Any],
         b: NDArray[Any] | None = None,
-        auto_pad: str | None = None,
-        dilations: list[int] | None = None,
-        group: int = 1,
-        kernel_shape: list[int] | None = None,
-        pads: list[int] | None = None,
-        strides: list[int] | None = None,
+        **attributes: Any,
     ) -> tuple[NDArray[Any]]:
-        top, left, bottom, right = pads or (0, 0, 0, 0)
+        top, left, bottom, right = attributes.get("pads") or (0, 0, 0, 0)
         padded = F.pad(_wide(x), (left, right, top, bottom))
-        bias = None if b is None else _wide(b)
-        result = F.conv2d(padded, _wide(w), bias, stride=strides or 1, dilation=dilations or 1, groups=group)
-        return _stored(result, x)
+        return _stored(F.conv2d(padded, *_weights(w, b), **_common(attributes)), x)
 
 
 class ConvTranspose(OpRun):
@@ -148,27 +154,11 @@ class ConvTranspose(OpRun):
         x: NDArray[Any],
         w: NDArray[Any],
         b: NDArray[Any] | None = None,
-        auto_pad: str | None = None,
-        dilations: list[int] | None = None,
-        group: int = 1,
-        kernel_shape: list[int] | None = None,
-        output_padding: list[int] | None = None,
-        output_shape: list[int] | None = None,
-        pads: list[int] | None = None,
-        strides: list[int] | None = None,
+        **attributes: Any,
     ) -> tuple[NDArray[Any]]:
-        bias = None if b is None else _wide(b)
-        result = F.conv_transpose2d(
-            _wide(x),
-            _wide(w),
-            bias,
-            stride=strides or 1,
-            padding=(pads or [0, 0])[:2],
-            output_padding=output_padding or 0,
-            groups=group,
-            dilation=dilations or 1,
-        )
-        return _stored(result, x)
+        padding = (attributes.get("pads") or [0, 0])[:2]
+        more = {"padding": padding, "output_padding": attributes.get("output_padding") or 0}
+        return _stored(F.conv_transpose2d(_wide(x), *_weights(w, b), **_common(attributes), **more), x)
 
 
 class LayerNormalization(OpRun):

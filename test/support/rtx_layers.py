@@ -1,29 +1,25 @@
-"""What TensorRT's compiler makes of an ONNX graph: an engine for a named GPU, built without one, and its
-layers.
+"""Layers of the engine that TensorRT's compiler makes of an ONNX graph, built without a GPU.
 
-TensorRT-RTX has TensorRT's parser and fusing compiler, needs neither driver nor GPU to build for a named
-compute capability, and leaves the source of every attention kernel it generated in the engine, so that what a
-kernel sums in can be read. Full TensorRT may choose otherwise on a given GPU: this is an early check, the
-gate on the GPU the proof.
+TensorRT-RTX has TensorRT's parser and fusing compiler, builds for a given compute capability without driver
+or GPU, and stores the source of every attention kernel that it generates in the engine; the accumulator types
+are read from that source. TensorRT may choose other kernels on a given GPU: this is an early check, the
+comparison on the GPU is the final one.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import ModuleType
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.export.tensorrt.builder import build_engine
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
+from efftam_ros.runtime.tensorrt.library import RTX, Library, load_library
 
-MODULES = ("tensorrt_rtx", "tensorrt_rtx_bindings")
-INSTALL = "pip install --no-deps tensorrt-rtx-cu13-bindings==1.7.1.116 tensorrt-rtx-cu13-libs==1.7.1.116"
 CAPABILITIES = ("SM80", "SM86", "SM89", "SM120")
 
 _LAYER = re.compile(r"Name: (?P<name>.*?), LayerType: (?P<kind>[^,]*), (?P<rest>.*)")
@@ -85,84 +81,49 @@ def fused_with_fp16_sums(report: EngineReport) -> list[FusedAttention]:
     return [fused for fused in report.fused if fused.score_sums != "FP32"]
 
 
-def load_rtx() -> ModuleType:
-    """TensorRT-RTX's Python module. Raises BackendError when it is not installed."""
-    for name in MODULES:
-        if importlib.util.find_spec(name) is not None:
-            return importlib.import_module(name)
-    raise BackendError("TensorRT-RTX is not installed", INSTALL)
-
-
 def build_report(
     model: onnx.ModelProto, capability: str = "SM86", shapes: Mapping[str, Sequence[int]] | None = None
 ) -> EngineReport:
-    """Build ``model`` (weights loaded, under 2 GB) for a compute capability and read what it became.
+    """Build ``model`` (weights loaded, under 2 GB) for a compute capability; the layers of the engine.
 
-    ``shapes``: sizes of inputs with dynamic axes. Raises InputError naming the parser's or builder's
-    complaint, an unknown capability, an input without a size; BackendError without TensorRT-RTX.
+    ``shapes``: sizes of inputs with dynamic axes. Raises as `build_engine` does, BackendError without
+    TensorRT-RTX.
     """
-    rtx = load_rtx()
-    if not capability.startswith("SM") or capability not in rtx.ComputeCapability.__members__:
-        known = ", ".join(name for name in rtx.ComputeCapability.__members__ if name.startswith("SM"))
-        raise InputError(f"compute capability {capability} is unknown to TensorRT-RTX; it knows {known}")
-    log = _logger(rtx)
+    library = load_library(RTX)
+    log = _verbose_logger(library)
+    profiles = tuple(
+        ShapeRange(name, *[tuple(shapes[name])] * 3)
+        for name in (info.name for info in model.graph.input if _is_dynamic(info))
+        if shapes and name in shapes
+    )
+    options = BuildOptions(tf32=True, profiles=profiles, target=capability)
     start = time.perf_counter()
-    engine = _build(rtx, log, model, capability, shapes or {})
+    engine = build_engine(replace(library, logger=log), model.SerializeToString(), options)
     seconds = time.perf_counter() - start
     layers = tuple(_layers(log.lines))
     softmax = tuple(node.name for node in model.graph.node if node.op_type == "Softmax")
     return EngineReport(
-        capability, rtx.__version__, layers, tuple(_fused(layers, engine)), softmax, len(engine), seconds
+        capability, library.dotted, layers, tuple(_fused(layers, engine)), softmax, len(engine), seconds
     )
 
 
-def _logger(rtx: ModuleType) -> Any:
-    class Log(rtx.ILogger):  # type: ignore[name-defined]
+def _is_dynamic(info: onnx.ValueInfoProto) -> bool:
+    return any(axis.dim_param for axis in info.type.tensor_type.shape.dim)
+
+
+def _verbose_logger(library: Library) -> Any:
+    """A logger that keeps every line and passes warnings and errors on to the library's log."""
+
+    class Log(library.module.ILogger):
         def __init__(self) -> None:
-            rtx.ILogger.__init__(self)
+            library.module.ILogger.__init__(self)
             self.lines: list[tuple[str, str]] = []
 
         def log(self, severity: Any, message: str) -> None:
             self.lines.append((severity.name, message))
+            library.log.add(severity.name, message)
 
     return Log()
-
-
-def _build(
-    rtx: ModuleType, log: Any, model: onnx.ModelProto, capability: str, shapes: Mapping[str, Sequence[int]]
-) -> bytes:
-    builder = rtx.Builder(log)
-    network = builder.create_network(1 << int(rtx.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = rtx.OnnxParser(network, log)
-    if not parser.parse(model.SerializeToString()):
-        found = [parser.get_error(i) for i in range(parser.num_errors)]
-        errors = [f"{error.node_operator()} {error.node_name()}: {error.desc()}" for error in found]
-        raise InputError(f"TensorRT can't read the graph: {_line(errors)}; export it again")
-    config = builder.create_builder_config()
-    config.profiling_verbosity = rtx.ProfilingVerbosity.DETAILED
-    config.num_compute_capabilities = 1
-    if not config.set_compute_capability(getattr(rtx.ComputeCapability, capability), 0):
-        raise InputError(f"TensorRT-RTX {rtx.__version__} can't build for {capability}")
-    profile = builder.create_optimization_profile()
-    dynamic = False
-    for tensor in (network.get_input(i) for i in range(network.num_inputs)):
-        if any(axis < 0 for axis in tensor.shape):
-            if tensor.name not in shapes:
-                raise InputError(f"input {tensor.name} has dynamic axes {tuple(tensor.shape)}; give its size")
-            size = tuple(shapes[tensor.name])
-            profile.set_shape(tensor.name, size, size, size)
-            dynamic = True
-    if dynamic:
-        config.add_optimization_profile(profile)
-    engine = builder.build_serialized_network(network, config)
-    if engine is None:
-        errors = [message for severity, message in log.lines if severity in ("ERROR", "INTERNAL_ERROR")]
-        raise InputError(f"TensorRT can't build the graph for {capability}: {_line(errors)}")
-    return bytes(memoryview(engine))
-
-
-def _line(errors: Sequence[str]) -> str:
-    return " ".join("; ".join(errors[:3]).split()) or "no reason given"
 
 
 def _layers(lines: Sequence[tuple[str, str]]) -> list[Layer]:

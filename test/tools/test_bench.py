@@ -16,12 +16,11 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 from efftam_ros.tools.bench.contenders import Contender, Watched
-from efftam_ros.tools.bench.environment import environment
 from efftam_ros.tools.bench.frames import MODULES, TURN, WARM_UP, Timing, endless_frames, measure_frames
-from efftam_ros.tools.bench.memory import resident_mb
+from efftam_ros.tools.bench.machine import environment, resident_mb
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
+from efftam_ros.tools.bench.report import launch_summary, print_frames
 from efftam_ros.tools.bench.soak import SETTLED, measure_soak
-from efftam_ros.tools.bench.tables import launch_summary, print_frames
 from efftam_ros.tools.doctor.system import System
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools_helpers import ROOT
+from tools_helpers import ROOT, driver_module
 
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.common.backends import MEASURABLE
@@ -161,18 +161,7 @@ def test_an_old_jetpack_is_wrong():
 
 # --- what is gathered ---------------------------------------------------------------------------------------
 
-DRIVER = """
-from enum import IntEnum
-class CUdevice_attribute(IntEnum):
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
-def cuDriverGetVersion(): return 0, 12060
-def cuInit(flags): return (0,)
-def cuDeviceGetCount(): return 0, 1
-def cuDeviceGet(index): return 0, index
-def cuDeviceGetAttribute(kind, device): return 0, {75: 8, 76: 7}[int(kind)]
-def cuDeviceGetName(size, device): return 0, b"Orin" + bytes(size - 4)
-"""
+DRIVER = driver_module(12060, (8, 7), "Orin")
 
 
 def test_driver_and_gpus_are_read_where_they_stand(machine, tmp_path: Path):

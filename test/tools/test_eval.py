@@ -56,6 +56,32 @@ def test_masks_are_scored_where_the_truth_has_one():
     assert one_pass(Constant(), truth, 0, lambda: None).scores.j == 0.5
 
 
+def test_the_mask_of_the_first_frame_was_given_and_is_not_scored():
+    left, full = np.zeros((20, 30), bool), np.ones((20, 30), bool)
+    left[:, :15] = True
+    truth = sequence([[0, 0, 30, 20]] * 3, [left, full, full])
+    assert one_pass(Constant(), truth, 0, lambda: None).scores.j == 0.5
+
+
+class Unsure(Constant):
+    """Claims its box on every second frame."""
+
+    count = 0
+
+    def answer(self, bgr, stamp_ns, first, want_mask):
+        box, _, mask = super().answer(bgr, stamp_ns, first, want_mask)
+        self.count += 1
+        return box, self.count % 2 == 1, mask
+
+
+def test_a_box_that_is_not_claimed_is_no_false_claim():
+    """Of five frames after the first the target is in one, which is claimed as one other is."""
+    here, absent = [0, 0, 10, 10], [math.nan] * 4
+    truth = sequence([here, absent, here, absent, absent, absent])
+    assert one_pass(Constant(), truth, 0, lambda: None).scores.false_claims == 4 / 5
+    assert one_pass(Unsure(), truth, 0, lambda: None).scores.false_claims == 1 / 5
+
+
 def test_the_first_box_is_jittered_by_at_most_a_pixel_and_always_the_same():
     box = Box(10, 20, 30, 40)
     assert jittered(box, "car", 0) == box

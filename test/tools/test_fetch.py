@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import resource
 import subprocess
 import sys
@@ -126,6 +127,29 @@ def test_a_file_that_changed_on_the_hub_is_fetched_anew(fetch, hub: Hub):
 def test_a_file_the_hub_does_not_have(fetch):
     result = fetch("efficienttam_s", "--no-export")
     assert_refused(result, "has no", "efficienttam_s.pt (404)", "--endpoint")
+
+
+def test_a_token_is_for_the_hub_and_not_for_the_server_that_it_sends_us_to(efftam, hub: Hub, tmp_path: Path):
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*", "HF_TOKEN": "hf_secret"}
+    with serving(dict(hub.files)) as storage:
+        hub.storage = storage.url
+        result = efftam("fetch", NAME, "--no-export", "--endpoint", hub.url, env=env)
+        assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).read_bytes() == CONTENT
+    assert set(hub.tokens) == {"Bearer hf_secret"}
+    assert [method for method, *_ in storage.requests] == ["GET"]
+    assert storage.tokens == [""]
+
+
+def test_a_rest_that_is_longer_than_the_file_is_thrown_away(fetch, hub: Hub, tmp_path: Path):
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    etag = hashlib.sha256(CONTENT).hexdigest()
+    (folder / f".{NAME}.{etag[:16]}.incomplete").write_bytes(b"x" * (len(CONTENT) + 1))
+    result = fetch(NAME, "--no-export", "--out", "weights")
+    assert result.returncode == 0, result.stderr
+    assert (folder / f"{NAME}.pt").read_bytes() == CONTENT
+    assert starts(hub) == [0]
 
 
 def test_a_hub_in_trouble(fetch, hub: Hub):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools_helpers import ROOT, package_environment
+from tools_helpers import ROOT, driver_module, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import gpu_check_waits
@@ -163,18 +163,7 @@ def test_bad_requests_are_one_line(tmp_path: Path):
         assert len(result.stderr.splitlines()) == 1
 
 
-DRIVER = """
-from enum import IntEnum
-class CUdevice_attribute(IntEnum):
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
-    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
-def cuDriverGetVersion(): return 0, 13000
-def cuInit(flags): return (0,)
-def cuDeviceGetCount(): return 0, 1
-def cuDeviceGet(index): return 0, index
-def cuDeviceGetAttribute(kind, device): return 0, 8
-def cuDeviceGetName(size, device): return 0, b"Made up 9000" + bytes(size - 12)
-"""
+DRIVER = driver_module(13000, (8, 8), "Made up 9000")
 
 
 def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):

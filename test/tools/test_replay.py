@@ -127,7 +127,7 @@ def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, caps
     bag = write_bag(tmp_path / "in", messages)
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
     assert not any(v.has_bearing for v in read_messages(tmp_path / "out", "/velocity"))
-    assert capsys.readouterr().err.count("camera_info is for 640x480 px") == 1
+    assert capsys.readouterr().err.count("camera_info is for 640 x 480 px") == 1
 
 
 class TestRecordedSelections:
@@ -186,6 +186,19 @@ class TestRecordedSelections:
         assert states(out)[1] is TrackState.ACQUIRING
         assert states(out)[5] is TrackState.TRACKING
         assert "a newer selection takes its place" in capsys.readouterr().err
+
+    def test_an_older_clear_does_not_end_a_newer_selection(self, tmp_path: Path):
+        """Drawn at 5.5 on image 2, so that its images come before the CLEAR of 4.5."""
+        out = self.run(
+            tmp_path,
+            ("/select", recorded(4.5), selection(0, kind=3)),
+            ("/select", recorded(5.5), selection(stamp(2), box_at(2))),
+        )
+        assert TrackState.IDLE not in states(out)[2:]
+
+    def test_stamp_zero_recorded_with_an_image_is_that_image(self, tmp_path: Path):
+        out = self.run(tmp_path, ("/select", recorded(3), selection(0, box_at(3))))
+        assert states(out)[:4] == [TrackState.IDLE] * 3 + [TrackState.ACQUIRING]
 
     def test_refused_selections_are_reported_and_counted(self, tmp_path: Path, capsys):
         self.run(
@@ -267,4 +280,4 @@ def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):
 
 def test_the_message_definitions_are_found():
     names = {file.stem for file in message_folder().glob("*.msg")}
-    assert names == {"BoundingBox", "TargetSelection", "TargetVelocity"}
+    assert names == {"BoundingBox", "SelectionResult", "TargetSelection", "TargetVelocity"}

@@ -96,6 +96,14 @@ def test_unknown_numbers_are_null():
     json.dumps(record, allow_nan=False)
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_box_that_is_predicted_is_not_called_measured(measured):
+    track = Track(0, TrackState.COASTING, Box(1, 2, 3, 4), measured=measured, presence=0.25, quality=0.5)
+    record = track_record(0, track)
+    assert (record["box"], record["measured"]) == ([1.0, 2.0, 3.0, 4.0], measured)
+    assert (record["state"], record["presence"], record["iou"]) == ("COASTING", 0.25, 0.5)
+
+
 BAD = {
     "no such video": (["nope.mp4", "--box", "1,1,9,9"], ["nope.mp4 does not exist"]),
     "no video": (["text.mp4", "--box", "1,1,9,9"], ["text.mp4 is not a readable video"]),

@@ -30,3 +30,19 @@ def square_picture(left: int, top: int, width: int = 160, height: int = 120, sid
     picture[:] = np.linspace(20, 70, width, dtype=np.uint8)[None, :, None]
     picture[top : top + side, left : left + side] = (60, 200, 250)
     return picture
+
+
+def driver_module(version: int, capability: tuple[int, int], name: str) -> str:
+    """Source of a stand-in for ``cuda.bindings.driver`` with one GPU; ``version`` as 12060 for CUDA 12.6."""
+    return f"""
+from enum import IntEnum
+class CUdevice_attribute(IntEnum):
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+def cuDriverGetVersion(): return 0, {version}
+def cuInit(flags): return (0,)
+def cuDeviceGetCount(): return 0, 1
+def cuDeviceGet(index): return 0, index
+def cuDeviceGetAttribute(kind, device): return 0, {dict(zip((75, 76), capability, strict=True))}[int(kind)]
+def cuDeviceGetName(size, device): return 0, {name.encode()!r} + bytes(size - {len(name)})
+"""

@@ -16,8 +16,8 @@ from training_helpers import ground
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.export.onnx.prepare import prepare
 from efftam_ros.export.onnx.trace import Tracer
+from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from training.backbone import load_backbone

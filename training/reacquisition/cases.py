@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import cv2
 import numpy as np
@@ -366,7 +367,7 @@ def _meets(corners: NDArray[np.float64], edges: tuple[float, float, float, float
     return bool(x0 < edges[2] and x1 > edges[0] and y0 < edges[3] and y1 > edges[1])
 
 
-def _mapped(matrix: Matrix, points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mapped(matrix: NDArray[np.floating[Any]], points: NDArray[np.float64]) -> NDArray[np.float64]:
     homogeneous = np.column_stack([points, np.ones(len(points))]) @ matrix.T
     return np.asarray(homogeneous[:, :2] / homogeneous[:, 2:], np.float64)
 

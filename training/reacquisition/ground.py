@@ -39,8 +39,9 @@ def _between(previous: NDArray[np.uint8], current: NDArray[np.uint8], box: Box |
     corners = cv2.goodFeaturesToTrack(previous, CORNERS, QUALITY, DISTANCE_PX, mask=allowed)
     if corners is None or len(corners) < LEAST_INLIERS:
         return np.eye(3)
+    corners = np.asarray(corners, np.float32)
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
-        previous, current, corners, None, winSize=(WINDOW_PX, WINDOW_PX), maxLevel=LEVELS
+        previous, current, corners, np.empty_like(corners), winSize=(WINDOW_PX, WINDOW_PX), maxLevel=LEVELS
     )
     kept = found.ravel() == 1
     if kept.sum() < LEAST_INLIERS:

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
-from efftam_ros.core.appearance import Descriptor
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, Record
 from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.search.appearance import Descriptor
 from efftam_ros.core.types import Candidates, MemoryPlan, ScoredBox, TrackState
 
 Describe = Callable[[Box], Descriptor | None]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from efftam_ros.core.appearance import Appearance
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
@@ -24,6 +23,7 @@ from efftam_ros.core.policies.base import (
     best_quality,
     unseen,
 )
+from efftam_ros.core.search.appearance import Appearance
 from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState

@@ -18,7 +18,6 @@ from onnx import TensorProto, helper, numpy_helper
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import AttentionBlock, Wires, apply_form, attentions
 from efftam_ros.export.fp16.fp32_regions import float32_nodes
-from efftam_ros.export.tensorrt.parser_rewrites import trt_ready
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 
@@ -120,6 +119,38 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     del graph.node[:]
     graph.node.extend(kept)
     _drop_unread(copy)
+    return copy
+
+
+def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which every ArgMax over a vector [n] is one over a row [1,n]: TensorRT wants two axes.
+
+    A graph without such an ArgMax comes back equal.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    ranks = {
+        info.name: len(info.type.tensor_type.shape.dim)
+        for info in onnx.shape_inference.infer_shapes(model).graph.value_info
+    }
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        nodes.append(node)
+        if node.op_type not in ("ArgMax", "ArgMin") or ranks.get(node.input[0]) != 1:
+            continue
+        vector, result = node.input[0], node.output[0]
+        axes = f"{node.name}/row_axis"
+        graph.initializer.append(helper.make_tensor(axes, TensorProto.INT64, [1], [0]))
+        unsqueeze = helper.make_node("Unsqueeze", [vector, axes], [f"{vector}/row"], f"{node.name}/Unsqueeze")
+        nodes.insert(-1, unsqueeze)
+        node.input[0], node.output[0] = f"{vector}/row", f"{result}/row"
+        others = [attribute for attribute in node.attribute if attribute.name != "axis"]
+        del node.attribute[:]
+        node.attribute.extend([*others, helper.make_attribute("axis", 1)])
+        nodes.append(helper.make_node("Squeeze", [f"{result}/row", axes], [result], f"{node.name}/Squeeze"))
+    del graph.node[:]
+    graph.node.extend(nodes)
     return copy
 
 

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
+import torch
 
+import efftam_ros
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.checks import graph_faults
 from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.export.onnx.manifest import FILE_NAME, Source, write_manifest
-from efftam_ros.export.onnx.parity import Difference, compare_graphs, require_parity
-from efftam_ros.export.onnx.prepare import WeightType, prepare
-from efftam_ros.export.onnx.storage import share_weights, store_as_float16
-from efftam_ros.export.onnx.trace import Tracer
-from efftam_ros.model.common.network import Network
+from efftam_ros.export.onnx.parity import compare_with_network, require_parity
+from efftam_ros.export.onnx.trace import OPSET, Tracer
+from efftam_ros.export.onnx.weights import WeightType, prepare, share_weights, store_as_float16
+from efftam_ros.model.common.network import Network, NetworkSpec
+from efftam_ros.runtime.bundle import FORMAT, MANIFEST, Bundle, file_sha256
+from efftam_ros.runtime.verify.compare import Deviation
 
 SHARED_WEIGHTS = "memory_attention.weights"
 SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
 STEPS = 7
 """Calls of ``progress``: one per graph and one for the comparison."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights come from. ``checkpoint_sha256`` of the file they were read from, empty for none."""
+
+    checkpoint_sha256: str = ""
+    licence: str = ""
+    note: str = ""
 
 
 def export_bundle(
@@ -34,7 +48,7 @@ def export_bundle(
     weights: WeightType = "float32",
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
-) -> list[Difference]:
+) -> list[Deviation]:
     """Write ``network`` as a bundle to the folder ``out`` and return how far its graphs are from PyTorch.
 
     An existing bundle there is replaced, and only by a complete one. ``progress`` is told each step's name
@@ -45,11 +59,11 @@ def export_bundle(
     prepared = prepare(network, weights)
     with _replacing(out) as folder:
         graphs = _write_graphs(prepared, folder, weights, progress)
-        progress("comparison")
-        differences = compare_graphs(prepared, graphs)
-        require_parity(differences)
         write_manifest(folder, prepared.spec, graphs, source or Source())
-    return differences
+        progress("comparison")
+        found = compare_with_network(Bundle.load(folder), prepared)
+        require_parity(found)
+    return found
 
 
 def _write_graphs(
@@ -74,7 +88,7 @@ def _write_graphs(
 
 
 def _require_replaceable(out: Path) -> None:
-    if not out.exists() or (out / FILE_NAME).is_file():
+    if not out.exists() or (out / MANIFEST).is_file():
         return
     if not out.is_dir():
         raise InputError(f"{out} is a file; name a folder for the bundle")
@@ -108,3 +122,55 @@ def _replacing(out: Path) -> Iterator[Path]:
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
+    """Write ``folder/bundle.json`` for these graph files; every file already in ``folder`` is listed with
+    its hash."""
+    files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
+    manifest = {
+        "format": FORMAT,
+        "name": spec.name,
+        "family": spec.family,
+        "image": {"side": spec.side, "mean": list(spec.image_mean), "std": list(spec.image_std)},
+        "protocol": {
+            "temporal_rows": spec.temporal_rows,
+            "max_maps": spec.max_maps,
+            "max_pointers": spec.max_pointers,
+            "pointer_tokens": spec.pointer_tokens,
+            "recent_maps": spec.recent_maps,
+            "memory_dtype": spec.memory_dtype,
+            "default_view": spec.default_view,
+            "window_factor": spec.window_factor,
+            "key_layout": spec.key_layout,
+        },
+        "graphs": {name: _graph_entry(path) for name, path in graphs.items()},
+        "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
+        "source": {
+            "checkpoint_sha256": source.checkpoint_sha256,
+            "licence": source.licence,
+            "note": source.note,
+        },
+        "exporter": {
+            "efftam_ros": efftam_ros.__version__,
+            "torch": torch.__version__,
+            "onnx": onnx.__version__,
+            "opset": OPSET,
+        },
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _graph_entry(path: Path) -> dict[str, Any]:
+    graph = onnx.load(path, load_external_data=False).graph
+    return {
+        "file": path.name,
+        "inputs": {info.name: _tensor_entry(info) for info in graph.input},
+        "outputs": {info.name: _tensor_entry(info) for info in graph.output},
+    }
+
+
+def _tensor_entry(info: onnx.ValueInfoProto) -> dict[str, Any]:
+    tensor = info.type.tensor_type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    return {"dtype": dtype, "shape": [d.dim_param or d.dim_value for d in tensor.shape.dim]}

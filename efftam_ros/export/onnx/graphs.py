@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.export.onnx.fixed_form import key_count
 from efftam_ros.model.common.boxes import boxes_and_areas
 from efftam_ros.model.common.network import Network, NetworkSpec
 
@@ -208,3 +207,12 @@ def _prompt_tokens(network: Network) -> int | str:
             for points in (1, 2)
         )
     return one if one == two else "t"
+
+
+def key_count(spec: NetworkSpec) -> int:
+    """K, the keys of the fixed memory attention and the length of its ``key_bias`` (docs/bundle.md)."""
+    tokens = spec.grid * spec.grid
+    pointers = spec.max_pointers * spec.pointer_tokens
+    if spec.key_layout == "plain":
+        return spec.temporal_rows * tokens + pointers
+    return tokens + spec.temporal_rows * tokens // 4 + pointers

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
-from efftam_ros.runtime.tensorrt.library import RTX, Library, one_line, target_of
+from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
 from efftam_ros.runtime.tensorrt.store import write_atomically
 
 Progress = Callable[[str, int, int], bool]

@@ -8,7 +8,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
+
+ABSENT_LOGIT = -1024.0
+"""Mask logit of every pixel of a frame in which the target is absent."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,6 @@ class Network(nn.Module):
         """-> ``masks`` [1,4,4G,4G] logits (row 0 after the stability fallback), ``ious`` [4] 0..1,
         ``presence`` [1] logit, ``pointers`` [4,C] of a present object."""
 
-    @abstractmethod
     def encode_memory(
         self,
         features: Tensor,
@@ -92,4 +95,31 @@ class Network(nn.Module):
         pointer: Tensor,
         prompt_raster: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """-> memory map [1,N,M] (not rounded) and the pointer to store [1,C]."""
+        """Encode a frame for the memory bank.
+
+        Args:
+            features: [1,C,G,G], as `encode_image` returns them.
+            mask_logits: [1,1,4G,4G] of the chosen candidate.
+            present: [1], 1 where the target is in the image, else 0.
+            binarize: [1], 1 for a prompted frame, whose mask is thresholded, else 0.
+            pointer: [1,C] of the chosen candidate.
+            prompt_raster: [1,1,4G,4G], as `encode_prompt` returns it; None for zeros.
+
+        Returns:
+            Memory map [1,N,M] (not rounded) and the object pointer to store [1,C].
+        """
+        is_present, is_prompted = (flag.reshape(-1, 1, 1, 1) > 0.5 for flag in (present, binarize))
+        logits = torch.where(is_present, mask_logits, ABSENT_LOGIT)
+        memory = self.encode_map(features, logits, is_prompted, prompt_raster)
+        return memory, torch.where(is_present.reshape(-1, 1), pointer, self.absent_pointer)
+
+    @abstractmethod
+    def encode_map(
+        self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
+    ) -> Tensor:
+        """The memory map [1,N,M] of mask logits in which an absent target is blanked already."""
+
+    @property
+    @abstractmethod
+    def absent_pointer(self) -> Tensor:
+        """The learned pointer [1,C] stored for a frame without the target."""

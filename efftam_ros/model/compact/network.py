@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from efftam_ros.model.common.network import Network, NetworkSpec
 
 PROMPT_SLOTS = 3
-ABSENT_LOGIT = -1024.0
 NOT_A_POINT = 4
 """Row of the label table that stands for an unused prompt slot (label -1)."""
 
@@ -109,25 +108,21 @@ class CompactTAM(Network):
             "pointers": pointers.reshape(4, self.spec.channels),
         }
 
-    def encode_memory(
-        self,
-        features: Tensor,
-        mask_logits: Tensor,
-        present: Tensor,
-        binarize: Tensor,
-        pointer: Tensor,
-        prompt_raster: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def encode_map(
+        self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
+    ) -> Tensor:
         if prompt_raster is None:
-            prompt_raster = torch.zeros_like(mask_logits)
-        is_present, is_prompted = (flag.reshape(-1, 1, 1, 1) > 0.5 for flag in (present, binarize))
-        logits = torch.where(is_present, mask_logits, ABSENT_LOGIT)
+            prompt_raster = torch.zeros_like(logits)
         soft = 2 * torch.sigmoid(logits) - 1
         hard = 2 * (logits > 0).to(logits.dtype) - 1
         mask = torch.where(is_prompted, hard, soft)
         drawn = torch.where(is_prompted, prompt_raster, 0.0)
         memory: Tensor = self.memory_encoder(features, torch.cat([mask, drawn], 1))
-        return memory, torch.where(is_present.reshape(-1, 1), pointer, self.no_pointer)
+        return memory
+
+    @property
+    def absent_pointer(self) -> Tensor:
+        return self.no_pointer
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -377,15 +372,7 @@ class PromptEncoder(nn.Module):
         self.side, self.grid, self.low_side = spec.side, spec.grid, spec.low_side
         self.register_buffer("gaussian", torch.randn(2, spec.channels // 2))
         self.label_embedding = nn.Parameter(torch.randn(NOT_A_POINT + 1, spec.channels) * 0.1)
-        self.dense = nn.Sequential(
-            nn.Conv2d(3, 16, 2, 2),
-            ChannelNorm(16),
-            nn.GELU(),
-            nn.Conv2d(16, 32, 2, 2),
-            ChannelNorm(32),
-            nn.GELU(),
-            nn.Conv2d(32, spec.channels, 1),
-        )
+        self.dense = downsampler((3, 16, 32, spec.channels), kernel=2)
         self.no_dense = nn.Parameter(torch.zeros(1, spec.channels, 1, 1))
         edges = torch.arange(self.low_side + 1) * (spec.side / self.low_side)
         self.register_buffer("cell_edges", edges, persistent=False)
@@ -542,15 +529,7 @@ class MemoryEncoder(nn.Module):
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
         width = config.spec.channels
-        self.mask_downsampler = nn.Sequential(
-            nn.Conv2d(2, 16, 3, 2, 1),
-            ChannelNorm(16),
-            nn.GELU(),
-            nn.Conv2d(16, 64, 3, 2, 1),
-            ChannelNorm(64),
-            nn.GELU(),
-            nn.Conv2d(64, width, 1),
-        )
+        self.mask_downsampler = downsampler((2, 16, 64, width), kernel=3)
         self.feature_projection = nn.Conv2d(width, width, 1)
         self.fuser = nn.Sequential(ConvNeXtBlock(width), ConvNeXtBlock(width))
         self.out = nn.Conv2d(width, config.spec.memory_channels, 1)
@@ -559,6 +538,21 @@ class MemoryEncoder(nn.Module):
         fused = self.fuser(self.feature_projection(features) + self.mask_downsampler(drawn))
         tokens: Tensor = self.out(fused).flatten(2).transpose(1, 2)
         return tokens
+
+
+def downsampler(channels: tuple[int, int, int, int], kernel: int) -> nn.Sequential:
+    """Two convolutions of stride 2, each with norm and GELU, then a 1x1 projection: [B,c,4G,4G] ->
+    [B,C,G,G]."""
+    inputs, first, second, outputs = channels
+    return nn.Sequential(
+        nn.Conv2d(inputs, first, kernel, 2, (kernel - 1) // 2),
+        ChannelNorm(first),
+        nn.GELU(),
+        nn.Conv2d(first, second, kernel, 2, (kernel - 1) // 2),
+        ChannelNorm(second),
+        nn.GELU(),
+        nn.Conv2d(second, outputs, 1),
+    )
 
 
 def mlp(*widths: int) -> nn.Sequential:

@@ -3,6 +3,9 @@ pointers."""
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,10 +13,29 @@ from torch import Tensor, nn
 from efftam_ros.model.common.layers import dot_product_attention
 from efftam_ros.model.common.position import rotary_table, sine_table
 from efftam_ros.model.efficienttam.configurations import Pooling
-from efftam_ros.model.efficienttam.pooled_keys import PooledKeys
 
 LAYERS = 4
 FEEDFORWARD = 2048
+POOLED_WEIGHT = 2 * math.log(2)
+"""ln 4: a pooled key stands for four."""
+
+
+class Rotation(NamedTuple):
+    """Rotary position of n tokens: cosines and sines [n, C/2]."""
+
+    cosines: Tensor
+    sines: Tensor
+
+
+class Attended(NamedTuple):
+    """What queries attend to: ``keys`` [1,n,.] and ``values`` [1,K,.] before projection, the ``rotation`` of
+    the keys, a ``bias`` on the logits [1,1,1,K], and how keys are pooled after projection."""
+
+    keys: Tensor
+    values: Tensor
+    rotation: Rotation
+    bias: Tensor | None = None
+    pooled: PooledKeys | None = None
 
 
 class MemoryAttention(nn.Module):
@@ -61,22 +83,23 @@ class MemoryAttention(nn.Module):
             value_tokens = pooled.merge(value_tokens, pooled.average(value_tokens))
             key_bias = pooled.bias(key_tokens, key_bias)
 
-        turn = self.cosines, self.sines
-        key_turn = self._key_rotation(maps, chunks)
+        rotation = Rotation(self.cosines, self.sines)
+        memory = Attended(
+            key_tokens[None], value_tokens[None], self._key_rotation(maps, chunks), key_bias, pooled
+        )
         x = features.flatten(2).transpose(1, 2) + 0.1 * self.sine
         for layer in self.layers:
-            x = layer(x, turn, key_tokens[None], value_tokens[None], key_turn, key_bias, pooled)
+            x = layer(x, rotation, memory)
         conditioned: Tensor = self.norm(x)
         return conditioned.transpose(1, 2).reshape(1, self.channels, self.grid, self.grid)
 
-    def _key_rotation(self, maps: Tensor, chunks: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of every key: the grid's once per map, then the identity for the pointers'
-        chunks."""
+    def _key_rotation(self, maps: Tensor, chunks: Tensor) -> Rotation:
+        """The grid's rotation once per map, then the identity for the tokens of the pointers."""
         still = torch.zeros_like(chunks[:, :1]).expand(-1, self.channels // 2)
         size = (maps.shape[0], -1, -1)
         cosines = self.cosines.expand(size).reshape(-1, self.channels // 2)
         sines = self.sines.expand(size).reshape(-1, self.channels // 2)
-        return torch.cat([cosines, still + 1]), torch.cat([sines, still])
+        return Rotation(torch.cat([cosines, still + 1]), torch.cat([sines, still]))
 
 
 class Layer(nn.Module):
@@ -92,21 +115,10 @@ class Layer(nn.Module):
         self.norm2 = nn.LayerNorm(channels)
         self.norm3 = nn.LayerNorm(channels)
 
-    def forward(
-        self,
-        x: Tensor,
-        turn: tuple[Tensor, Tensor],
-        key_tokens: Tensor,
-        value_tokens: Tensor,
-        key_turn: tuple[Tensor, Tensor],
-        key_bias: Tensor | None,
-        pooled: PooledKeys | None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation, memory: Attended) -> Tensor:
         y = self.norm1(x)
-        x = x + self.self_attn(y, turn, y, y, turn)
-        x = x + self.cross_attn_image(
-            self.norm2(x), turn, key_tokens, value_tokens, key_turn, key_bias, pooled
-        )
+        x = x + self.self_attn(y, rotation, Attended(y, y, rotation))
+        x = x + self.cross_attn_image(self.norm2(x), rotation, memory)
         out: Tensor = x + self.linear2(F.relu(self.linear1(self.norm3(x))))
         return out
 
@@ -122,28 +134,19 @@ class RotaryAttention(nn.Module):
         self.v_proj = nn.Linear(key_channels, channels)
         self.out_proj = nn.Linear(channels, channels)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_turn: tuple[Tensor, Tensor],
-        key: Tensor,
-        value: Tensor,
-        key_turn: tuple[Tensor, Tensor],
-        key_bias: Tensor | None = None,
-        pooled: PooledKeys | None = None,
-    ) -> Tensor:
-        q = project_and_rotate(self.q_proj, query, *query_turn)
-        k = project_and_rotate(self.k_proj, key, *key_turn)
-        if pooled is not None:
-            k = pooled.keys(k[0])[None]
-        v = self.v_proj(value)
+    def forward(self, query: Tensor, rotation: Rotation, attended: Attended) -> Tensor:
+        q = project_and_rotate(self.q_proj, query, rotation)
+        k = project_and_rotate(self.k_proj, attended.keys, attended.rotation)
+        if attended.pooled is not None:
+            k = attended.pooled.keys(k[0])[None]
+        v = self.v_proj(attended.values)
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
-        attended = dot_product_attention(q, k, v, self.channels, key_bias)
-        out: Tensor = self.out_proj(attended.reshape(1, -1, self.channels))
+        result = dot_product_attention(q, k, v, self.channels, attended.bias)
+        out: Tensor = self.out_proj(result.reshape(1, -1, self.channels))
         return out
 
 
-def project_and_rotate(projection: nn.Linear, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> Tensor:
     """Project tokens [1,n,.] and turn channel pair (2j, 2j+1) by angle j of each token's row in the tables
     [n, C/2].
 
@@ -152,4 +155,52 @@ def project_and_rotate(projection: nn.Linear, x: Tensor, cosines: Tensor, sines:
     """
     even = F.linear(x, projection.weight[0::2], projection.bias[0::2])
     odd = F.linear(x, projection.weight[1::2], projection.bias[1::2])
+    cosines, sines = rotation
     return torch.cat([even * cosines - odd * sines, even * sines + odd * cosines], dim=-1)
+
+
+class PooledKeys:
+    """Makes the keys of one call from the tokens of T maps (N each) followed by pointer tokens.
+
+    The order of the result is: the last map's tokens unpooled, all maps' tokens pooled, pointer tokens. A
+    single map is attended to unpooled, several are attended to pooled. With ``choose`` the set that T does
+    not ask for is left out, by slices of computed length, so that a traced graph with a free T does the same;
+    without it both sets are there and the caller's key bias decides.
+    """
+
+    def __init__(self, maps: Tensor, grid: int, pooling: Pooling, choose: bool) -> None:
+        self.grid, self.pooling = grid, pooling
+        tokens = grid * grid
+        maps_count = maps.shape[0]
+        self.map_tokens = maps_count * tokens
+        self.last_map = self.map_tokens - tokens
+        self.unpooled, self.pooled = tokens, self.map_tokens // 4
+        if choose:
+            self.unpooled, self.pooled = tokens * (maps_count == 1), self.pooled * (maps_count > 1)
+
+    def average(self, tokens: Tensor) -> Tensor:
+        """Means over 2x2 tokens of each map: [T N + pointers, C] -> [T N / 4, C]."""
+        grid, channels = self.grid, tokens.shape[-1]
+        rows = tokens[: self.map_tokens].reshape(-1, 2, grid * channels).mean(dim=1)
+        return rows.reshape(-1, 2, channels).mean(dim=1)
+
+    def merge(self, tokens: Tensor, pooled: Tensor) -> Tensor:
+        """The tokens attended to, in this class's order, of all tokens and the pooled ones."""
+        unpooled = tokens[self.last_map : self.last_map + self.unpooled]
+        return torch.cat([unpooled, pooled[: self.pooled], tokens[self.map_tokens :]])
+
+    def keys(self, keys: Tensor) -> Tensor:
+        """Projected and rotated keys [T N + pointers, C] -> keys attended to."""
+        pooled = self.average(keys)
+        if self.pooling is Pooling.POOLED_2:
+            pooled = pooled + POOLED_WEIGHT
+        return self.merge(keys, pooled)
+
+    def bias(self, tokens: Tensor, key_bias: Tensor | None) -> Tensor | None:
+        """What is added to the logits: the caller's bias and, in the first form, ln 4 for pooled keys;
+        [1,1,1,K]."""
+        if self.pooling is Pooling.POOLED_2:
+            return key_bias
+        none = torch.zeros_like(tokens[:, :1])
+        weight = self.merge(none, self.average(none) + POOLED_WEIGHT).reshape(1, 1, 1, -1)
+        return weight if key_bias is None else weight + key_bias

@@ -19,7 +19,6 @@ from efftam_ros.model.efficienttam.memory_attention import MemoryAttention
 from efftam_ros.model.efficienttam.memory_encoder import MemoryEncoder
 from efftam_ros.model.efficienttam.prompt_encoder import PromptEncoder
 
-ABSENT_LOGIT = -1024.0
 MASK_SCALE, MASK_SHIFT = 20.0, -10.0
 
 
@@ -91,24 +90,17 @@ class EfficientTAM(Network):
             "pointers": self.obj_ptr_proj(raw.tokens[0]),
         }
 
-    def encode_memory(
-        self,
-        features: Tensor,
-        mask_logits: Tensor,
-        present: Tensor,
-        binarize: Tensor,
-        pointer: Tensor,
-        prompt_raster: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        seen = present.reshape(1, 1, 1, 1) > 0.5
-        logits = torch.where(seen, mask_logits, ABSENT_LOGIT)
+    def encode_map(
+        self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
+    ) -> Tensor:
         logits = F.interpolate(logits, scale_factor=4.0, mode="bilinear", align_corners=False)
-        hard = binarize.reshape(1, 1, 1, 1) > 0.5
-        mask = torch.where(hard, (logits > 0).to(logits), logits.sigmoid()) * MASK_SCALE + MASK_SHIFT
-        memory = self.memory_encoder(features, mask)
-        return memory.flatten(2).transpose(1, 2), torch.where(
-            present.reshape(1, 1) > 0.5, pointer, self.no_obj_ptr
-        )
+        mask = torch.where(is_prompted, (logits > 0).to(logits), logits.sigmoid()) * MASK_SCALE + MASK_SHIFT
+        memory: Tensor = self.memory_encoder(features, mask)
+        return memory.flatten(2).transpose(1, 2)
+
+    @property
+    def absent_pointer(self) -> Tensor:
+        return self.no_obj_ptr
 
 
 def _refresh_network(module: nn.Module, incompatible_keys: object) -> None:

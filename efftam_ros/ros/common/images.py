@@ -24,8 +24,9 @@ BRIDGED = frozenset(
 )
 
 
-def image_reader() -> tuple[Callable[[Any], Image], str]:
-    """The function that turns a sensor_msgs/Image into an `Image`, and one line that names it for the log."""
+def image_reader() -> tuple[Callable[[Any, int], Image], str]:
+    """The function that turns a sensor_msgs/Image of at most so many pixels into an `Image`, and one line that
+    names it for the log."""
     try:
         from cv_bridge import CvBridge
 
@@ -36,8 +37,8 @@ def image_reader() -> tuple[Callable[[Any], Image], str]:
     except Exception as error:
         return image_from_message, f"own zero-copy conversion (cv_bridge is installed but broken: {error})"
 
-    def read(msg: Any) -> Image:
-        image = image_from_message(msg)  # checks the message: cv_bridge trusts it
+    def read(msg: Any, most_pixels: int) -> Image:
+        image = image_from_message(msg, most_pixels)  # checks the message: cv_bridge trusts it
         whole_pixels = msg.step % ENCODINGS[msg.encoding].bytes_per_pixel == 0
         if msg.encoding not in BRIDGED or msg.is_bigendian or not whole_pixels:
             return image

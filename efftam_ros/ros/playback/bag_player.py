@@ -20,6 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.messages import stamp_like, stamp_ns
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.ros.playback.discovery import wait_until_heard
 
 IMAGE_CLASSES = {"sensor_msgs/msg/Image": ImageMessage, "sensor_msgs/msg/CompressedImage": CompressedImage}
 ANSWERS = {"bbox": BoundingBox, "velocity": TargetVelocity, "mask": ImageMessage}
@@ -67,14 +68,17 @@ class BagPlayer:
         self._clock = node.create_publisher(Clock, "/clock", QOS)
         self._now_ns = 0
         self._answered_ns = -1
+        self._answered_selection = 0
         node.create_subscription(BoundingBox, "bbox", self._on_box, QOS)
-        for topic in recorded if record is not None else ():
+        self._recorded = tuple(recorded) if record is not None else ()
+        for topic in self._recorded:
             node.create_subscription(ANSWERS[topic], topic, self._recorder(topic), QOS, raw=True)
 
     def play(self, messages: Iterable[Recorded], box: Box | None = None) -> int:
         """Publish everything in order; returns the number of images played.
 
-        ``box`` selects on the first image. Raises InputError when nobody listens to the images.
+        ``box`` selects on the first image. Raises InputError when nobody listens to the images or answers
+        them.
         """
         self._wait_for_tracker()
         images, last_ns = 0, -1
@@ -93,9 +97,10 @@ class BagPlayer:
             images, last_ns = images + 1, header_stamp_ns(message.cdr)
             if images == 1 and box is not None:
                 self._wait_for_answer(last_ns)
-                self._answered_ns = -1
+                before = self._answered_selection
                 self._select(last_ns, box)
-            if self._rate == 0 or (images == 1 and box is not None):
+                self._wait_for_another_selection(before)
+            elif self._rate == 0:
                 self._wait_for_answer(last_ns)
         if images:
             self._wait_for_answer(last_ns)
@@ -117,6 +122,7 @@ class BagPlayer:
                     f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active?"
                 )
             self._executor.spin_once(timeout_sec=0.05)
+        wait_until_heard(self._node, self._executor, ("bbox", *self._recorded), PATIENCE_S, self._stop)
 
     def _select(self, image_ns: int, box: Box) -> None:
         selection = TargetSelection(kind=TargetSelection.BOX)
@@ -128,8 +134,14 @@ class BagPlayer:
 
     def _wait_for_answer(self, image_ns: int) -> None:
         """Until the tracker has answered the image; an image that it refuses gets no answer."""
+        self._wait(lambda: self._answered_ns == image_ns)
+
+    def _wait_for_another_selection(self, before: int) -> None:
+        self._wait(lambda: self._answered_selection != before)
+
+    def _wait(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + ANSWER_PATIENCE_S
-        while self._answered_ns != image_ns and time.monotonic() < end and not self._stop():
+        while not done() and time.monotonic() < end and not self._stop():
             self._executor.spin_once(timeout_sec=0.05)
 
     def _pause_until(self, moment_s: float) -> None:
@@ -137,7 +149,7 @@ class BagPlayer:
             self._executor.spin_once(timeout_sec=min(left_s, 0.05))
 
     def _on_box(self, message: Any) -> None:
-        self._answered_ns = stamp_ns(message.header.stamp)
+        self._answered_ns, self._answered_selection = stamp_ns(message.header.stamp), message.selection
 
     def _recorder(self, topic: str) -> Callable[[bytes], None]:
         def on_answer(cdr: bytes) -> None:

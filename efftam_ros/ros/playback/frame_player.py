@@ -19,6 +19,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import fill_image, stamp_ns
 from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.ros.playback.discovery import wait_until_heard
 from efftam_ros.srv import SelectTarget
 
 NS = 1_000_000_000
@@ -52,6 +53,7 @@ class Player:
         self._node, self._executor = node, executor
         self._images = node.create_publisher(ImageMessage, "image", _QOS)
         self._select = node.create_client(SelectTarget, f"{tracker}/select_target")
+        self._selection = 0  # which selection's answers are waited for
         self._boxes: dict[int, tuple[BoundingBox, float]] = {}
         self._velocities: dict[int, TargetVelocity] = {}
         self._masks: dict[int, NDArray[np.uint8]] = {}
@@ -62,11 +64,16 @@ class Player:
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, _QOS)
 
     def _on_box(self, message: BoundingBox) -> None:
-        self._boxes[_stamp_ns(message)] = message, time.monotonic()
+        if self._is_first(message, self._boxes):
+            self._boxes[_stamp_ns(message)] = message, time.monotonic()
 
     def _on_velocity(self, message: TargetVelocity) -> None:
-        if message.valid or _stamp_ns(message) not in self._velocities:
+        if self._is_first(message, self._velocities):
             self._velocities[_stamp_ns(message)] = message
+
+    def _is_first(self, message: Any, known: dict[int, Any]) -> bool:
+        """The answer to an image, and not what takes it back while the next one is awaited."""
+        return message.selection >= self._selection and _stamp_ns(message) not in known
 
     def _on_mask(self, message: ImageMessage) -> None:
         rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
@@ -94,6 +101,7 @@ class Player:
         """Play bgr8 [H, W, 3] frames, selecting ``box`` on the first; yields the answers, one per frame."""
         self._wait(lambda: self._images.get_subscription_count() > 0, "no subscriber on the image topic", 30)
         self._wait(self._select.service_is_ready, "no service select_target", 30)
+        wait_until_heard(self._node, self._executor, ("bbox", "velocity", "mask"), 30)
         begin = time.monotonic()
         for i, frame in enumerate(frames):
             stamp = NS + round(i * NS / fps)
@@ -118,7 +126,9 @@ class Player:
     def _choose(self, image: ImageMessage, box: Box) -> None:
         selection = TargetSelection(header=image.header, kind=TargetSelection.BOX)
         selection.x, selection.y, selection.width, selection.height = box.xywh()
-        # The node answers for the selected image once more, now with the target in it.
+        # The node answers for the selected image once more, now with the target in it and under the number of
+        # the next selection.
+        self._selection = 1
         for known in (self._boxes, self._velocities, self._masks):
             known.pop(_stamp_ns(image), None)
         call = self._select.call_async(SelectTarget.Request(selection=selection))
@@ -143,17 +153,20 @@ def _stamp_ns(message: Any) -> int:
 def track_from_messages(box: BoundingBox, velocity: TargetVelocity) -> Track:
     """The Track that the node published, as far as messages carry it."""
     motion = None
-    if velocity.valid:
-        predicted = Box(
-            velocity.predicted_x, velocity.predicted_y, velocity.predicted_width, velocity.predicted_height
+    at_image = Box.from_centre(velocity.center_x, velocity.center_y, velocity.width, velocity.height)
+    if at_image.is_finite:
+        motion = Motion(
+            _stamp_ns(velocity),
+            at_image,
+            (velocity.velocity_x, velocity.velocity_y),
+            np.array(velocity.covariance).reshape(4, 4),
+            (velocity.width_rate, velocity.height_rate),
         )
-        at_image = Box.from_centre(velocity.center_x, velocity.center_y, predicted.width, predicted.height)
-        covariance = np.array(velocity.covariance).reshape(4, 4)
-        motion = Motion(_stamp_ns(velocity), at_image, (velocity.velocity_x, velocity.velocity_y), covariance)
+    seen = Box(box.x, box.y, box.width, box.height)
     return Track(
         stamp_ns=_stamp_ns(box),
         state=TrackState(box.state),
-        box=Box(box.x, box.y, box.width, box.height) if box.valid else None,
+        box=seen if seen.is_finite else None,
         measured=box.measured,
         presence=box.presence,
         quality=box.quality,

@@ -68,6 +68,7 @@ class Statistics:
         self._fresh: set[str] = set()  # faults since the last verdict
         self._track: Track | None = None
         self._lost = False
+        self._stall = ""
 
     def image_received(self, now_s: float, stamp_ns: int) -> None:
         with self._lock:
@@ -82,8 +83,18 @@ class Statistics:
         with self._lock:
             self._counts["processed"] += 1
             self._answers.append((now_s, latency_s))
-            self._track = track
+            self._track, self._stall = track, ""
             _forget(self._answers, now_s)
+
+    def state(self, track: Track) -> None:
+        """The target's state changed without an image."""
+        with self._lock:
+            self._track = track
+
+    def stalled(self, reason: str) -> None:
+        """Images come and no answer does; until the next answer."""
+        with self._lock:
+            self._stall = reason
 
     def dropped(self, images: int) -> None:
         """Images that were passed over because newer ones had come."""
@@ -138,6 +149,8 @@ class Statistics:
             found.append((Level.ERROR, self._last["failure"]))
         if setup.lifecycle != "active":
             return found
+        if self._stall:
+            found.append((Level.ERROR, self._stall))
         if self._last["qos"] and not self._arrivals:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:

@@ -13,27 +13,43 @@ from efftam_ros.core.types import Image, Prompt
 
 # A worker that runs behind the camera aims to be level again in about this time, s.
 CATCH_UP_S = 0.5
+# Images kept at once, however small: every late selection looks through them.
+MOST_IMAGES = 4096
 
 
 @dataclass(frozen=True)
 class BufferedFrame:
-    """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``read``
-    makes the pixels (raises InputError); ``header`` goes into the answers unchanged."""
+    """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``size``:
+    width and height, px; ``read`` makes the pixels (raises InputError); ``header`` goes into the answers
+    unchanged."""
 
     header: Any
     stamp_ns: int
     arrived_s: float
     nbytes: int
+    size: tuple[int, int]
     read: Callable[[], Image] = field(repr=False)
 
 
 @dataclass(frozen=True)
+class Command:
+    """A selection or a clear, as far as its outcome is told. ``header`` of the message that asked (None: it
+    had none); ``number`` of the selection, 0 for a clear."""
+
+    header: Any
+    target_id: int
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class Task:
-    """What to do next: forget the target, or process an image, with a prompt when it was selected on."""
+    """What to do next: forget the target, or process an image, with a prompt when it was selected on.
+    ``command``: what asked for it, None for an image as it came."""
 
     frame: BufferedFrame | None
     prompt: Prompt | None = None
     skipped: int = 0
+    command: Command | None = None
 
 
 @dataclass
@@ -60,7 +76,7 @@ class FrameBuffer:
         self._furthest = 0  # highest number that was ever taken or skipped
         self._cursor_stamp_ns = 0
         self._behind = False
-        self._command: Task | None = None
+        self._task: Task | None = None  # a command that waits
         self._selected: _Kept | None = None
         self._closed = False
 
@@ -95,22 +111,28 @@ class FrameBuffer:
         with self._condition:
             return self._find(stamp_ns).frame
 
-    def select(self, stamp_ns: int, prompt: Callable[[BufferedFrame], Prompt]) -> None:
-        """Ask the worker to start on a kept image. ``prompt`` makes what is marked on it, and may raise
-        InputError, as `find` does; then nothing changes."""
+    def select(
+        self, stamp_ns: int, prompt: Callable[[BufferedFrame], Prompt], command: Command
+    ) -> Command | None:
+        """Ask the worker to start on a kept image; returns the command that this one takes the place of.
+
+        ``prompt`` makes what is marked on the image, and may raise InputError, as `find` does; then nothing
+        changes.
+        """
         with self._condition:
             kept = self._find(stamp_ns)
         made = prompt(kept.frame)
-        with self._condition:
-            self._selected = kept
-            self._command = Task(kept.frame, made)
-            self._condition.notify()
+        return self._order(Task(kept.frame, made, command=command), kept)
 
-    def clear(self) -> None:
-        """Ask the worker to forget the target; a selection that still waits is forgotten too."""
+    def clear(self, command: Command) -> Command | None:
+        """Ask the worker to forget the target; returns the command that this one takes the place of."""
+        return self._order(Task(None, command=command), None)
+
+    def _order(self, task: Task, selected: _Kept | None) -> Command | None:
         with self._condition:
-            self._command, self._selected = Task(None), None
+            replaced, self._task, self._selected = self._task, task, selected
             self._condition.notify()
+        return None if replaced is None else replaced.command
 
     @property
     def has_selection(self) -> bool:
@@ -124,11 +146,13 @@ class FrameBuffer:
         with self._condition:
             self._cursor, self._behind = self._furthest, False
 
-    def close(self) -> None:
-        """Let `take` return None from now on."""
+    def close(self) -> Command | None:
+        """Let `take` return None from now on; returns the command that nobody will carry out."""
         with self._condition:
             self._closed = True
+            waiting, self._task = self._task, None
             self._condition.notify_all()
+        return None if waiting is None else waiting.command
 
     def take(self, frame_s: float = 0.0) -> Task | None:
         """Wait for something to do; None once closed. ``frame_s``: what a frame takes at present."""
@@ -136,18 +160,18 @@ class FrameBuffer:
             while True:
                 if self._closed:
                     return None
-                if self._command is not None:
-                    return self._take_command(self._command)
+                if self._task is not None:
+                    return self._take_command(self._task)
                 if self._kept and self._kept[-1].number > self._cursor:
                     return self._take_image(frame_s)
                 self._condition.wait()
 
-    def _take_command(self, command: Task) -> Task:
-        selected, self._command, self._selected = self._selected, None, None
+    def _take_command(self, task: Task) -> Task:
+        selected, self._task, self._selected = self._selected, None, None
         if selected is not None:
             self._behind = selected.number < self._count
             self._advance(selected)
-        return command
+        return task
 
     def _take_image(self, frame_s: float) -> Task:
         chosen = self._kept[-1]
@@ -191,13 +215,14 @@ class FrameBuffer:
             )
         raise InputError(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
-            f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}); select on a"
-            " newer image or raise them"
+            f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
+            f" {MOST_IMAGES} images); select on a newer image or raise them"
         )
 
     def _trim(self) -> None:
         while len(self._kept) > 1 and (
             self._bytes > self._keep_bytes
+            or len(self._kept) > MOST_IMAGES
             or self._kept[-1].frame.stamp_ns - self._kept[0].frame.stamp_ns > self._keep_s * 1e9
         ):
             self._bytes -= self._kept.popleft().frame.nbytes

@@ -14,7 +14,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -136,6 +136,12 @@ def _feed(seconds: float) -> Latency:
         executor.shutdown()
         node.destroy_node()
         rclpy.shutdown()
+    return from_diagnostics(values, tracked)
+
+
+def from_diagnostics(values: Mapping[str, str], tracked: int) -> Latency:
+    """What the node's last diagnostics say, by the names of their values. Raises RuntimeError when they hold
+    no latency, or when no box was measured (``tracked``)."""
     if not tracked or not values.get("latency p50 (ms)"):
         raise RuntimeError(f"the node answered no image with a box; its diagnostics: {values or 'none'}")
     return Latency(

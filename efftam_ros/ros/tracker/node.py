@@ -18,7 +18,10 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
+from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import (
     NodeConfig,
     changed,
@@ -33,6 +36,7 @@ from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
+ENDING = "the node is shutting down"
 # Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
 PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
@@ -79,10 +83,12 @@ class TrackerNode(LifecycleNode):
         self._read_parameters()
         self._statistics = Statistics()
         self._setup = Setup()
+        self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._pipeline: Pipeline | None = None
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
         self._session: Session | None = None
+        self._accepted = 0
         self._offered: list[Any] = []
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -104,7 +110,7 @@ class TrackerNode(LifecycleNode):
 
     def close(self) -> None:
         """Finish the frame in work and free everything; the node is of no use afterwards."""
-        self._deactivate()
+        self._deactivate(ENDING)
         self._release()
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
@@ -154,7 +160,9 @@ class TrackerNode(LifecycleNode):
         assert self._tracker is not None
         assert self._outputs is not None
         self._statistics = Statistics()
-        self._session = Session(self, self._tracker, self._outputs, self._statistics, self._config)
+        self._session = Session(
+            self, self._tracker, self._outputs, self._statistics, self._config, self._accepted
+        )
         more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
         self._setup = Setup("active", self._setup.values | more)
         self.get_logger().info(
@@ -164,7 +172,8 @@ class TrackerNode(LifecycleNode):
 
     @_reported
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._deactivate()
+        self._deactivate("the node was deactivated")
+        self.get_logger().info("inactive: no images are received until the node is activated")
         return TransitionCallbackReturn.SUCCESS
 
     @_reported
@@ -174,7 +183,7 @@ class TrackerNode(LifecycleNode):
 
     @_reported
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._deactivate()
+        self._deactivate(ENDING)
         self._release()
         self._setup = Setup("finalized")
         return TransitionCallbackReturn.SUCCESS
@@ -182,15 +191,15 @@ class TrackerNode(LifecycleNode):
     @_reported
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         fault = self.fault
-        self._deactivate()
+        self._deactivate(fault)
         self._release()
         self.fault = fault
         return TransitionCallbackReturn.SUCCESS
 
-    def _deactivate(self) -> None:
+    def _deactivate(self, reason: str) -> None:
         if self._session is not None:
-            self._session.close()
-            self._session = None
+            self._session.close(reason)
+            self._accepted, self._session = self._session.accepted, None
             assert self._tracker is not None
             self._tracker.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
@@ -233,32 +242,33 @@ class TrackerNode(LifecycleNode):
     # Services
 
     def _on_select_target(self, request: Any, response: Any) -> Any:
+        selection = request.selection
         try:
-            self._active_session().select(request.selection)
+            session = self._active_session(Command(selection.header, selection.target_id))
+            response.selection = session.select(selection)
         except InputError as refusal:
             response.message = str(refusal)
-            self.get_logger().warning(f"selection refused: {refusal}")
         else:
             response.success = True
         return response
 
     def _on_clear_target(self, request: Any, response: Any) -> Any:
+        command = Command(None, request.target_id)
         try:
-            session = self._active_session()
-            if request.target_id != 0:
-                raise InputError(f"target_id is {request.target_id}; one target is supported, its id is 0")
-            if not session.has_target:
-                raise InputError("there is no target to clear")
-            session.frame_buffer.clear()
+            self._active_session(command).clear(command)
         except InputError as refusal:
             response.message = str(refusal)
         else:
             response.success = True
         return response
 
-    def _active_session(self) -> Session:
+    def _active_session(self, command: Command) -> Session:
         if self._session is None:
-            raise InputError("the node is inactive; activate it first (ros2 lifecycle set)")
+            reason = "the node is inactive; activate it first (ros2 lifecycle set)"
+            assert self._outputs is not None  # as long as the services are offered
+            self._outputs.publish_result(command, Outcome.REFUSED, reason)
+            self._warn("selection", f"command refused: {reason}")
+            raise InputError(reason)
         return self._session
 
     # Diagnostics

@@ -12,8 +12,9 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig, check_setting, setting
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import FIXED_SETTINGS
+from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
@@ -36,6 +37,12 @@ class NodeConfig:
     )
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
+    )
+    max_image_pixels: int = setting(
+        MOST_PIXELS,
+        "most pixels of an image, raw, compressed or a selection's mask; larger ones are refused unread",
+        low=1024,
+        high=2**30,
     )
     rectified: bool = setting(False, "images are rectified: camera_info counts by its P, without distortion")
     image_timeout: float = setting(
@@ -100,7 +107,7 @@ def refusals(changes: Mapping[str, Any], configured: bool) -> list[str]:
                 continue
             if configured and f.name in FIXED:
                 reasons.append(
-                    f"{f.name} can't become {changes[f.name]!r} while the node is configured; deactivate and"
+                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate and"
                     " clean it up first (ros2 lifecycle set)"
                 )
                 continue

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import Image as ImageMessage
 
@@ -18,20 +20,24 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
 from efftam_ros.interop.messages import (
+    MOST_FRAME_ID,
     CameraModel,
+    Outcome,
     bbox_fields,
+    bearing_of,
     detections_message,
     fill_image,
     velocity_fields,
 )
-from efftam_ros.msg import BoundingBox, TargetVelocity
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.overlay import draw_overlay
 
-# Results are reliable, so that subscribers of either kind match; pictures of yesterday help nobody.
-RESULT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-PICTURE_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+# Reliable, so that subscribers of either kind match; pictures of yesterday help nobody.
+RESULT_DEPTH, PICTURE_DEPTH = 10, 1
+# How long the last words wait for their readers before the publishers go, s.
+LAST_WORDS_S = 0.5
 
 
 def vision_messages() -> Any:
@@ -49,17 +55,26 @@ class Outputs:
     def __init__(self, node: Node, with_detections: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
-        self._bbox = self._create(BoundingBox, "bbox", RESULT_QOS)
-        self._velocity = self._create(TargetVelocity, "velocity", RESULT_QOS)
-        self._mask = self._create(ImageMessage, "mask", PICTURE_QOS)
-        self._overlay = self._create(ImageMessage, "overlay", PICTURE_QOS)
-        self._publishers = [self._bbox, self._velocity, self._mask, self._overlay]
+        self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
+        self._velocity = self._create(TargetVelocity, "velocity", RESULT_DEPTH)
+        self._results = self._create(SelectionResult, "selection_result", 1, DurabilityPolicy.TRANSIENT_LOCAL)
+        self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
+        self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
+        self._publishers = [self._bbox, self._velocity, self._results, self._mask, self._overlay]
         self._vision = vision_messages() if with_detections else None
         if self._vision is not None:
-            self._detections = self._create(self._vision.Detection2DArray, "detections", RESULT_QOS)
+            self._detections = self._create(self._vision.Detection2DArray, "detections", RESULT_DEPTH)
             self._publishers.append(self._detections)
 
-    def _create(self, message_type: Any, topic: str, qos: QoSProfile) -> Any:
+    def _create(
+        self,
+        message_type: Any,
+        topic: str,
+        depth: int,
+        durability: DurabilityPolicy = DurabilityPolicy.VOLATILE,
+    ) -> Any:
+        # A profile of its own: rclpy writes overrides into the object it is given.
+        qos = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
         return self._node.create_publisher(
             message_type, topic, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies()
         )
@@ -69,7 +84,10 @@ class Outputs:
         return self._vision is not None
 
     def close(self) -> None:
+        """Wait until the last messages have arrived, and give the publishers back."""
         with self._lock:
+            for publisher in (self._velocity, self._bbox, self._results):
+                publisher.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
             for publisher in self._publishers:
                 self._node.destroy_publisher(publisher)
             self._publishers.clear()
@@ -81,22 +99,31 @@ class Outputs:
         track: Track,
         tracker: Tracker,
         camera: CameraModel | None,
+        selection: int,
+        withheld: str,
         stale: str,
     ) -> tuple[float, str]:
         """Publish everything about one image. Returns the seconds from its arrival to its box, and why there
         is no bearing although the camera is known (empty when there is one).
 
-        ``stale``: why images can't be relied on any more, empty when they can. The predicted box is for the
-        image's stamp plus the time since the image arrived, by the steady clock: the image's own clock,
-        without a look at any other. What passed before the arrival (exposure, transport) is not known and
-        not in it.
+        ``selection``: number of the one that is answered; ``withheld``, ``stale``: why control may not use
+        the answer, empty when it may; stale input leaves no number in the velocity either. The predicted box
+        is for the image's stamp plus the time since the image arrived, by the steady clock: the image's own
+        clock, without a look at any other. What passed before the arrival (exposure, transport) is not known
+        and not in it.
         """
-        bearing, no_bearing = _bearing(track, camera)
+        moving = replace(track, motion=None) if stale else track
+        bearing, no_bearing = _bearing(moving, camera)
         with self._lock:
-            self._bbox.publish(BoundingBox(**bbox_fields(track, arrival.header)))
+            fields = bbox_fields(track, arrival.header, selection, stale or withheld)
+            self._bbox.publish(BoundingBox(**fields))
             latency_s = time.monotonic() - arrival.arrived_s
             predicted = tracker.predict(arrival.stamp_ns + round(latency_s * 1e9))
-            fields = velocity_fields(track, arrival.header, predicted, bearing, stale)
+            # What the camera model has no answer for at the predicted place stays NaN.
+            later, _ = (None, "") if bearing is None else _bearing(replace(moving, motion=predicted), camera)
+            fields = velocity_fields(
+                moving, arrival.header, selection, predicted, bearing, later, stale or withheld
+            )
             self._velocity.publish(TargetVelocity(**fields))
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, track, arrival.header))
@@ -121,26 +148,30 @@ class Outputs:
             draw_overlay(picture, track, mask)
             self._overlay.publish(fill_image(ImageMessage(), picture, "bgr8", arrival.header))
 
-    def publish_stale(self, header: Any, track: Track, reason: str) -> None:
-        """Say that the velocity can't be relied on, under the stamp of the last image."""
+    def publish_not_valid(self, header: Any, track: Track, selection: int, reason: str) -> None:
+        """Take the last answer back: no number, under its own stamp."""
+        nothing = replace(track, box=None, motion=None, measured=False)
         with self._lock:
             if self._publishers:
-                self._velocity.publish(TargetVelocity(**velocity_fields(track, header, stale=reason)))
+                fields = velocity_fields(nothing, header, selection, withheld=reason)
+                self._velocity.publish(TargetVelocity(**fields))
+                self._bbox.publish(BoundingBox(**bbox_fields(nothing, header, selection, reason)))
+
+    def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
+        """Say what became of a command."""
+        result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
+        if command.header is not None:
+            result.header.stamp = command.header.stamp
+            result.header.frame_id = command.header.frame_id[:MOST_FRAME_ID]
+        if outcome is Outcome.ACCEPTED:
+            result.selection = command.number
+        with self._lock:
+            if self._publishers:
+                self._results.publish(result)
 
 
 def _bearing(track: Track, camera: CameraModel | None) -> tuple[Bearing | None, str]:
-    """The bearing of the track's motion, and why there is none although the camera is calibrated."""
-    if camera is None or camera.intrinsics is None or track.motion is None:
-        return None, ""
-    if (camera.width, camera.height) != tuple(track.image_size):
-        width, height = track.image_size
-        return None, (
-            f"no bearing: camera_info is for {camera.width} x {camera.height} px, the image has"
-            f" {width} x {height}; send the camera_info of this image topic"
-        )
-    motion = track.motion
     try:
-        centre = (motion.box.cx, motion.box.cy)
-        return camera.intrinsics.bearing(centre, motion.velocity, motion.covariance), ""
+        return bearing_of(track.motion, track.image_size, camera), ""
     except InputError as refusal:
-        return None, f"no bearing: {refusal}"
+        return None, str(refusal)

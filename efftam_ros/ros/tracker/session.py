@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +16,19 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.errors import InputError, PipelineLostError
+from efftam_ros.core.errors import MOST_SHOWN, InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import (
+    STEERABLE,
     CameraModel,
     Kind,
+    Outcome,
     camera_model,
+    check_header,
     check_selection,
+    check_target,
+    compressed_size,
     image_from_compressed,
     selection_prompt,
     stamp_ns,
@@ -31,7 +37,7 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.worker import Worker
@@ -41,11 +47,26 @@ try:
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
 
-# Depth 1: what waits is replaced by what comes. Best effort matches every camera driver.
-IMAGE_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-SELECTION_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-# How often per image_timeout it is looked whether images still come.
+SELECTION_DEPTH = 10
+# How often per image_timeout it is looked whether images and answers still come.
 WATCHES = 5
+# The worker is taken for stalled after image_timeout and so many frames' time without an answer. While
+# nothing is claimed that could be wrong by then, it is given longer: first frames and searches take their
+# time.
+STALL_FRAMES = 3.0
+STALL_PATIENCE_S = 2.0
+
+
+def newest_wins() -> QoSProfile:
+    """Depth 1: what waits is replaced by what comes. Best effort matches every camera driver. A new object
+    each time: rclpy writes overrides into the one it is given."""
+    return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+# Lines of information of one kind per period of the throttle: a target's changes of state come in bursts.
+INFORMED = 10
+# What keeping an image costs besides its bytes and texts: the message and what Python wraps around it.
+OVERHEAD_BYTES = 2048
 
 
 @dataclass(frozen=True)
@@ -54,40 +75,73 @@ class _Camera:
     model: CameraModel | None
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What was published last: the image's header, the track, and the selection it answers; when, on the
+    steady clock, and when its image had arrived."""
+
+    header: Any
+    track: Track
+    selection: int
+    published_s: float
+    arrived_s: float
+
+
 class Session:
     """Receives, tracks and publishes from its creation until `close`. Called in the executor's thread,
     except for the methods of `worker.Listener`."""
 
     def __init__(
-        self, node: Node, tracker: Tracker, outputs: Outputs, statistics: Statistics, config: NodeConfig
+        self,
+        node: Node,
+        tracker: Tracker,
+        outputs: Outputs,
+        statistics: Statistics,
+        config: NodeConfig,
+        accepted: int,
     ) -> None:
         self._node, self._tracker, self._outputs = node, tracker, outputs
         self._statistics, self._config = statistics, config
         self._log = node.get_logger()
-        self._warn = Throttle(self._log.warning)
+        # rclpy allows a line of code one severity for good: each needs a line of its own.
+        self._fail = Throttle(lambda text: self._log.error(text))
+        self._warn = Throttle(lambda text: self._log.warning(text))
+        self._inform = Throttle(lambda text: self._log.info(text), burst=INFORMED)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
+        self.accepted = accepted  # selections since the node started
+        self._selection = 0  # number of the one that is followed
         self._newest: BufferedFrame | None = None
-        self._stale_said = False
-        self._last = Track(0, TrackState.IDLE)
+        self._answer: _Answer | None = None
+        self._furthest_s = 0.0  # arrival of the newest image that was answered
+        self._waiting_s: float | None = None  # since when an image waits for its answer
+        self._silence_said = False
+        self._ending = ""  # why the node is about to be silent
+        self._last_refusal = ""  # of an image, since the last that was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
         self._worker = Worker(tracker, self.frame_buffer, self)
         self._subscriptions = [
             self._subscribe_to_images(),
-            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, IMAGE_QOS),
-            self._subscribe(TargetSelection, "select", self._on_selection, SELECTION_QOS),
+            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, newest_wins()),
+            self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
         ]
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = self._start_watch()
         self._worker.start()
 
-    def close(self) -> None:
-        """Finish the frame in work, publish it, and stop receiving."""
+    def close(self, reason: str) -> None:
+        """Stop receiving, finish the frame in work and publish it; the last word is that nothing is valid any
+        more, with the ``reason``."""
+        self._ending = reason
+        self._take_back(reason)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
         self._node.destroy_timer(self._watch)
-        self._worker.stop()
+        left = self._worker.stop()
+        self._take_back(reason)
+        if left is not None:
+            self._outputs.publish_result(left, Outcome.REFUSED, reason)
 
     # What the node asks for
 
@@ -95,10 +149,6 @@ class Session:
     def image_topic(self) -> str:
         """The resolved name of the image topic."""
         return str(self._node.resolve_topic_name("image"))
-
-    @property
-    def has_target(self) -> bool:
-        return self._worker.state is not TrackState.IDLE or self.frame_buffer.has_selection
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Use what may change while active."""
@@ -114,23 +164,43 @@ class Session:
         """Use these thresholds from the next image on."""
         self._worker.reconfigure(config)
 
-    def select(self, message: Any) -> None:
-        """Carry out a TargetSelection. Raises InputError; then nothing changes."""
+    def select(self, message: Any) -> int:
+        """Carry out a TargetSelection; returns its number, 0 for CLEAR. Raises InputError; then nothing
+        changes."""
+        command = Command(message.header, message.target_id, self.accepted + 1)
+        try:
+            return self._carry_out(message, command)
+        except InputError as refusal:
+            self.selection_refused(command, str(refusal))
+            raise
+
+    def clear(self, command: Command) -> None:
+        """Forget the target. Raises InputError when there is none; then nothing changes."""
+        try:
+            check_target(command.target_id)
+            if self._worker.state is TrackState.IDLE and not self.frame_buffer.has_selection:
+                raise InputError("there is no target to clear")
+        except InputError as refusal:
+            self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
+            raise
+        self._replace(self.frame_buffer.clear(command))
+
+    def _carry_out(self, message: Any, command: Command) -> int:
         if check_selection(message) is Kind.CLEAR:
-            self.frame_buffer.clear()
-            self._log.info("target cleared")
-            return
+            self._replace(self.frame_buffer.clear(replace(command, number=0)))
+            return 0
 
         def prompt(frame: BufferedFrame) -> Prompt:
-            image = frame.read()
-            return selection_prompt(message, image.width, image.height)
+            return selection_prompt(message, *frame.size, self._config.max_image_pixels)
 
-        try:
-            self.frame_buffer.select(stamp_ns(message.header.stamp), prompt)
-        except InputError as refusal:
-            self._statistics.selection_refused(str(refusal))
-            raise
-        self._log.info(f"selection accepted: {Kind(message.kind).name}")
+        self._replace(self.frame_buffer.select(stamp_ns(message.header.stamp), prompt, command))
+        self.accepted = command.number
+        self._inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
+        return command.number
+
+    def _replace(self, command: Command | None) -> None:
+        if command is not None:
+            self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
 
     # Subscriptions
 
@@ -158,26 +228,35 @@ class Session:
     def _subscribe_to_images(self) -> Any:
         if self._config.image_transport == "compressed":
             self.conversion = "OpenCV's decoder"
-            return self._subscribe(CompressedImage, "image", self._on_compressed, IMAGE_QOS)
-        return self._subscribe(ImageMessage, "image", self._on_image, IMAGE_QOS)
+            return self._subscribe(CompressedImage, "image", self._on_compressed, newest_wins())
+        return self._subscribe(ImageMessage, "image", self._on_image, newest_wins())
 
     def _on_image(self, message: Any) -> None:
         now_s = time.monotonic()
         try:
-            image = self._read_raw(message)
+            image = self._read_raw(message, self._config.max_image_pixels)
         except InputError as refusal:
             self.image_refused(str(refusal))
             return
-        self._receive(message, now_s, lambda: image)
+        self._receive(message, now_s, (image.width, image.height), lambda: image)
 
     def _on_compressed(self, message: Any) -> None:
-        # Decoding takes milliseconds: left to the worker, and to images that are really used.
-        self._receive(message, time.monotonic(), lambda: image_from_compressed(message))
-
-    def _receive(self, message: Any, now_s: float, read: Any) -> None:
-        stamp = stamp_ns(message.header.stamp)
-        frame = BufferedFrame(message.header, stamp, now_s, len(message.data), read)
+        now_s, most = time.monotonic(), self._config.max_image_pixels
+        message.format = message.format[: MOST_SHOWN + 1]  # for refusals alone
         try:
+            size = compressed_size(message, most)
+        except InputError as refusal:
+            self.image_refused(str(refusal))
+            return
+        # Decoding takes milliseconds: left to the worker, and to images that are really used.
+        self._receive(message, now_s, size, lambda: image_from_compressed(message, most))
+
+    def _receive(self, message: Any, now_s: float, size: tuple[int, int], read: Any) -> None:
+        stamp = stamp_ns(message.header.stamp)
+        nbytes = len(message.data) + len(message.header.frame_id) + OVERHEAD_BYTES
+        frame = BufferedFrame(message.header, stamp, now_s, nbytes, size, read)
+        try:
+            check_header(message.header)
             if stamp == 0:
                 raise InputError(
                     "image stamp is zero; set header.stamp to the time of exposure in the driver"
@@ -186,7 +265,9 @@ class Session:
         except InputError as refusal:
             self.image_refused(str(refusal))
             return
-        self._newest, self._stale_said = frame, False
+        self._newest = frame
+        if self._waiting_s is None:
+            self._waiting_s = now_s
         self._statistics.image_received(now_s, stamp)
 
     def _on_camera_info(self, message: Any) -> None:
@@ -203,68 +284,138 @@ class Session:
             return
         model = self._camera.model
         if model is not None and model.intrinsics is None:
-            self._log.info("camera_info is not calibrated (k[0] is 0): no bearing is published")
+            self._inform("camera_info", "camera_info is not calibrated (k[0] is 0): no bearing is published")
 
     def _on_selection(self, message: Any) -> None:
-        try:
+        with suppress(InputError):  # told on selection_result and in the log
             self.select(message)
-        except InputError as refusal:
-            self._warn("selection", f"selection refused: {refusal}")
 
     # Stale input
 
     def _start_watch(self) -> Any:
         period_s = self._config.image_timeout / WATCHES
-        return self._node.create_timer(period_s, self._look_for_images, clock=self._steady)
+        return self._node.create_timer(period_s, self._look, clock=self._steady)
 
-    def _stale(self) -> str:
+    def _stale(self, now_s: float) -> str:
         """Why images can't be relied on any more; empty while they come."""
-        assert self._newest is not None
-        silence_s = time.monotonic() - self._newest.arrived_s
+        if self._newest is None:
+            return ""
+        silence_s = now_s - self._newest.arrived_s
         if silence_s <= self._config.image_timeout:
             return ""
         return f"no image for {silence_s:.2f} s (image_timeout is {self._config.image_timeout:g} s)"
 
-    def _look_for_images(self) -> None:
-        if self._newest is None or self._stale_said:
-            return
-        reason = self._stale()
-        if reason:
-            self._stale_said = True
-            self._outputs.publish_stale(self._newest.header, replace(self._last, motion=None), reason)
-            self._warn(
-                "stale", f"{reason}; is the camera running, and does it publish on {self.image_topic}?"
-            )
+    def _stalled(self, now_s: float) -> str:
+        """Why answers can't be relied on any more although images come; empty while they follow."""
+        waiting_s, answer = self._waiting_s, self._answer
+        if waiting_s is None:
+            return ""
+        patience_s = self._config.image_timeout + STALL_FRAMES * self._worker.frame_s
+        if answer is None or answer.track.state not in STEERABLE:
+            patience_s = max(patience_s, STALL_PATIENCE_S)
+        silence_s = now_s - waiting_s
+        return f"no answer for {silence_s:.2f} s while images come" if silence_s > patience_s else ""
+
+    def _look(self) -> None:
+        """Take the last answer back once images or answers fail to come."""
+        now_s, answer = time.monotonic(), self._answer
+        stale, stalled = self._stale(now_s), self._stalled(now_s)
+        if stalled and not stale:
+            self._statistics.stalled(stalled)
+            self._warn("stalled", f"{stalled}; the network hangs or takes much longer than usual")
+        refused = ""
+        if answer is not None and self._last_refusal:
+            silence_s = now_s - answer.published_s
+            if silence_s > self._config.image_timeout + STALL_FRAMES * self._worker.frame_s:
+                refused = f"no image could be used for {silence_s:.2f} s: {self._last_refusal}"
+        reason = stale or stalled or refused
+        if reason and answer is not None and not self._silence_said:
+            self._silence_said = True
+            self._take_back(reason)
+            if stale:
+                self._warn("stale", f"{stale}; {self._explain_silence()}")
+
+    def _explain_silence(self) -> str:
+        if self._node.count_publishers(self.image_topic) == 0:
+            return f"nothing publishes on {self.image_topic} any more"
+        return f"the publisher of {self.image_topic} is there and sends nothing"
+
+    def _take_back(self, reason: str) -> None:
+        answer = self._answer
+        if answer is not None:
+            self._outputs.publish_not_valid(answer.header, answer.track, answer.selection, reason)
 
     # worker.Listener
 
     def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
-        camera = self._camera.model
+        selection = 0 if track.state is TrackState.IDLE else self._selection
         latency_s, no_bearing = self._outputs.publish(
-            frame, image, track, self._tracker, camera, self._stale()
+            frame,
+            image,
+            track,
+            self._tracker,
+            self._camera.model,
+            selection,
+            self._ending or self._catching_up(frame),
+            self._stale(time.monotonic()),
         )
-        self._statistics.answered(time.monotonic(), latency_s, track)
+        now_s = time.monotonic()
+        self._answered(_Answer(frame.header, track, selection, now_s, frame.arrived_s))
+        self._furthest_s = max(self._furthest_s, frame.arrived_s)
+        self._waiting_s = None if frame is self._newest else now_s
+        self._silence_said, self._last_refusal = False, ""
+        self._statistics.answered(now_s, latency_s, track)
         if no_bearing:
             self._no_bearing(no_bearing)
-        if track.state is not self._last.state:
+
+    def _catching_up(self, frame: BufferedFrame) -> str:
+        """Why the answer to an image is history: a newer one, or itself, was answered before."""
+        if frame.arrived_s > self._furthest_s or self._newest is None:
+            return ""
+        behind_s = (self._newest.stamp_ns - frame.stamp_ns) * 1e-9
+        return f"catching up after a selection: {behind_s:.2f} s behind the camera"
+
+    def _answered(self, answer: _Answer) -> None:
+        before = TrackState.IDLE if self._answer is None else self._answer.track.state
+        self._answer = answer
+        track = answer.track
+        if track.state is not before:
             because = f": {track.reason}" if track.reason else ""
-            self._log.info(f"{self._last.state.name} -> {track.state.name}{because}")
-        self._last = track
+            self._inform("state", f"{before.name} -> {track.state.name}{because}")
 
-    def image_refused(self, reason: str) -> None:
-        self._statistics.image_refused(reason)
-        self._warn("image", f"image refused: {reason}")
+    def selection_accepted(self, command: Command) -> None:
+        self._selection = command.number
+        self._outputs.publish_result(command, Outcome.ACCEPTED)
 
-    def selection_refused(self, reason: str) -> None:
+    def selection_refused(self, command: Command, reason: str) -> None:
         self._statistics.selection_refused(reason)
         self._warn("selection", f"selection refused: {reason}")
+        self._outputs.publish_result(command, Outcome.REFUSED, reason)
+
+    def cleared(self, command: Command) -> None:
+        self._outputs.publish_result(command, Outcome.CLEARED)
+        answer = self._answer
+        if answer is not None:
+            # At once, also while no image comes that could be answered with it.
+            size = answer.track.image_size
+            track = Track(
+                answer.track.stamp_ns, TrackState.IDLE, image_size=size, reason="the target was cleared"
+            )
+            self._answered(replace(answer, track=track, selection=0))
+            self._take_back(track.reason)
+            self._statistics.state(track)
+
+    def image_refused(self, reason: str) -> None:
+        self._last_refusal, self._waiting_s = reason, None
+        self._statistics.image_refused(reason)
+        self._warn("image", f"image refused: {reason}")
 
     def skipped(self, images: int) -> None:
         self._statistics.dropped(images)
 
     def failed(self, error: Exception) -> None:
         self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
-        self._log.error("".join(traceback.format_exception(error)).rstrip())
+        self._fail("failure", "".join(traceback.format_exception(error)).rstrip())
 
     def _no_bearing(self, reason: str) -> None:
         self._statistics.no_bearing(reason)

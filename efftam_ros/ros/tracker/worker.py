@@ -10,7 +10,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, FrameBuffer, Task
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, Task
 
 # How fast the estimate of a frame's time follows, as a share per frame.
 FRAME_TIME_GAIN = 0.2
@@ -26,7 +26,15 @@ class Listener(Protocol):
 
     def image_refused(self, reason: str) -> None: ...
 
-    def selection_refused(self, reason: str) -> None: ...
+    def selection_accepted(self, command: Command) -> None:
+        """The tracker follows the selection; its first answer is delivered next."""
+        ...
+
+    def selection_refused(self, command: Command, reason: str) -> None: ...
+
+    def cleared(self, command: Command) -> None:
+        """The tracker has forgotten the target."""
+        ...
 
     def skipped(self, images: int) -> None: ...
 
@@ -51,14 +59,20 @@ class Worker:
         """The target's state after the last image."""
         return self._state
 
+    @property
+    def frame_s(self) -> float:
+        """What a frame takes at present, s; 0 before the first."""
+        return self._frame_s
+
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Finish the frame in work and end the thread; what waits is left."""
-        self._frame_buffer.close()
+    def stop(self) -> Command | None:
+        """Finish the frame in work and end the thread; returns the command that was left waiting."""
+        waiting = self._frame_buffer.close()
         if self._thread.is_alive():
             self._thread.join()
+        return waiting
 
     def reconfigure(self, config: TrackerConfig) -> None:
         """Use these settings from the next frame on."""
@@ -72,6 +86,8 @@ class Worker:
             if work.frame is None:
                 self._tracker.clear()
                 self._state = self._tracker.state
+                assert work.command is not None
+                self._listener.cleared(work.command)
             else:
                 self._process(work, work.frame)
 
@@ -82,22 +98,25 @@ class Worker:
         try:
             image = frame.read()
         except InputError as refusal:
-            if work.prompt is not None:
-                self._refuse_selection(str(refusal))
+            self._refuse_selection(work.command, str(refusal))
             self._listener.image_refused(str(refusal))
             return
-        if self._lost and work.prompt is not None:
-            self._refuse_selection(self._lost)
+        if self._lost:
+            self._refuse_selection(work.command, self._lost)
         if self._lost:
             track = _idle(frame.stamp_ns, image, self._lost)
         else:
             try:
                 track = self._tracker.step(Frame(image, frame.stamp_ns), work.prompt)
             except InputError as refusal:
-                self._refuse_selection(str(refusal))
+                self._refuse_selection(work.command, str(refusal))
                 return
             except Exception as error:
                 track = _idle(frame.stamp_ns, image, self._drop_target(error))
+                self._refuse_selection(work.command, track.reason)
+            else:
+                if work.command is not None:
+                    self._listener.selection_accepted(work.command)
         self._state = track.state
         if track.processed:
             self._listener.deliver(frame, image, track)
@@ -124,9 +143,10 @@ class Worker:
             return self._lost
         return f"internal error ({type(error).__name__}: {error}); the target was dropped, select it again"
 
-    def _refuse_selection(self, reason: str) -> None:
-        self._frame_buffer.resume()
-        self._listener.selection_refused(reason)
+    def _refuse_selection(self, command: Command | None, reason: str) -> None:
+        if command is not None:
+            self._frame_buffer.resume()
+            self._listener.selection_refused(command, reason)
 
 
 def _idle(stamp_ns: int, image: Image, reason: str) -> Track:

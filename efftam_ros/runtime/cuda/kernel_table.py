@@ -1,17 +1,16 @@
-"""What each CUDA kernel takes: its PTX file, its parameters in order, the records that it reads.
+"""Signatures of the CUDA kernels: PTX file, parameters in order, layout of the structs they read.
 
-Threads that a launch must have; surplus ones return:
+Threads that a launch needs (surplus threads return at once):
 
 | kernel | threads |
 |---|---|
-| `preprocess_float`, `preprocess_half` | (x, y): side, side |
+| `preprocess` | (x, y): side, side |
 | `mask_upsample` | (x, y): image width, image height |
-| `mask_boxes` | x: count |
 | `gather_memory` | x: rows * tokens * channels + pointer_slots * pointer_channels + keys |
 | `choose_candidate` | x: cells + channels + 2 |
 | `store_memory` | x: map_size + channels |
 
-Sizes of arrays are those of the kernels' comments in ``kernels/*.cu``.
+Array shapes are stated beside the kernels in ``kernels/*.cu``.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ import numpy as np
 from efftam_ros.core.errors import InputError
 
 KERNEL_FOLDER = Path(__file__).parent / "kernels"
-"""Sources, PTX, and ``kernels.json`` with the hashes of both."""
+"""CUDA sources, PTX, and ``kernels.json`` with the sha256 of each."""
 
-PICTURE: np.dtype[Any] = np.dtype(
+PREPROCESS_PARAMS: np.dtype[Any] = np.dtype(
     [
         ("width", "<i4"),
         ("height", "<i4"),
@@ -47,7 +46,7 @@ PICTURE: np.dtype[Any] = np.dtype(
         ("full_view", "<i4"),
     ]
 )
-"""``struct Picture`` of preprocess.cu."""
+"""``struct PreprocessParams`` of preprocess.cu."""
 
 MASK_VIEW: np.dtype[Any] = np.dtype(
     [
@@ -72,8 +71,8 @@ Argument = type[ctypes.c_void_p] | type[ctypes.c_int]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: a device pointer that the kernel reads ("in"), fills ("out") or partly overwrites
-    ("inout"), or a number ("value")."""
+    """One parameter: a device pointer that the kernel reads ("in"), writes in full ("out") or in part
+    ("inout"), or an integer ("value")."""
 
     name: str
     ctype: Argument
@@ -82,7 +81,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class KernelSignature:
-    """``file``: name of the source and PTX without suffix; ``parameters`` in the order of the launch."""
+    """``file``: name of the source and of the PTX, without suffix; ``parameters`` in launch order."""
 
     file: str
     parameters: tuple[Parameter, ...]
@@ -101,15 +100,9 @@ def _numbers(names: str) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, ctypes.c_int, "value") for name in names.split())
 
 
-_PREPROCESS = KernelSignature("preprocess", _arrays("in", "picture pixels") + _arrays("out", "out"))
-
 KERNELS: dict[str, KernelSignature] = {
-    "preprocess_float": _PREPROCESS,
-    "preprocess_half": _PREPROCESS,
+    "preprocess": KernelSignature("preprocess", _arrays("in", "params pixels") + _arrays("out", "out")),
     "mask_upsample": KernelSignature("masks", _arrays("in", "view logits") + _arrays("out", "mask")),
-    "mask_boxes": KernelSignature(
-        "masks", _arrays("in", "logits") + _arrays("out", "boxes areas") + _numbers("count low")
-    ),
     "gather_memory": KernelSignature(
         "memory",
         _arrays("in", "plan ring_maps ring_pointers")
@@ -133,9 +126,9 @@ KERNELS: dict[str, KernelSignature] = {
 
 
 def load_ptx(file: str, folder: Path = KERNEL_FOLDER) -> bytes:
-    """The PTX of ``kernels/<file>.ptx``, as committed (no NUL at its end).
+    """The content of ``kernels/<file>.ptx``, without a terminating NUL.
 
-    Raises InputError when it is missing, not what ``kernels.json`` names, or older than its source.
+    Raises InputError when it is missing, or when source or PTX do not match the hashes in ``kernels.json``.
     """
     remedy = "install efftam_ros again, or run scripts/build_ptx where the source was changed"
     try:

@@ -1,4 +1,4 @@
-"""The records from which the kernels learn where an image lies on the network's input and on its masks."""
+"""Parameter structs of the preprocessing and mask kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.image.encodings import Encoding, check_image
 from efftam_ros.runtime.image.masks import centres_within
 from efftam_ros.runtime.image.preprocess import fineness
@@ -40,15 +40,15 @@ ENCODING_CODES = {
 }
 """``enum Encoding`` of preprocess.cu, by the names of `encodings.ENCODINGS`."""
 
-# Rows beyond the view that its samples may need: one for bilinear sampling, one for the colours of a Bayer
-# pixel's neighbours, one for the rounding of positions to float32.
+# Rows outside the view that its samples may read: one for bilinear interpolation, one for Bayer demosaicing,
+# one for the rounding of positions to float32.
 _MARGIN = 3
 
 
 class PreprocessParameters:
-    """Tells the preprocessing kernel what to read: the device's counterpart of `Preprocessor`.
+    """Fills the parameters of the preprocessing kernel, the device's counterpart of `Preprocessor`.
 
-    ``side`` network px; ``mean``, ``std`` per RGB channel, as fractions of white.
+    ``side``: network px; ``mean``, ``std``: per RGB channel, for values in 0..1.
     """
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
@@ -57,13 +57,13 @@ class PreprocessParameters:
         self._shift = -np.array(mean) / self._std
 
     def record(self, image: Image, view: View) -> Record:
-        """The record of dtype PICTURE, shape [], by which the kernel makes the view of the image.
+        """The kernel's parameters for a view of an image, dtype PREPROCESS_PARAMS, shape [].
 
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
         InputError as `encodings.check_image` does.
         """
         encoding = self._checked(image, view)
-        record = np.zeros((), PICTURE)
+        record = np.zeros((), PREPROCESS_PARAMS)
         record["width"], record["height"] = image.width, image.height
         record["step"] = image.rows.shape[1]
         record["encoding"] = ENCODING_CODES[image.encoding]
@@ -77,13 +77,13 @@ class PreprocessParameters:
         return record
 
     def needed_rows(self, image: Image, view: View) -> tuple[slice, ...]:
-        """The rows of ``image.rows`` that the kernel's result depends on, as slices with start and stop.
+        """The rows of ``image.rows`` that the kernel reads, as slices with start and stop.
 
-        One slice, or two (luma, chroma) for a window of nv12 and nv21; none for a view past the image. Rows
-        elsewhere may hold any bytes. Raises InputError as `record` does.
+        One slice, or two (luma, chroma) for a window of nv12 and nv21; none for a view outside the image.
+        All other rows may be left uninitialised. Raises InputError as `record` does.
         """
         encoding = self._checked(image, view)
-        stored = image.height * encoding.half_rows // 2
+        stored = image.height * encoding.rows_per_pair // 2
         if _is_full(image, view):
             return (slice(0, stored),)
         width, height = view.extent
@@ -94,21 +94,21 @@ class PreprocessParameters:
         first, last = max(0, first), min(image.height, last)
         if stored == image.height:
             return (slice(first, last),)
-        # Two rows share one of chroma.
+        # Two luma rows share one chroma row.
         chroma = slice(image.height + first // 2, image.height + (last + 1) // 2)
         return slice(first, last), chroma
 
     def _checked(self, image: Image, view: View) -> Encoding:
         if view.side != self._side:
-            raise ValueError(f"view of side {view.side} given to preprocessing for side {self._side}")
+            raise ValueError(f"view has side {view.side}, these parameters are for side {self._side}")
         return check_image(image)
 
 
 def mask_view(view: View, width: int, height: int, low: int) -> Record:
-    """The record of dtype MASK_VIEW, shape [], by which the kernel makes an image mask of logits [low, low].
+    """The mask kernel's parameters for logits [low, low] of a view, dtype MASK_VIEW, shape [].
 
-    ``width``, ``height``: image px. Which pixels the view shows is settled here in double precision, exactly
-    as `masks.image_mask` does.
+    ``width``, ``height``: image px. Which pixels lie in the view is computed here in double precision, with
+    the same result as `masks.image_mask`.
     """
     cells_x, cells_y = view.scale_x * low / view.side, view.scale_y * low / view.side
     x0, x1, y0, y1 = 0, width, 0, height

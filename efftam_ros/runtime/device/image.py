@@ -11,13 +11,13 @@ from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.arena import aligned
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
-from efftam_ros.runtime.cuda.kernel_table import PICTURE
+from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import Launch
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
 
-VIEW_BYTES = aligned(PICTURE.itemsize)
+VIEW_BYTES = aligned(PREPROCESS_PARAMS.itemsize)
 """Between the descriptions of two views."""
 Rows = tuple[slice, ...]
 
@@ -83,7 +83,7 @@ class DeviceImage:
         if launch is None:
             pixels = self._host.device_pointer if self._device is None else self._device.pointer
             launch = self._launches[description] = self._kernels.launch(
-                "preprocess_float", (self._side, self._side), description, pixels, out
+                "preprocess", (self._side, self._side), description, pixels, out
             )
         launch.run(self._stream)
 

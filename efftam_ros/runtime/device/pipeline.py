@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
@@ -18,7 +17,7 @@ from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.arena import Arena, aligned
 from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
-from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -27,7 +26,7 @@ from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
-from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, no_prompt
 from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
 
 STAGES = (
@@ -38,12 +37,11 @@ STAGES = (
     "mask_decoder",
     "memory_encoder",
 )
-MOST_POINTS = 256
 WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
 
 SEARCH_VIEWS = 16
 """Views of an image that are searched with one wait."""
-PICTURE_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT, SEARCH_AT = 0, VIEW_BYTES, 1024, 1280, 2048
+PREPROCESS_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT, SEARCH_AT = 0, VIEW_BYTES, 1024, 1280, 2048
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
 PARAMETER_BYTES = SEARCH_AT + SEARCH_VIEWS * VIEW_BYTES
@@ -100,11 +98,11 @@ class DevicePipeline(FramePipeline):
 
     def _encode(self, image: Image, view: View) -> None:
         self._adopt_thread()
-        rows = self._image.prepare(image, [view], self._parameters, PICTURE_AT)
+        rows = self._image.prepare(image, [view], self._parameters, PREPROCESS_AT)
         with self._clock.time("preprocess", self._stream):
-            self._upload(PICTURE_AT, PICTURE.itemsize)
+            self._upload(PREPROCESS_AT, PREPROCESS_PARAMS.itemsize)
             self._image.upload(image, rows)
-            self._image.preprocess(self._parameter(PICTURE_AT), self._arena.pointer("image"))
+            self._image.preprocess(self._parameter(PREPROCESS_AT), self._arena.pointer("image"))
         self._run("image_encoder", self._tracked["image_encoder"])
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
@@ -137,7 +135,7 @@ class DevicePipeline(FramePipeline):
         for first in range(0, len(views), SEARCH_VIEWS):
             some = views[first : first + SEARCH_VIEWS]
             rows = self._image.prepare(image, some, self._parameters, SEARCH_AT)
-            self._upload(SEARCH_AT, (len(some) - 1) * VIEW_BYTES + PICTURE.itemsize)
+            self._upload(SEARCH_AT, (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize)
             self._image.upload(image, rows)
             self._gather_memory(plan)
             for index in range(len(some)):
@@ -325,8 +323,6 @@ class DevicePipeline(FramePipeline):
     def _encode_prompt(self, encoded: EncodedPrompt, which: str) -> None:
         """Run the prompt encoder on this frame's features, into the tensors of ``which`` frames."""
         count = encoded.points.shape[1]
-        if count > MOST_POINTS:
-            raise InputError(f"selection has {count} points; give at most {MOST_POINTS}")
         side = self.spec.image_side
         inputs: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
             "points": (encoded.points, (1, count, 2)),

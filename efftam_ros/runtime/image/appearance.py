@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.appearance import Descriptor
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.search.appearance import Descriptor
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.encodings import Region, to_bgr
 
@@ -37,7 +37,7 @@ class ColourAppearance:
         except InputError:
             return None
         small = cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
-        lab = cv2.cvtColor(small, cv2.COLOR_BGR2LAB)
+        lab = np.asarray(cv2.cvtColor(small, cv2.COLOR_BGR2LAB), np.uint8)
         return np.concatenate([_histogram(lab[..., i], *channel) for i, channel in enumerate(CHANNELS)])
 
 

@@ -91,7 +91,7 @@ def _between(previous: Grey, present: Grey, allowed: Grey) -> Matrix | str:
         return f"{count} corners in the image before (at least {LEAST_INLIERS})"
     corners = np.asarray(corners, np.float32)
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
-        previous, present, corners, None, winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX), maxLevel=FLOW_LEVELS
+        previous, present, corners, np.empty_like(corners), winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX), maxLevel=FLOW_LEVELS
     )
     kept = found.ravel() == 1
     before, after = corners[kept].reshape(-1, 2), moved[kept].reshape(-1, 2)

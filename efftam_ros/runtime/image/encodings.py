@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
@@ -39,11 +39,11 @@ class Region(NamedTuple):
 class Encoding:
     """How one encoding stores its pixels.
 
-    ``bytes_per_pixel`` of a stored row; ``half_rows`` stored rows per two image rows (3 for 4:2:0, else 2);
-    ``multiple`` what width and height must be divisible by; ``red_green_blue`` the channels of what ``read``
-    returns; ``full_scale`` its white; ``to_bgr`` the OpenCV conversion of it to BGR, None when it is BGR
-    already. ``read(image, region)`` gives the region's pixels [h, w] or [h, w, c]: a view into the image's
-    bytes where the encoding is plain, new BGR pixels where it must be converted.
+    ``bytes_per_pixel`` of a stored row; ``rows_per_pair`` stored rows per two image rows (3 for 4:2:0, else
+    2); ``multiple`` what width and height must be divisible by; ``red_green_blue`` indices of these channels
+    in what ``read`` returns; ``full_scale`` its value of white; ``to_bgr`` OpenCV's code for its conversion
+    to BGR, None where it is BGR already. ``read(image, region)`` returns the pixels [h, w] or [h, w, c] of a
+    region: a view into the image's bytes where no conversion is needed, else new BGR pixels.
     """
 
     bytes_per_pixel: int
@@ -51,7 +51,7 @@ class Encoding:
     red_green_blue: tuple[int, int, int] = (2, 1, 0)
     to_bgr: int | None = None
     multiple: tuple[int, int] = (1, 1)
-    half_rows: int = 2
+    rows_per_pair: int = 2
     full_scale: float = 255.0
 
 
@@ -104,7 +104,7 @@ def _cropped(pixels: Pixels, have: Region, want: Region) -> Pixels:
 
 
 def _yuv420(code: int) -> Encoding:
-    return Encoding(1, partial(_read_yuv420, code), multiple=(2, 2), half_rows=3)
+    return Encoding(1, partial(_read_yuv420, code), multiple=(2, 2), rows_per_pair=3)
 
 
 def _yuv422(code: int) -> Encoding:
@@ -154,7 +154,7 @@ def check_image(image: Image) -> Encoding:
     encoding = ENCODINGS.get(image.encoding)
     if encoding is None:
         raise InputError(
-            f"image encoding {image.encoding!r} is not supported; publish one of {', '.join(ENCODINGS)}"
+            f"image encoding {shown(image.encoding)} is not supported; publish one of {', '.join(ENCODINGS)}"
         )
     width, height = image.width, image.height
     if width < 1 or height < 1:
@@ -167,7 +167,7 @@ def check_image(image: Image) -> Encoding:
         )
     rows, need_rows, need_bytes = (
         image.rows,
-        height * encoding.half_rows // 2,
+        height * encoding.rows_per_pair // 2,
         width * encoding.bytes_per_pixel,
     )
     if rows.ndim != 2 or rows.dtype != np.uint8 or (rows.shape[1] > 1 and rows.strides[1] != 1):

@@ -17,6 +17,9 @@ DENSITY = 0.6
 """Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts
 (bilinear sampling reaches one pixel to either side), pictures differ as little from the reference's, and a
 frame takes a third of the time of OpenCV's own area filter."""
+MOST_SAMPLES = 4096
+"""Along a side of the sampled square, which has three bytes per sample. From 6700 px that a view shows along
+a side on, pixels begin to be passed over."""
 
 
 class Preprocessor:
@@ -24,7 +27,7 @@ class Preprocessor:
 
     Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``:
     the smallest whole number that puts at least 0.6 samples on an image pixel, 1 when shrinking by less than
-    5/3. Full and window view use the same rule, so that an object looks the same in both, and an image point
+    5/3, and at most what makes 4096 samples along a side. Full and window view use the same rule, so that an object looks the same in both, and an image point
     p lies at ``view.to_network(p)``. Against the reference's filter (Pillow's antialiased bicubic) it differs
     by 0.6 grey levels RMS on the golden clip at 512; the masks of the whole tracked clip then overlap with
     the reference's by 0.9996 in the mean and 0.9990 in the worst frame.
@@ -101,7 +104,8 @@ class Preprocessor:
 
 def fineness(view: View) -> int:
     """Samples per network px and axis."""
-    return max(1, math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9))
+    wanted = math.ceil(DENSITY / min(view.scale_x, view.scale_y) - 1e-9)
+    return max(1, min(wanted, MOST_SAMPLES // view.side))
 
 
 def _shown(image: Image, view: View) -> Region:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
-from efftam_ros.runtime.image.antialias import reduce, triangle_weights
 
 # What stands for certainty when a mask takes the place of the network's own answer (logit, both signs).
 CERTAIN = 10.0
+MOST_POINTS = 256
+"""Corners of a box counted. What the prompt encoder takes grows with them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
     """Check a prompt drawn on an image of this size and express it in the view's network pixels.
 
     A box may reach beyond the image: its visible part counts. Raises InputError: nothing given, not finite,
-    zero area, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
+    zero area, too many points, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
     is empty, of another size or together with something else.
     """
     if prompt.mask is not None:
@@ -63,6 +64,10 @@ def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> Encode
         box = _visible(prompt.box, view, width, height)
         points += [(box.x, box.y), (box.x1, box.y1)]
         labels += [2, 3]
+    if len(points) + len(prompt.points) > MOST_POINTS:
+        raise InputError(
+            f"selection has {len(prompt.points)} points; give at most {MOST_POINTS}, of which a box takes 2"
+        )
     _check_points(prompt, view, width, height)
     points += prompt.points
     labels += prompt.labels
@@ -150,3 +155,28 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
         multimask=False,
         logits=reduce(2.0 * CERTAIN * seen - CERTAIN, quarter, quarter),
     )
+
+
+def triangle_weights(
+    source: int, target: int, pitch: float | None = None, origin: float = 0.0
+) -> NDArray[np.float32]:
+    """Weights [target, source] that resample a line of ``source`` pixels to ``target`` samples.
+
+    Sample i lies at ``origin + (i + 0.5) * pitch`` in source pixel edges (default: the whole line); its
+    weights fall linearly to zero at a distance of one pitch (at least one pixel) and sum to 1, also where the
+    line's end cuts them. Samples outside the line weigh nothing.
+    """
+    pitch = source / target if pitch is None else pitch
+    centres = origin + (np.arange(target) + 0.5) * pitch
+    distance = np.abs(np.arange(source) + 0.5 - centres[:, None]) / max(pitch, 1.0)
+    weights = np.maximum(1.0 - distance, 0.0)
+    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+    weights[(centres < 0.0) | (centres > source)] = 0.0
+    return weights.astype(np.float32)
+
+
+def reduce(
+    picture: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Resample [H, W] by the weights of its rows [h, H] and columns [w, W] to float32 [h, w]."""
+    return rows @ (picture @ columns.T)

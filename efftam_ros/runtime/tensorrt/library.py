@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.errors import BackendError
+from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.cuda.device import DeviceFacts
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
@@ -152,11 +152,6 @@ def remedy(name: str) -> str:
     return f"TensorRT is made for Linux on x86_64 and aarch64, not {sys.platform} on {platform.machine()}"
 
 
-def one_line(text: str) -> str:
-    """``text`` without line breaks and runs of spaces."""
-    return " ".join(text.split())
-
-
 _loaded: dict[str, Library] = {}
 
 
@@ -171,7 +166,7 @@ def _import(name: str) -> Any | None:
             return importlib.import_module(module)
         except Exception as error:  # a missing .so, a wrong Python, or whatever its start-up code raises
             raise BackendError(
-                f"{name} is installed but can't be imported ({one_line(str(error)) or type(error).__name__})",
+                f"{name} is installed but can't be imported ({one_line(error)})",
                 remedy(name),
             ) from error
     return None

@@ -103,7 +103,7 @@ class TrtGraph:
         outputs: Mapping[str, Tensor],
     ) -> None:
         self.name, self.inputs, self.outputs = name, inputs, outputs
-        self._library, self._engine, self._stream = library, engine, stream
+        self.library, self.stream, self._engine = library, stream, engine
         self._weight_bytes = _weight_bytes(library.module, engine, plan_bytes)
         self._scratch_bytes = int(
             engine.device_memory_size_v2
@@ -121,23 +121,21 @@ class TrtGraph:
         """Raises BackendError when the GPU has too little memory for it."""
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
-        said = self._library.log.position
+        said = self.library.log.position
         context = self._engine.create_execution_context()
         if context is None:
             raise BackendError(
-                f"{self._library.name} can't run {self.name}: it needs {self._scratch_bytes} bytes of scratch"
-                f" memory ({self._library.log.reason(said)})",
+                f"{self.library.name} can't run {self.name}: it needs {self._scratch_bytes} bytes of scratch"
+                f" memory ({self.library.log.reason(said)})",
                 "stop other programs that hold GPU memory, or choose a smaller bundle",
             )
-        binding = TrtBinding(
-            self.name, self._library, context, self._stream, self.inputs, self.outputs, fixed
-        )
+        binding = TrtBinding(self, context, fixed)
         self._bindings.append(binding)
         return binding
 
     def layers(self) -> list[dict[str, Any]]:
         """As `TrtGraphs.layers`; a layer that was built without details has its name alone."""
-        trt = self._library.module
+        trt = self.library.module
         text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
         return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
 
@@ -157,18 +155,10 @@ class TrtBinding:
     changed.
     """
 
-    def __init__(
-        self,
-        name: str,
-        library: Library,
-        context: Any,
-        stream: Stream,
-        inputs: Mapping[str, Tensor],
-        outputs: Mapping[str, Tensor],
-        fixed: bool,
-    ) -> None:
-        self._name, self._library, self._context, self._stream = name, library, context, stream
-        self._inputs, self._tensors, self._fixed = inputs, {**inputs, **outputs}, fixed
+    def __init__(self, graph: TrtGraph, context: Any, fixed: bool) -> None:
+        self._name, self._library, self._stream = graph.name, graph.library, graph.stream
+        self._context, self._fixed = context, fixed
+        self._inputs, self._tensors = graph.inputs, {**graph.inputs, **graph.outputs}
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._told: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._changed: set[str] = set(self._tensors)

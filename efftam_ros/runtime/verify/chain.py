@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.device.memory import ATTENTION, UNUSED_KEY, MemoryLayout
+from efftam_ros.runtime.device.memory import ATTENTION, MemoryLayout, laid_out
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.verify.runners import Arrays, Runner
 
 
 class Chain:
-    """The five graphs that a GPU runs, with the latest frames as memory.
+    """The five graphs of `device.memory.GRAPHS`, with the latest frames as memory.
 
     `inputs` and `results` hold what each graph got and gave last, by graph name.
     """
@@ -35,7 +35,7 @@ class Chain:
         encoded = self._run("image_encoder", {"image": image})
         if prompt is not None:
             self._memory.clear()
-        prompted = self._run("prompt_encoder", encoded | _tensors(prompt or self._tracking))
+        prompted = self._run("prompt_encoder", encoded | prompt_inputs(prompt or self._tracking))
         if prompt is None:
             prompted = prompted | self._run(ATTENTION, {"features": encoded["features"], **self._attended()})
         return self._run("mask_decoder", encoded | prompted)
@@ -70,33 +70,14 @@ class Chain:
         (docs/bundle.md)."""
         layout = self._layout
         latest = [self._memory[0], *reversed(self._memory[1:])]
-        kept = latest[: layout.rows]
-        rows = [layout.rows - 1, *range(len(kept) - 1)]
-        maps = np.zeros((layout.rows, layout.tokens, layout.channels), np.float32)
-        pointers = np.zeros((layout.pointers, layout.pointer_channels), np.float32)
-        for row, memory in zip(rows, kept, strict=True):
-            maps[row] = memory["map"][0]
-        count = min(len(latest), layout.pointers)
-        for slot, memory in enumerate(latest[:count]):
-            pointers[slot] = memory["stored_pointer"][0]
-        return {"maps": maps, "pointers": pointers, "key_bias": key_bias(layout, rows, count)}
+        rows = [layout.rows - 1, *range(min(len(latest), layout.rows) - 1)]
+        maps = np.concatenate([memory["map"] for memory in latest[: len(rows)]])
+        pointers = np.concatenate([memory["stored_pointer"] for memory in latest[: layout.pointers]])
+        return laid_out(layout, rows, maps, pointers)
 
 
-def key_bias(layout: MemoryLayout, rows: list[int], pointers: int) -> NDArray[np.float32]:
-    """[1,1,1,K]: 0 for the keys of these temporal rows and of the first ``pointers`` slots, `UNUSED_KEY`
-    else."""
-    used_rows = np.isin(np.arange(layout.rows), rows)
-    used_pointers = np.arange(layout.pointers) < pointers
-    parts = [used_pointers.repeat(layout.pointer_tokens)]
-    if layout.pooled:
-        alone = len(rows) == 1
-        parts = [np.full(layout.tokens, alone), (used_rows & (not alone)).repeat(layout.tokens // 4), *parts]
-    else:
-        parts = [used_rows.repeat(layout.tokens), *parts]
-    return np.where(np.concatenate(parts), 0.0, UNUSED_KEY).astype(np.float32).reshape(1, 1, 1, -1)
-
-
-def _tensors(prompt: EncodedPrompt) -> Arrays:
+def prompt_inputs(prompt: EncodedPrompt) -> Arrays:
+    """The prompt encoder's inputs besides the features, by name."""
     return {
         "points": prompt.points,
         "labels": prompt.labels,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,21 +14,28 @@ from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.image.preprocess import Preprocessor
-from efftam_ros.runtime.image.prompts import encode_prompt
+from efftam_ros.runtime.image.prompts import EncodedPrompt, encode_prompt
 from efftam_ros.runtime.verify.chain import Chain
-from efftam_ros.runtime.verify.runners import Runner
+from efftam_ros.runtime.verify.runners import Arrays, Runner
 
 _SEED = 20261121
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """One output of a graph on the same inputs. ``relative``: root mean square of the difference over that of
-    the reference's output; infinite where the other's is not finite."""
+    """One output of a graph against the reference's on the same inputs.
+
+    ``relative``: root mean square of the difference over that of the reference's output, infinite where the
+    other's is not finite; ``max_abs``: largest absolute difference, NaN where shapes differ; ``largest``:
+    largest absolute value of the reference, for scale; ``case``: which inputs.
+    """
 
     graph: str
     output: str
     relative: float
+    max_abs: float = float("nan")
+    largest: float = float("nan")
+    case: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,17 +64,27 @@ def deviation(reference: NDArray[np.float32], value: NDArray[np.float32]) -> flo
     return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
 
 
+def deviations(graph: str, reference: Arrays, results: Arrays, case: str = "") -> list[Deviation]:
+    """Every output of ``results`` against the reference's."""
+    found = []
+    for output, value in results.items():
+        wanted = reference[output]
+        if wanted.shape != value.shape:
+            found.append(Deviation(graph, output, float("inf"), case=case))
+            continue
+        max_abs = float(np.abs(np.subtract(wanted, value, dtype=np.float64)).max(initial=0.0))
+        largest = float(np.abs(wanted).max(initial=0.0))
+        found.append(Deviation(graph, output, deviation(wanted, value), max_abs, largest, case))
+    return found
+
+
 def compare_graphs(chain: Chain, candidate: Mapping[str, Runner]) -> list[Deviation]:
     """Every output of every graph that ``candidate`` has, on the inputs that the graph got last in ``chain``,
     against what the chain made of them."""
     found = []
     for name in GRAPHS:
         if name in candidate:
-            results = candidate[name](chain.inputs[name])
-            found += [
-                Deviation(name, output, deviation(reference, results[output]))
-                for output, reference in chain.results[name].items()
-            ]
+            found += deviations(name, chain.results[name], candidate[name](chain.inputs[name]))
     return found
 
 
@@ -105,7 +122,7 @@ def compare_clip(
     preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
     crop_policy = make_crop_policy(spec.default_view, spec.image_side, spec.window_factor)
     chains = [Chain(bundle, graphs) for graphs in (reference, candidate)]
-    overlaps, deviations = [], []
+    overlaps, errors = [], []
     for number, picture in enumerate(frames):
         height, width = picture.shape[:2]
         first = number == 0
@@ -116,17 +133,28 @@ def compare_clip(
         )
         prompt = encode_prompt(Prompt(box=box), view, width, height) if first else None
         image = preprocess(Image.from_array(picture), view).copy()
-        wanted, got = (chain.decode(image, prompt) for chain in chains)
-        choice = 0 if first else 1 + int(wanted["ious"][1:].argmax())
-        for chain in chains:
-            chain.remember(choice, prompted=first)
+        choice = step_together(chains, image, prompt)
+        wanted, got = (chain.results["mask_decoder"] for chain in chains)
         logits = wanted["masks"][0, choice], got["masks"][0, choice]
         overlaps.append(_overlap(*logits))
-        deviations.append(deviation(*logits))
+        errors.append(deviation(*logits))
         seen = Box.from_edges(*view.edges_to_image(wanted["boxes"][choice : choice + 1])[0].tolist())
         if seen.width > 0 and seen.height > 0:
             box = seen
-    return ClipAgreement(tuple(overlaps), tuple(deviations))
+    return ClipAgreement(tuple(overlaps), tuple(errors))
+
+
+def step_together(chains: Sequence[Chain], image: NDArray[np.float32], prompt: EncodedPrompt | None) -> int:
+    """One frame through every chain, each with its own memory; ``prompt`` starts a new one.
+
+    Returns the row of the decoder's output that all remember: 0 on the prompted frame, else the alternative
+    that the first chain prefers, so that what differs is the graphs' doing.
+    """
+    decoded = [chain.decode(image, prompt) for chain in chains]
+    choice = 0 if prompt is not None else 1 + int(decoded[0]["ious"][1:].argmax())
+    for chain in chains:
+        chain.remember(choice, prompted=prompt is not None)
+    return choice
 
 
 def _overlap(reference: NDArray[np.float32], value: NDArray[np.float32]) -> float:

@@ -30,18 +30,18 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.interop.package_files import package_file
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.contenders import chosen_backends, open_contenders
-from efftam_ros.tools.bench.environment import environment
 from efftam_ros.tools.bench.frames import IMAGE_SIZE, endless_frames, measure_frames
+from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
-from efftam_ros.tools.bench.plot import plot
-from efftam_ros.tools.bench.soak import measure_soak
-from efftam_ros.tools.bench.tables import (
+from efftam_ros.tools.bench.report import (
+    plot,
     print_frames,
     print_left_out,
     print_motion,
     print_node,
     print_soak,
 )
+from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.doctor.system import System
 

@@ -6,71 +6,41 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, cast
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.core.geometry import View
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.core.types import Frame, MemoryPlan, Prompt
 from efftam_ros.runtime.tracker import open_tracker
-from efftam_ros.tools.bench.memory import resident_mb
+from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 
 
 class Watched:
-    """A pipeline that notes how much memory each frame attends to; everything else passes through."""
+    """A pipeline that counts the memory each frame attends to; all other calls are passed on."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.maps = self.pointers = 0
 
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._pipeline.spec
-
-    @property
-    def is_asynchronous(self) -> bool:
-        return self._pipeline.is_asynchronous
-
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        return self._pipeline.stage_seconds
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipeline, name)
 
     @property
     def device_bytes(self) -> int | None:
-        """Device memory that the pipeline holds, None for one that does not say or uses none."""
+        """Device memory that the pipeline holds; None where it holds none or does not report it."""
         return getattr(self._pipeline, "device_bytes", None)
 
     @property
     def launch(self) -> Mapping[str, str]:
-        """Module -> how its work is launched on the device; empty for one that does not say."""
+        """How each module's work is launched on the device, by module; empty where not reported."""
         return getattr(self._pipeline, "launch", {})
-
-    def encode(self, image: Image, view: View) -> None:
-        self._pipeline.encode(image, view)
 
     def attend(self, plan: MemoryPlan) -> None:
         self.maps, self.pointers = len(plan.slots), len(plan.pointer_slots)
         self._pipeline.attend(plan)
-
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        return self._pipeline.decode(prompt)
-
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._pipeline.remember(choice, slot, present)
-
-    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        return self._pipeline.search(image, views, plan)
-
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        return self._pipeline.mask(choice)
-
-    def close(self) -> None:
-        self._pipeline.close()
 
 
 @dataclass
@@ -145,7 +115,7 @@ def _open(
     before_mb, start = resident_mb(), time.perf_counter()
     pipeline = Watched(open_measurable(bundle, backend, threads))
     try:
-        tracker = open_tracker(pipeline, config)
+        tracker = open_tracker(cast(Pipeline, pipeline), config)
         tracker.step(*first)
     except BaseException:
         pipeline.close()

@@ -20,7 +20,7 @@ from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.tools.bench.contenders import Contender, Watched
-from efftam_ros.tools.bench.memory import resident_mb
+from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene

@@ -8,7 +8,7 @@ import numpy as np
 
 from efftam_ros.tools.bench.contenders import Contender
 from efftam_ros.tools.bench.frames import Frames, timed_step
-from efftam_ros.tools.bench.memory import device_used_mb, resident_mb
+from efftam_ros.tools.bench.machine import device_used_mb, resident_mb
 from efftam_ros.tools.common.progress import progress_bar
 
 # Frames after which buffers, caches and allocators have their size.

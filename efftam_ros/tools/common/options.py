@@ -1,4 +1,4 @@
-"""The options that several commands share: which network, on what, with which tracker settings."""
+"""Options that several commands share: network, back end, tracker settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from typing import Any
 
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+
+
+def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
+    """BUNDLE, to be opened with `open_bundle`."""
+    parser.add_argument(
+        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the bundle that ships)"
+    )
+
+
+def open_bundle(folder: Path | None) -> Bundle:
+    """The bundle in ``folder``, None for the one that ships. Raises InputError when it is damaged."""
+    return default_bundle() if folder is None else Bundle.load(folder)
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:

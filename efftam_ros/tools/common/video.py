@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.image.limits import check_size, coded_size
 
 if TYPE_CHECKING:
     import av
@@ -274,11 +275,16 @@ def natural_key(name: str) -> list[tuple[int, int | str]]:
 
 
 def read_bgr(path: Path) -> NDArray[np.uint8]:
-    """Read an image as uint8 [H, W, 3] BGR. Raises InputError when it can't be decoded."""
+    """Read an image as uint8 [H, W, 3] BGR. Raises InputError when it can't be decoded or has too many
+    pixels."""
     import cv2
 
     data = np.fromfile(path, np.uint8)
-    image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    try:
+        check_size(*coded_size(data, "image"))
+    except InputError as refusal:
+        raise InputError(f"{path} is not a readable image: {refusal}; remove or replace it") from None
+    image = cv2.imdecode(data, cv2.IMREAD_COLOR)
     if image is None:
         raise InputError(f"{path} is not a readable image ({data.size} bytes); remove or replace it")
     return np.asarray(image, np.uint8)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import efftam_ros
+from efftam_ros.core.errors import one_line
 from efftam_ros.tools.doctor.finding import Finding
 
 
@@ -50,7 +51,7 @@ def _importable(section: str, name: str, module: str, *, needed: bool, package: 
         version = getattr(importlib.import_module(module), "__version__", "unknown version")
     except Exception as error:  # a broken binary package raises what it likes
         state = "wrong" if needed else "absent"
-        return Finding(section, name, state, _one_line(error), f"pip install {package or module}")
+        return Finding(section, name, state, one_line(error), f"pip install {package or module}")
     return Finding(section, name, "ok", str(version))
 
 
@@ -74,9 +75,5 @@ def loads(module: str) -> str | None:
     try:
         importlib.import_module(module)
     except Exception as error:  # as above
-        return _one_line(error)
+        return one_line(error)
     return None
-
-
-def _one_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+from efftam_ros.core.errors import one_line
+
 
 def load(name: str, candidates: list[str]) -> dict[str, Any]:
     """Load a shared library from the system, else from one of these files."""
@@ -44,7 +46,7 @@ def driver() -> dict[str, Any]:
             return {"cuda": int(version), "problem": f"cuInit answers error {int(code)}", "gpus": []}
         gpus = [_gpu(cuda, index) for index in range(cuda.cuDeviceGetCount()[1])]
     except RuntimeError as error:  # cuda-bindings without a driver; the kind differs by version
-        return {"problem": _one_line(error)}
+        return {"problem": one_line(error)}
     return {"cuda": int(version), "gpus": gpus}
 
 
@@ -105,14 +107,10 @@ def main(requests: list[list[Any]]) -> None:
         try:
             answer = ACTIONS[action](*arguments)
         except Exception as error:
-            answer = {"fault": f"{type(error).__name__}: {_one_line(error)}"}
+            answer = {"fault": f"{type(error).__name__}: {one_line(error)}"}
         print(json.dumps(answer), file=answers, flush=True)
         if "fault" in answer:
             return
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join((str(error).strip() or type(error).__name__).split())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ COLUMNS = {
     "false_claims": "false claims",
 }
 JITTER_PX = 1.0
+
+Pixels = NDArray[np.uint8]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,15 +137,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class Answer(NamedTuple):
+    """What a tracker says of a frame: ``box`` in px, whether it is ``measured``, and the mask, bool
+    [H, W]."""
+
+    box: Box | None
+    measured: bool
+    mask: NDArray[np.bool_] | None = None
+
+
 class Follower(Protocol):
-    """A tracker as the scorer sees it: ``answer`` returns the box in px or None, whether it is claimed as
-    measured, and (with ``want_mask``) the mask, bool [H, W]; ``has_masks`` False: it never has one."""
+    """A tracker under evaluation. ``has_masks``: whether it makes masks when asked with ``want_mask``."""
 
     has_masks: bool
 
-    def answer(
-        self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool
-    ) -> tuple[Box | None, bool, NDArray[np.bool_] | None]: ...
+    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
+        """The answer for a frame, uint8 [H, W, 3]; ``first``: the box to start from, in the first frame."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -336,13 +346,11 @@ class OurFollower:
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
 
-    def answer(
-        self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool
-    ) -> tuple[Box | None, bool, NDArray[np.bool_] | None]:
+    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
         prompt = None if first is None else Prompt(box=first)
         track = self._tracker.step(Frame(Image.from_array(bgr), stamp_ns), prompt)
         mask = self._tracker.mask() if want_mask else None
-        return track.box, track.measured, None if mask is None else mask > 0
+        return Answer(track.box, track.measured, None if mask is None else mask > 0)
 
 
 class PeerFollower:
@@ -353,14 +361,12 @@ class PeerFollower:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
-    def answer(
-        self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool
-    ) -> tuple[Box | None, bool, NDArray[np.bool_] | None]:
+    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
         if first is not None:
             self._peer.start(bgr, first)
-            return first, True, None
+            return Answer(first, True)
         box = self._peer.update(bgr)
-        return box, box is not None, None
+        return Answer(box, box is not None)
 
 
 @contextmanager

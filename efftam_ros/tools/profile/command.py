@@ -20,7 +20,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.contenders import LeftOut, chosen_backends, open_contenders
 from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frames
-from efftam_ros.tools.bench.tables import print_left_out
+from efftam_ros.tools.bench.report import print_left_out
 from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.profile.frames import (

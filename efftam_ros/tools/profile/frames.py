@@ -9,15 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from efftam_ros.baselines.opening import BASELINES
+from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.bench.contenders import Contender, Watched
 from efftam_ros.tools.bench.frames import MODULES, WARM_UP, Timing, endless_frames, timed_step
+from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.profile.trace import Operation, onnxruntime_operations, torch_operations
 
@@ -109,10 +110,11 @@ class OnnxruntimeRecorder:
     def __init__(self, plain: Contender, bundle: Path | None, threads: int, folder: Path) -> None:
         from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
-        opened = Bundle.load(bundle) if bundle is not None else default_bundle()
-        self._pipeline = OrtPipeline(opened, threads, profile_folder=folder)
+        self._pipeline = OrtPipeline(open_bundle(bundle), threads, profile_folder=folder)
         watched = Watched(self._pipeline)
-        self.contender = Contender(plain.name, plain.backend, watched, Tracker(watched, plain.tracker.config))
+        self.contender = Contender(
+            plain.name, plain.backend, watched, open_tracker(cast(Pipeline, watched), plain.tracker.config)
+        )
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -132,7 +134,7 @@ class TorchRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        from efftam_ros.baselines.profiling import operators_recorded
+        from efftam_ros.baselines.timing import operators_recorded
 
         with operators_recorded(self._trace):
             yield

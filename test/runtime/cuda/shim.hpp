@@ -32,23 +32,6 @@ inline float __uint_as_float(unsigned bits) {
     return value;
 }
 
-// IEEE half, nearest, ties to even.
-inline unsigned short half_bits(float value) {
-    const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000u;
-    const float size = std::fabs(value);
-    if (std::isnan(size)) {
-        return 0x7FFFu; // what the GPU gives for every NaN
-    }
-    if (size >= 65520.0f) {
-        return sign | 0x7C00u;
-    }
-    if (size < 6.103515625e-05f) { // subnormal: a multiple of 2^-24, which nearbyint counts out
-        return sign | (unsigned)std::nearbyint(size * 16777216.0f);
-    }
-    const unsigned magnitude = bits & 0x7FFFFFFFu;
-    return sign | ((magnitude + 0xFFFu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13);
-}
-
 template <class... Arguments, std::size_t... Index>
 void call(void (*kernel)(Arguments...), void **parameters, std::index_sequence<Index...>) {
     kernel(*static_cast<std::remove_reference_t<Arguments> *>(parameters[Index])...);

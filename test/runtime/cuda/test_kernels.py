@@ -16,10 +16,11 @@ from runtime.cuda.shim import Shim, shared_shim
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.bfloat16 import round_bfloat16
-from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PICTURE
+from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PreprocessParameters, mask_view
+from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
 from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
-from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask
+from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 
 Kernels = Shim | OnGpu
@@ -39,18 +40,18 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
 def random_image(encoding: str, width: int, height: int, padding: int = 0, seed: int = 0) -> Image:
     """Random bytes; ``padding`` of them behind the pixels of every row."""
     facts = ENCODINGS[encoding]
-    rows, row = height * facts.half_rows // 2, width * facts.bytes_per_pixel
+    rows, row = height * facts.rows_per_pair // 2, width * facts.bytes_per_pixel
     stored = np.random.default_rng(seed).integers(0, 256, (rows, row + padding), np.uint8)
     return Image(stored, width, height, encoding)
 
 
-def preprocessed(kernels: Kernels, image: Image, view: View, half: bool = False) -> np.ndarray:
+def preprocessed(kernels: Kernels, image: Image, view: View) -> np.ndarray:
     """The kernel's [3, S, S], by a grid with surplus threads in both directions."""
     side = view.side
-    record = PreprocessParameters(side, MEAN, STD).picture(image, view)
-    out = Guarded((3, side, side), np.float16 if half else np.float32)
+    record = PreprocessParameters(side, MEAN, STD).record(image, view)
+    out = Guarded((3, side, side), np.float32)
     grid = (side // 16 + 2, side // 8 + 2, 1)
-    kernels.call(f"preprocess_{'half' if half else 'float'}", grid, (16, 8, 1), record, image.rows, out.array)
+    kernels.call("preprocess", grid, (16, 8, 1), record, image.rows, out.array)
     assert out.intact
     return out.array
 
@@ -140,12 +141,6 @@ class TestThePreprocessingKernel:
         for view in (View(distance, 0.0, 1.0, 1.0, 8), View(0.0, -distance, 1.0, 1.0, 8)):
             assert np.abs(levels(preprocessed(kernels, image, view))).max() < 0.001
 
-    @pytest.mark.parametrize("encoding", ["bgr8", "mono16", "nv12", "uyvy", "bayer_gbrg8"])
-    def test_gives_halves_that_are_the_rounded_floats(self, kernels: Kernels, encoding: str) -> None:
-        image, view = random_image(encoding, 60, 40), View.window(20.3, 20.1, 33.0, SIDE)
-        expected = preprocessed(kernels, image, view).astype(np.float16)
-        assert np.array_equal(preprocessed(kernels, image, view, half=True), expected)
-
 
 def bilinear(logits: np.ndarray, view: View, width: int, height: int) -> np.ndarray:
     """The logits at the image's pixel centres, in double precision, [height, width]."""
@@ -234,35 +229,6 @@ class TestTheMaskKernel:
             assert not upsampled(kernels, logits, view, 9, 7).any()
 
 
-class TestTheBoxKernel:
-    @settings(max_examples=150, deadline=None)
-    @given(
-        count=st.integers(1, 5),
-        low=st.sampled_from([1, 2, 3, 16, 33]),
-        bias=st.sampled_from([-9.0, -2.5, -1.5, 0.0, 9.0]),
-        seed=st.integers(0, 99),
-    )
-    def test_agrees_with_the_cpu(
-        self, kernels: Kernels, count: int, low: int, bias: float, seed: int
-    ) -> None:
-        noise = np.random.default_rng(seed).normal(size=(count, low, low)) + bias
-        logits = noise.astype(np.float32)
-        boxes, areas = Guarded((count, 4)), Guarded((count,))
-        kernels.call("mask_boxes", (2, 1, 1), (4, 1, 1), logits, boxes.array, areas.array, count, low)
-        expected_boxes, expected_areas = boxes_and_areas(logits)
-        assert np.allclose(boxes.array, expected_boxes, rtol=1e-6, atol=1e-5)
-        assert np.array_equal(areas.array, expected_areas)
-        assert boxes.intact
-        assert areas.intact
-
-    def test_puts_the_edges_of_a_filled_map_on_its_border(self, kernels: Kernels) -> None:
-        boxes, areas = np.empty((1, 4), np.float32), np.empty(1, np.float32)
-        full = np.ones((1, 8, 8), np.float32)
-        kernels.call("mask_boxes", (1, 1, 1), (32, 1, 1), full, boxes, areas, 1, 8)
-        assert boxes.tolist() == [[0, 0, 32, 32]]
-        assert areas.tolist() == [1024]
-
-
 class TestTheGatheringKernel:
     SLOTS = 9
 
@@ -289,13 +255,7 @@ class TestTheGatheringKernel:
     def test_lays_memory_out_as_the_exported_graph_wants_it(
         self, kernels: Kernels, layout: str, rows: tuple[int, ...], pointers: int
     ) -> None:
-        torch = pytest.importorskip("torch", reason="the reference is the exporter's, which needs torch")
-        from efftam_ros.export.onnx.fixed_form import fixed_maps, fixed_pointers, key_bias
-        from efftam_ros.model.common.network import NetworkSpec
-
-        spec = NetworkSpec(
-            "n", "efficienttam", 64, channels=16, memory_channels=8, max_pointers=5, key_layout=layout
-        )
+        sizes = MemoryLayout(9, 7, 16, 8, 5, 16, 2, 0, layout == "pooled", False)
         slots, pointer_slots = [8, 3, 0, 5, 1, 7, 2][: len(rows)], [4, 8, 0, 1, 6][:pointers]
         plan = [-1] * 12
         for row, slot in zip(rows, slots, strict=True):
@@ -304,10 +264,10 @@ class TestTheGatheringKernel:
         ring, ring_pointers, maps, laid_pointers, bias = self.gather(
             kernels, plan, 7, 16, 5, pooled=layout == "pooled"
         )
-        ring_t, ring_pointers_t = torch.from_numpy(ring), torch.from_numpy(ring_pointers)
-        assert np.array_equal(maps, fixed_maps(spec, ring_t[slots], rows))
-        assert np.array_equal(laid_pointers, fixed_pointers(spec, ring_pointers_t[pointer_slots]))
-        assert np.array_equal(bias, key_bias(spec, rows, pointers).flatten())
+        wanted = laid_out(sizes, rows, ring[slots], ring_pointers[pointer_slots])
+        assert np.array_equal(maps, wanted["maps"])
+        assert np.array_equal(laid_pointers, wanted["pointers"])
+        assert np.array_equal(bias, wanted["key_bias"].flatten())
 
     def test_leaves_out_an_unused_pointer_between_used_ones(self, kernels: Kernels) -> None:
         _, ring_pointers, _, pointers, bias = self.gather(kernels, [2, 4, -1, 6], 1, 4, 3, pooled=False)
@@ -381,10 +341,11 @@ class TestTheStoringKernel:
 
 
 class TestTheTables:
-    """Python's picture of the sources is the sources'."""
+    """The tables in Python say the same as the CUDA sources."""
 
     @pytest.mark.parametrize(
-        ("file", "struct", "dtype"), [("preprocess", "Picture", PICTURE), ("masks", "MaskView", MASK_VIEW)]
+        ("file", "struct", "dtype"),
+        [("preprocess", "PreprocessParams", PREPROCESS_PARAMS), ("masks", "MaskView", MASK_VIEW)],
     )
     def test_have_the_fields_of_the_records(self, file: str, struct: str, dtype: np.dtype) -> None:
         source = (KERNEL_FOLDER / f"{file}.cu").read_text()
@@ -420,18 +381,3 @@ class TestTheTables:
 
     def test_know_every_encoding(self) -> None:
         assert set(ENCODING_CODES) == set(ENCODINGS)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.floats(width=32, allow_nan=False), min_size=4, max_size=4))
-def test_the_stand_in_for_the_gpus_halves_rounds_as_numpy_does(values: list[float]) -> None:
-    """Everything is shift when gain is zero: any float can be put out."""
-    record = np.zeros((), PICTURE)
-    record["width"] = record["height"] = record["fine"] = record["side"] = 1
-    record["scale_x"] = record["scale_y"] = 1.0
-    record["shift"] = values[:3]
-    out = np.empty(3, np.float16)
-    shared_shim().call("preprocess_half", (1, 1, 1), (1, 1, 1), record, np.zeros(9, np.uint8), out)
-    with np.errstate(over="ignore"):
-        expected = np.array(values[:3], np.float32).astype(np.float16)
-    assert np.array_equal(out, expected)

@@ -19,7 +19,7 @@ from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.export.tensorrt.builder import build_engine
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
@@ -30,14 +30,7 @@ from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRT
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 
 ROOT = Path(__file__).parents[3]
-GRAPHS = (
-    "image_encoder",
-    "prompt_encoder",
-    "memory_attention",
-    "memory_attention_fixed",
-    "mask_decoder",
-    "memory_encoder",
-)
+GRAPHS = tuple(default_bundle().graphs)
 CAPTURE_UNSUPPORTED, LOST = 900, 999
 
 
@@ -562,3 +555,14 @@ def test_layers_are_those_of_the_engine_with_their_types(graphs: TrtGraphs) -> N
     graphs.open("mask_decoder")
     (layer,) = graphs.layers("mask_decoder")
     assert layer["Inputs"][0] == {"Name": "conditioned", "Format/Datatype": "FLOAT"}
+
+
+def test_an_engine_with_an_open_axis_where_the_bundle_has_a_number_is_refused(
+    library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], plans: Any
+) -> None:
+    """Buffers are made for the number."""
+    inputs, outputs = tables["prompt_encoder"]
+    fixed = {**inputs, "points": Tensor("float32", (1, 2, 2))}
+    graphs = TrtGraphs(library, facts, stream, {"prompt_encoder": (fixed, outputs)}, plans)
+    with pytest.raises(BackendError, match=r"has input points .*\[1, -1, 2\]; the bundle says .*\[1, 2, 2\]"):
+        graphs.open("prompt_encoder")

@@ -1,6 +1,6 @@
-// From the decoder's mask logits to an image mask, boxes, areas, by the rules of runtime/masks.py.
+// Mask of an image from the decoder's mask logits; same result as runtime/image/masks.py.
 
-// Where the pixels of an image lie on the logits of a view. kernel_table.py has the same fields as MASK_VIEW.
+// Affine map from image pixels to the logits of a view. Same fields as MASK_VIEW in kernel_table.py.
 struct MaskView {
     int width, height;      // image px
     int low;                // logits per axis
@@ -9,7 +9,7 @@ struct MaskView {
     float cells_x, cells_y; // logits per image px
 };
 
-// Position on a line of values as an index below, and the fraction towards the next; ends are held.
+// Index of the sample below a position, and the fraction towards the next; clamped at both ends.
 __device__ __forceinline__ int split(float position, int size, float *fraction) {
     position = fminf(fmaxf(position, 0.0f), size - 1.0f);
     const int below = min((int)position, max(size - 2, 0));
@@ -38,66 +38,4 @@ extern "C" __global__ void mask_upsample(const MaskView *__restrict__ view, cons
         inside = top * (1.0f - down) + bottom * down > 0.0f;
     }
     mask[(long long)y * v.width + x] = inside ? 255 : 0;
-}
-
-__device__ __forceinline__ float largest(const float *values, int count, int stride) {
-    float most = values[0];
-    for (int i = 1; i < count; ++i) {
-        most = fmaxf(most, values[i * stride]);
-    }
-    return most;
-}
-
-// Where the maxima over lines of logits cross zero before line `first` and behind line `last`, the outermost
-// that hold a positive logit; in edge coordinates, on the border where there is no line to cross to. Lines
-// lie `along` logits apart, a line's own logits `across`.
-__device__ __forceinline__ void crossings(const float *logits, int size, int along, int across, int first,
-                                          int last, float *low, float *high) {
-    *low = 0.0f;
-    *high = size;
-    if (first > 0) {
-        const float inside = largest(logits + first * along, size, across);
-        const float outside = largest(logits + (first - 1) * along, size, across);
-        *low = first + 0.5f - inside / (inside - outside);
-    }
-    if (last + 1 < size) {
-        const float inside = largest(logits + last * along, size, across);
-        const float outside = largest(logits + (last + 1) * along, size, across);
-        *high = last + 0.5f + inside / (inside - outside);
-    }
-}
-
-// logits[count, low, low] -> boxes[count, 4] (left, top, right, bottom, network px), areas[count] (network
-// px^2). One thread per map. A logit is 4 network px wide.
-extern "C" __global__ void mask_boxes(const float *__restrict__ logits, float *__restrict__ boxes,
-                                      float *__restrict__ areas, int count, int low) {
-    const int index = blockIdx.x * blockDim.x + threadIdx.x;
-    if (index >= count) {
-        return;
-    }
-    const float cell = 4.0f;
-    const float *map = logits + (long long)index * low * low;
-    int left = low, top = low, right = -1, bottom = -1, inside = 0;
-    for (int y = 0; y < low; ++y) {
-        for (int x = 0; x < low; ++x) {
-            if (map[y * low + x] > 0.0f) {
-                left = min(left, x);
-                right = max(right, x);
-                top = min(top, y);
-                bottom = y;
-                ++inside;
-            }
-        }
-    }
-    float x0 = 0.0f, x1 = 0.0f, y0 = 0.0f, y1 = 0.0f;
-    if (inside > 0) {
-        crossings(map, low, 1, low, left, right, &x0, &x1);
-        crossings(map, low, low, 1, top, bottom, &y0, &y1);
-    }
-    float *box = boxes + index * 4;
-    box[0] = x0 * cell;
-    box[1] = y0 * cell;
-    box[2] = x1 * cell;
-    box[3] = y1 * cell;
-    areas[index] = inside * cell * cell;
 }

@@ -1,7 +1,7 @@
-// Memory ring: gathers what a frame attends to, picks the chosen candidate, stores it. One thread per element
-// written.
+// Memory ring: gathers the memories that a frame attends to, copies the chosen candidate, stores it in a slot.
+// One thread per element written.
 
-// Lays the attended slots out as the fixed memory attention wants them (docs/bundle.md, "key_bias"). Element
+// Lays out the attended slots as inputs of the fixed memory attention (docs/bundle.md, "key_bias"). Element
 // by element: maps[rows, tokens, channels], then pointers[pointer_slots, pointer_channels], then
 // key_bias[keys]. plan[rows + pointer_slots]: the ring slot of each temporal row, then of each pointer slot;
 // -1 unused, which gives zeros and a bias that leaves the key out.
@@ -42,7 +42,7 @@ extern "C" __global__ void gather_memory(const int *__restrict__ plan, const flo
         for (int row = 0; row < rows; ++row) {
             used_rows += plan[row] >= 0;
         }
-        // A pooled network attends to unpooled keys while there is one map alone, to pooled keys from two on.
+        // A pooled network attends to unpooled keys when there is a single map, to pooled keys from two maps on.
         const bool attends_pooled = used_rows > 1;
         if (index < head) {
             used = !attends_pooled;
@@ -73,7 +73,7 @@ extern "C" __global__ void choose_candidate(const int *__restrict__ decision,
     }
 }
 
-// As runtime/rounding.py: ties to even; NaN stays NaN, because the carry may not reach it.
+// Same result as runtime/rounding.py: ties to even. NaN is handled apart, because the carry could change it.
 __device__ __forceinline__ float nearest_bfloat16(float value) {
     unsigned bits = __float_as_uint(value);
     const bool has_finite_exponent = (bits & 0x7F800000u) != 0x7F800000u;

@@ -1,9 +1,9 @@
-// From image bytes to network input, by the rule of runtime/preprocess.py: fine x fine bilinear samples of
-// the view per network pixel, averaged, normalised, as planes in RGB order. Threads (x, y): one per network
+// Network input from image bytes; same result as runtime/image/preprocess.py: fine x fine bilinear samples of
+// the view per network pixel, averaged and normalised, as planes in RGB order. One thread (x, y) per network
 // pixel.
 
-// One view of one image. kernel_table.py has the same fields as PICTURE.
-struct Picture {
+// One view of one image. Same fields as PREPROCESS_PARAMS in kernel_table.py.
+struct PreprocessParams {
     int width, height;       // image px
     int step;                // bytes from one stored row to the next
     int encoding;            // an Encoding
@@ -12,10 +12,10 @@ struct Picture {
     float x, y;              // image px at the network's top-left corner
     float scale_x, scale_y;  // network px per image px
     float gain[3], shift[3]; // RGB: output = stored value * gain + shift
-    int full_view;           // 1: the image's edge goes on outside, 0: outside is black
+    int full_view;           // 1: edge pixels are repeated outside the image, 0: outside is black
 };
 
-// picture.py has the same numbers as ENCODING_CODES.
+// Same codes as ENCODING_CODES in preprocess_params.py.
 enum Encoding {
     BGR8 = 0,
     RGB8 = 1,
@@ -37,7 +37,7 @@ struct Colour {
     float red, green, blue;
 };
 
-// Readers: the colour of the image pixel (x, y), which lies within the image.
+// Readers: at(x, y) is the colour of an image pixel; (x, y) must lie within the image.
 
 struct Interleaved {
     const unsigned char *pixels;
@@ -98,7 +98,7 @@ struct Bayer {
     const unsigned char *pixels;
     int step, width, height, red_x, red_y; // red_x, red_y: parity of the red pixels' column and row
 
-    // The image's outermost pixels get the colour of their inner neighbours, as in OpenCV.
+    // Border pixels take the colour of their inner neighbours, as in OpenCV.
     __device__ Colour at(int x, int y) const {
         x = min(max(x, 1), width - 2);
         y = min(max(y, 1), height - 2);
@@ -117,20 +117,20 @@ struct Bayer {
     }
 };
 
-// Two neighbours on a line of pixels, and what each counts in the sample between them.
+// Two neighbouring pixels of a row or column, with their weights in a sample between them.
 struct Pair {
     int first, second;
     float first_weight, second_weight;
 };
 
-__device__ __forceinline__ Pair neighbours(float position, int size, bool edge_goes_on) {
-    // Farther out nothing changes, and a float beyond the range of int has no int.
+__device__ __forceinline__ Pair neighbours(float position, int size, bool repeat_edge) {
+    // Clamped, because converting a float beyond the range of int is undefined; the result stays the same.
     position = fminf(fmaxf(position, -1.0f), (float)size);
     const float base = floorf(position);
     const int first = (int)base, last = size - 1;
     Pair pair = {min(max(first, 0), last), min(max(first + 1, 0), last), 1.0f - (position - base),
                  position - base};
-    if (!edge_goes_on) {
+    if (!repeat_edge) {
         pair.first_weight = pair.first == first ? pair.first_weight : 0.0f;
         pair.second_weight = pair.second == first + 1 ? pair.second_weight : 0.0f;
     }
@@ -144,18 +144,18 @@ __device__ __forceinline__ void add(Colour &sum, const Colour &colour, float wei
 }
 
 template <class Reader>
-__device__ __forceinline__ Colour mean_of_samples(const Picture &picture, const Reader &reader, int x,
+__device__ __forceinline__ Colour mean_of_samples(const PreprocessParams &params, const Reader &reader, int x,
                                                   int y) {
-    const int fine = picture.fine;
-    const bool full = picture.full_view;
-    const float step_x = 1.0f / (picture.scale_x * fine), step_y = 1.0f / (picture.scale_y * fine);
+    const int fine = params.fine;
+    const bool full = params.full_view;
+    const float step_x = 1.0f / (params.scale_x * fine), step_y = 1.0f / (params.scale_y * fine);
     const float first_x = x * fine + 0.5f, first_y = y * fine + 0.5f;
     Colour sum = {0.0f, 0.0f, 0.0f};
     for (int j = 0; j < fine; ++j) {
-        // Pixels are counted from their centres, views from pixel edges: hence the halves.
-        const Pair rows = neighbours(fmaf(first_y + j, step_y, picture.y - 0.5f), picture.height, full);
+        // Pixel positions refer to centres, view coordinates to pixel edges: hence the halves.
+        const Pair rows = neighbours(fmaf(first_y + j, step_y, params.y - 0.5f), params.height, full);
         for (int i = 0; i < fine; ++i) {
-            const Pair columns = neighbours(fmaf(first_x + i, step_x, picture.x - 0.5f), picture.width, full);
+            const Pair columns = neighbours(fmaf(first_x + i, step_x, params.x - 0.5f), params.width, full);
             add(sum, reader.at(columns.first, rows.first), columns.first_weight * rows.first_weight);
             add(sum, reader.at(columns.second, rows.first), columns.second_weight * rows.first_weight);
             add(sum, reader.at(columns.first, rows.second), columns.first_weight * rows.second_weight);
@@ -166,7 +166,7 @@ __device__ __forceinline__ Colour mean_of_samples(const Picture &picture, const 
     return {sum.red * share, sum.green * share, sum.blue * share};
 }
 
-__device__ __forceinline__ Colour network_pixel(const Picture &p, const unsigned char *pixels, int x, int y) {
+__device__ __forceinline__ Colour network_pixel(const PreprocessParams &p, const unsigned char *pixels, int x, int y) {
     const int code = p.encoding;
     if (code <= MONO8) {
         const int stride = code == MONO8 ? 1 : code >= BGRA8 ? 4 : 3;
@@ -185,7 +185,7 @@ __device__ __forceinline__ Colour network_pixel(const Picture &p, const unsigned
         const int luma = code == UYVY;
         return mean_of_samples(p, Yuv422{pixels, p.step, luma, 1 - luma}, x, y);
     }
-    // No pixel has all its neighbours: OpenCV, too, makes such images black.
+    // No pixel has all of its neighbours; OpenCV makes such images black, too.
     if (p.width < 3 || p.height < 3) {
         return {0.0f, 0.0f, 0.0f};
     }
@@ -194,43 +194,18 @@ __device__ __forceinline__ Colour network_pixel(const Picture &p, const unsigned
     return mean_of_samples(p, Bayer{pixels, p.step, p.width, p.height, red_x, red_y}, x, y);
 }
 
-#ifdef __CUDACC__
-// IEEE half, nearest, ties to even. In assembly, because cuda_fp16.h comes with the toolkit only.
-__device__ __forceinline__ unsigned short half_bits(float value) {
-    unsigned short bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    return bits;
-}
-#endif
-
-__device__ __forceinline__ void put(float *out, float value) { *out = value; }
-__device__ __forceinline__ void put(unsigned short *out, float value) { *out = half_bits(value); }
-
-template <class Output>
-__device__ __forceinline__ void preprocess(const Picture *picture, const unsigned char *pixels, Output *out) {
+// out: [3, side, side]
+extern "C" __global__ void preprocess(const PreprocessParams *__restrict__ params,
+                                      const unsigned char *__restrict__ pixels, float *__restrict__ out) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    const Picture p = *picture;
+    const PreprocessParams p = *params;
     if (x >= p.side || y >= p.side) {
         return;
     }
     const Colour colour = network_pixel(p, pixels, x, y);
     const int plane = p.side * p.side;
-    Output *pixel = out + y * p.side + x;
-    put(pixel, fmaf(colour.red, p.gain[0], p.shift[0]));
-    put(pixel + plane, fmaf(colour.green, p.gain[1], p.shift[1]));
-    put(pixel + 2 * plane, fmaf(colour.blue, p.gain[2], p.shift[2]));
-}
-
-// out: [3, side, side]
-extern "C" __global__ void preprocess_float(const Picture *__restrict__ picture,
-                                            const unsigned char *__restrict__ pixels,
-                                            float *__restrict__ out) {
-    preprocess(picture, pixels, out);
-}
-
-// out: the bits of IEEE halves [3, side, side]
-extern "C" __global__ void preprocess_half(const Picture *__restrict__ picture,
-                                           const unsigned char *__restrict__ pixels,
-                                           unsigned short *__restrict__ out) {
-    preprocess(picture, pixels, out);
+    float *pixel = out + y * p.side + x;
+    pixel[0] = fmaf(colour.red, p.gain[0], p.shift[0]);
+    pixel[plane] = fmaf(colour.green, p.gain[1], p.shift[1]);
+    pixel[2 * plane] = fmaf(colour.blue, p.gain[2], p.shift[2]);
 }

@@ -1,0 +1,137 @@
+"""The last second of attitudes, read at any stamp: the gimbal's and the vehicle's heading.
+
+An image shows the world as the gimbal pointed when it was taken; by the time its answer arrives the gimbal
+has moved on. So attitudes are kept and interpolated at the image's stamp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+from efftam_ros.flight.angles import interpolated, normalised, wrapped
+from efftam_ros.flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
+
+KEPT_NS = NS
+# How far a motion is continued beyond its newest sample. Longer, and the rate of two samples is a guess.
+EXTRAPOLATED_NS = NS // 10
+# Apart at least, for a rate between two samples: their stamps are rounded to milliseconds.
+RATE_SPAN_NS = NS * 15 // 1000
+
+
+class Stamped(Protocol):
+    """Anything with a stamp."""
+
+    @property
+    def stamp_ns(self) -> int: ...
+
+
+T = TypeVar("T", bound=Stamped)
+
+
+class _History(Generic[T]):
+    """Samples of the last second in order of their stamps."""
+
+    def __init__(self) -> None:
+        self._samples: deque[T] = deque()
+
+    @property
+    def newest(self) -> T | None:
+        return self._samples[-1] if self._samples else None
+
+    def clear(self) -> None:
+        self._samples.clear()
+
+    def append(self, sample: T) -> None:
+        """Keep a sample. An older stamp than the last one's starts over; an equal one is dropped."""
+        if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
+            if sample.stamp_ns == self._samples[-1].stamp_ns:
+                return
+            self._samples.clear()
+        self._samples.append(sample)
+        while sample.stamp_ns - self._samples[0].stamp_ns > KEPT_NS:
+            self._samples.popleft()
+
+    def around(self, stamp_ns: int) -> tuple[T, T, float] | None:
+        """Two samples and the share of the way between them; above 1 shortly after the newest. None where
+        the stamp is older than all, or too far after the newest."""
+        if not self._samples or not (
+            self._samples[0].stamp_ns <= stamp_ns <= self._samples[-1].stamp_ns + EXTRAPOLATED_NS
+        ):
+            return None
+        after = self._samples[-1]
+        span = RATE_SPAN_NS if stamp_ns > after.stamp_ns else 0
+        for before in reversed(self._samples):
+            if before is self._samples[-1]:
+                continue
+            if before.stamp_ns <= stamp_ns and after.stamp_ns - before.stamp_ns >= span:
+                return before, after, (stamp_ns - before.stamp_ns) / (after.stamp_ns - before.stamp_ns)
+            if not span:
+                after = before
+        return after, after, 0.0
+
+
+class GimbalHistory:
+    """The gimbal's attitudes."""
+
+    def __init__(self) -> None:
+        self._history: _History[AttitudeSample] = _History()
+
+    @property
+    def newest(self) -> AttitudeSample | None:
+        return self._history.newest
+
+    def clear(self) -> None:
+        self._history.clear()
+
+    def add(self, sample: AttitudeSample) -> bool:
+        """Keep a sample; False when its quaternion is no rotation. Another yaw frame starts over."""
+        q = normalised(sample.q)
+        if q is None:
+            return False
+        newest = self.newest
+        if newest is not None and newest.yaw_frame is not sample.yaw_frame:
+            self.clear()
+        self._history.append(
+            AttitudeSample(sample.stamp_ns, q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
+        )
+        return True
+
+    def at(self, stamp_ns: int) -> Quaternion | None:
+        """The attitude at a stamp, None where it is not known."""
+        found = self._history.around(stamp_ns)
+        return None if found is None else interpolated(found[0].q, found[1].q, found[2])
+
+    @property
+    def yaw_frame(self) -> YawFrame | None:
+        return None if self.newest is None else self.newest.yaw_frame
+
+
+class VehicleHistory:
+    """The vehicle's headings."""
+
+    def __init__(self) -> None:
+        self._history: _History[VehicleSample] = _History()
+
+    @property
+    def newest(self) -> VehicleSample | None:
+        return self._history.newest
+
+    def clear(self) -> None:
+        self._history.clear()
+
+    def add(self, sample: VehicleSample) -> bool:
+        """Keep a sample; False when a number in it is not finite."""
+        if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):
+            return False
+        self._history.append(sample)
+        return True
+
+    def at(self, stamp_ns: int) -> float | None:
+        """The heading at a stamp, rad, None where it is not known."""
+        found = self._history.around(stamp_ns)
+        if found is None:
+            return None
+        before, after, share = found
+        return wrapped(before.yaw + share * wrapped(after.yaw - before.yaw))

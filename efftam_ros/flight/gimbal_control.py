@@ -1,0 +1,227 @@
+"""Steers a gimbal by the tracker's answers, and says at every tick what it does and why.
+
+Called by a timer, never by a message: when nothing comes any more, the timer must still bring the rates to
+zero. All input is stored when it comes and used at the next tick.
+"""
+
+from __future__ import annotations
+
+import math
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_ros.flight.steering import FUTURE_S, Steering
+from efftam_ros.flight.values import (
+    NS,
+    STOPPED,
+    AttitudeSample,
+    CameraIntrinsics,
+    Control,
+    Rates,
+    TargetEstimate,
+    VehicleSample,
+)
+
+# A step of the images' clock against the steady one, s.
+CLOCK_STEP_S = 0.2
+# Between two answers; a longer pause makes what was measured before worthless, s.
+GAP_S = 1.0
+
+
+class GimbalControl:
+    """The controller of one gimbal. Not thread-safe: one thread gives input and calls `tick`."""
+
+    def __init__(self, config: ControlConfig | None = None) -> None:
+        self.config = config or ControlConfig()
+        self._steering = Steering(self.config)
+        self._enabled = False
+        self._taken_away = False
+        self._held = False  # since it was enabled
+        self._control = Control.UNKNOWN
+        self._gimbal_alive = True
+        self._camera: CameraIntrinsics | None = None
+        self._estimate: TargetEstimate | None = None
+        self._arrived_s = -math.inf
+        self._waiting_reason = "no answer of the tracker yet"
+        self._cautious_until_s = -math.inf
+        self._last = STOPPED
+        self._last_tick: Instant | None = None
+        self._moved_s: float | None = None
+
+    @property
+    def enabled(self) -> bool:
+        return self._enabled
+
+    def set_enabled(self, enabled: bool) -> None:
+        """Steer, or stop. Off until the first yes, and off again after control was lost."""
+        self._enabled = enabled
+        self._taken_away = False
+        self._held = self._control is Control.HELD
+        self._forget()
+
+    def on_control(self, control: Control) -> None:
+        """Who moves the gimbal. Losing it while steering ends the steering until the next `set_enabled`."""
+        self._control = control
+        if control is Control.HELD:
+            self._held = True
+        elif self._enabled and self._held and control in (Control.OTHER, Control.NOBODY):
+            self._enabled, self._taken_away = False, True
+            self._forget()
+
+    def on_gimbal_alive(self, alive: bool) -> None:
+        """Whether the gimbal itself is heard; its manager may go on without it."""
+        self._gimbal_alive = alive
+
+    def on_camera(self, camera: CameraIntrinsics) -> None:
+        """The camera's calibration; another one (zoom) makes what was measured before worthless."""
+        if self._camera is not None and camera != self._camera:
+            self._forget()
+        self._camera = camera
+
+    def on_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
+        """The gimbal's attitude; False when it is no rotation or lies in the future."""
+        return self._steering.add_attitude(sample, now)
+
+    def on_vehicle(self, sample: VehicleSample) -> bool:
+        """The vehicle's heading; False when it is not finite."""
+        return self._steering.add_vehicle(sample)
+
+    def on_estimate(self, estimate: TargetEstimate, now: Instant) -> None:
+        """The tracker's answer for one image. A second answer with the same stamp counts as its newest word
+        on that image, and not as a second measurement."""
+        last, self._estimate, self._arrived_s = self._estimate, estimate, now.steady_s
+        step_s = math.inf if last is None else (estimate.stamp_ns - last.stamp_ns) / NS
+        if last is not None and (not 0.0 <= step_s <= GAP_S or estimate.selection != last.selection):
+            self._forget()
+        if last is None or (estimate.state is TrackState.TRACKING and last.state is not TrackState.TRACKING):
+            self._cautious_until_s = now.steady_s + self.config.cautious_s
+        if estimate.state in (TrackState.IDLE, TrackState.LOST):
+            self._forget()
+        elif step_s != 0.0 and estimate.valid and estimate.has_bearing and _is_finite(estimate):
+            self._steering.measure(estimate)
+
+    def tick(self, now: Instant) -> GimbalCommand:
+        """Decide what the gimbal does until the next tick; call at 50 Hz."""
+        dt_s = self._since_last_tick(now)
+        wish = self._decide(now, dt_s)
+        rates = wish.rates if wish.rates.is_zero else self._limited(wish.rates, now, dt_s)
+        self._last = rates
+        return GimbalCommand(rates, self._sends(wish, now), wish.phase, wish.law, wish.reason, wish.at_stop)
+
+    def _since_last_tick(self, now: Instant) -> float:
+        """Seconds since the last tick. When the images' clock was set meanwhile, all that was kept goes."""
+        last, self._last_tick = self._last_tick, now
+        if last is None:
+            return 0.0
+        steady_s = now.steady_s - last.steady_s
+        stepped_s = (now.stamp_ns - last.stamp_ns) / NS - steady_s
+        if abs(stepped_s) > CLOCK_STEP_S:
+            self._forget()
+            self._steering.forget_attitude()
+            self._estimate = None
+            self._waiting_reason = f"the images' clock was set by {stepped_s:+.1f} s"
+        return min(max(steady_s, 0.0), 0.1)
+
+    def _forget(self) -> None:
+        self._steering.forget_target()
+        if self._last_tick is not None:
+            self._cautious_until_s = self._last_tick.steady_s + self.config.cautious_s
+
+    def _decide(self, now: Instant, dt_s: float) -> GimbalCommand:
+        """The table of conditions: first who may steer, then whether there is something to steer by."""
+        if self._taken_away:
+            who = "another component" if self._control is Control.OTHER else "nobody"
+            return _hold(
+                f"the gimbal is now controlled by {who}; enable steering to take it back", Phase.CONTROL_LOST
+            )
+        if not self._enabled:
+            return _hold("", Phase.OFF)
+        if self._control is Control.SILENT:
+            return _hold("the autopilot is silent; check its link")
+        if self._control in (Control.OTHER, Control.NOBODY):
+            return _hold("the gimbal's manager has not given control yet")
+        if not self._gimbal_alive:
+            return _hold("the gimbal is silent; check its power and its link")
+        estimate = self._estimate
+        if estimate is None:
+            return _hold(self._waiting_reason, Phase.WAITING)
+        silent_s = now.steady_s - self._arrived_s
+        if silent_s > self.config.silence_s:
+            return _hold(f"nothing from the tracker for {silent_s:.1f} s")
+        if estimate.state is TrackState.IDLE:
+            return _hold("no target is selected", Phase.WAITING)
+        if estimate.state is TrackState.LOST:
+            return _hold("the target is lost")
+        if not estimate.valid:
+            return _hold(estimate.reason or "the tracker's answer is not valid")
+        if not estimate.has_bearing or (self._camera is not None and not self._camera.is_calibrated):
+            return _hold("no bearing: the camera has no calibration (camera_info, K)")
+        if not _is_finite(estimate):
+            return _hold(f"the bearing is not finite: {estimate.azimuth}, {estimate.elevation} rad")
+        return self._follow(estimate, now, dt_s)
+
+    def _follow(self, estimate: TargetEstimate, now: Instant, dt_s: float) -> GimbalCommand:
+        """Steer by an answer that may be used, as long as it is young enough."""
+        config = self.config
+        age_s = (now.stamp_ns - estimate.stamp_ns) / NS
+        if age_s < -FUTURE_S:
+            return _hold(f"the image lies {-age_s:.2f} s in the future; compare the clocks")
+        if age_s > config.silence_s:
+            return _hold(f"the newest answer is for an image {age_s:.2f} s old")
+        unseen_s = age_s if estimate.measured else age_s + estimate.age_s
+        left = 1.0 - max(unseen_s - config.coast_s, 0.0) / config.fade_s
+        if not left > 0.0:  # also when the age is NaN: never measured
+            return _hold(f"not seen for {unseen_s:.1f} s")
+        measured = estimate.measured and unseen_s < config.closed_loop_age_s
+        steered = self._steering.steer(estimate, now, dt_s, measured)
+        phase, reason = (Phase.FOLLOWING if measured else Phase.PREDICTING), steered.note
+        if left < 1.0:
+            phase, reason = Phase.FADING, f"not seen for {unseen_s:.1f} s: the rates fade"
+        rates = Rates(steered.rates.pitch * left, steered.rates.yaw * left)
+        return GimbalCommand(rates, True, phase, steered.law, reason, steered.at_stop)
+
+    def _limited(self, rates: Rates, now: Instant, dt_s: float) -> Rates:
+        config, estimate = self.config, self._estimate
+        acquiring = estimate is not None and estimate.state is TrackState.ACQUIRING
+        cautious = acquiring or now.steady_s < self._cautious_until_s
+        share = config.cautious_share if cautious else 1.0
+        step = dt_s * (config.cautious_acceleration if cautious else config.max_acceleration)
+        return Rates(
+            _approach(self._last.pitch, _bounded(rates.pitch, config.max_rate.pitch * share), step),
+            _approach(self._last.yaw, _bounded(rates.yaw, config.max_rate.yaw * share), step),
+        )
+
+    def _sends(self, wish: GimbalCommand, now: Instant) -> bool:
+        """Zeros go out for a while after the last motion, so that one lost packet does not leave the gimbal
+        turning; then nothing, so that whoever else wants the gimbal can have it."""
+        if wish.phase is Phase.CONTROL_LOST:
+            self._moved_s = None
+            return False
+        if wish.send:
+            self._moved_s = now.steady_s
+            return True
+        return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_s
+
+
+def _hold(reason: str, phase: Phase = Phase.HOLDING) -> GimbalCommand:
+    return GimbalCommand(STOPPED, False, phase, Law.NONE, reason)
+
+
+def _is_finite(estimate: TargetEstimate) -> bool:
+    return all(
+        map(
+            math.isfinite,
+            (estimate.azimuth, estimate.elevation, estimate.azimuth_rate, estimate.elevation_rate),
+        )
+    )
+
+
+def _bounded(value: float, most: float) -> float:
+    return min(max(value, -most), most)
+
+
+def _approach(last: float, wanted: float, step: float) -> float:
+    """``wanted``, at most ``step`` faster than ``last``; slowing down is not limited."""
+    if abs(wanted) <= abs(last) and wanted * last >= 0.0:
+        return wanted
+    return min(max(wanted, min(last, 0.0) - step), max(last, 0.0) + step)

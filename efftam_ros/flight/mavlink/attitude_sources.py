@@ -1,0 +1,119 @@
+"""Which of several streams of gimbal attitude is believed.
+
+Behind an autopilot the gimbal's own attitude (message 285 of component 154 or 171 to 175) and the autopilot's
+copy of it may both arrive, each with its own clock; the copy goes on with the last attitude after the gimbal
+died. The gimbal itself is preferred, and what does not change is not taken for news.
+"""
+
+from __future__ import annotations
+
+import math
+
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.clock_map import ClockMap
+from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
+
+GIMBALS = (mav.MAV_COMP_ID_GIMBAL, 171, 172, 173, 174, 175)
+SILENT_S = 0.5
+# So long may a moving gimbal's attitude stay the same to the last bit.
+FROZEN_S = 0.3
+IN_VEHICLE_FRAME = mav.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
+IN_EARTH_FRAME = mav.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME
+YAW_LOCK = mav.GIMBAL_DEVICE_FLAGS_YAW_LOCK
+
+
+def yaw_frame(flags: int) -> YawFrame:
+    """What yaw is counted from, by the flags of message 285; without a frame's bit YAW_LOCK decides."""
+    if flags & IN_VEHICLE_FRAME:
+        return YawFrame.VEHICLE
+    if flags & (IN_EARTH_FRAME | YAW_LOCK):
+        return YawFrame.EARTH
+    return YawFrame.VEHICLE
+
+
+class _Stream:
+    """One source's attitudes."""
+
+    def __init__(self) -> None:
+        self.clock = ClockMap()
+        self.time_boot_ms = -1
+        self.q: tuple[float, ...] = ()
+        self.advanced_s = -math.inf
+        self.changed_s = -math.inf
+
+    def take(self, message: Message, now_s: float) -> bool:
+        """Note a message; False when its time has not gone on."""
+        q = tuple(message.q)
+        if message.time_boot_ms == self.time_boot_ms:
+            return False
+        self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s
+        if q != self.q:
+            self.q, self.changed_s = q, now_s
+        return True
+
+
+class AttitudeSources:
+    """Chooses among the streams of one vehicle's gimbal."""
+
+    def __init__(self, manager_component: int) -> None:
+        self._manager = manager_component
+        self._streams: dict[int, _Stream] = {}
+        self._moving_since_s = math.inf
+
+    @property
+    def device(self) -> int | None:
+        """The component of a gimbal that speaks for itself, None when none was heard."""
+        return next((component for component in GIMBALS if component in self._streams), None)
+
+    def forget(self) -> None:
+        self._streams.clear()
+
+    def wished(self, moving: bool, now: Instant) -> None:
+        """Whether the gimbal is asked to move: then its attitude has to change."""
+        if not moving:
+            self._moving_since_s = math.inf
+        elif self._moving_since_s == math.inf:
+            self._moving_since_s = now.steady_s
+
+    def device_speaks(self, now: Instant) -> bool:
+        device = self.device
+        return device is not None and now.steady_s - self._streams[device].advanced_s <= SILENT_S
+
+    def is_dead(self, now: Instant) -> bool:
+        """True when a gimbal was heard and neither it nor a living copy is any more."""
+        if not self._streams or self.device_speaks(now):
+            return False
+        copy = self._streams.get(self._manager)
+        return self.device is not None and (copy is None or self._is_frozen(copy, now))
+
+    def _is_frozen(self, copy: _Stream, now: Instant) -> bool:
+        if now.steady_s - copy.advanced_s > SILENT_S:
+            return True
+        still_s = now.steady_s - copy.changed_s
+        # A gimbal that fell silent, or that should be moving, does not stand still to the last bit.
+        expected = self.device is not None or now.steady_s - self._moving_since_s > FROZEN_S
+        return expected and still_s > FROZEN_S
+
+    def take(self, message: Message, now: Instant) -> AttitudeSample | None:
+        """The attitude in a message 285 on the images' clock; None when it is not to be believed."""
+        component = message.get_srcComponent()
+        if component != self._manager and component not in GIMBALS:
+            return None
+        stream = self._streams.setdefault(component, _Stream())
+        if not stream.take(message, now.steady_s):
+            return None
+        made_s = stream.clock.to_ours(message.time_boot_ms / 1000.0, now.steady_s)
+        if component == self._manager:
+            if self.device_speaks(now) or self._is_frozen(stream, now):
+                return None
+        elif component != self.device:
+            return None
+        q = message.q
+        return AttitudeSample(
+            stamp_ns=now.stamp_ns - round((now.steady_s - made_s) * NS),
+            q=(q[0], q[1], q[2], q[3]),
+            yaw_frame=yaw_frame(message.flags),
+            at_pitch_limit=bool(message.failure_flags & mav.GIMBAL_DEVICE_ERROR_FLAGS_AT_PITCH_LIMIT),
+            at_yaw_limit=bool(message.failure_flags & mav.GIMBAL_DEVICE_ERROR_FLAGS_AT_YAW_LIMIT),
+        )

@@ -1,0 +1,229 @@
+"""Joins links, camera component and gimbal client: what a node runs in a thread of its own."""
+
+from __future__ import annotations
+
+import math
+import select
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.camera import CameraComponent, CameraConfig
+from efftam_ros.flight.mavlink.connection import Connection
+from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.framing import Decoder, Encoder
+from efftam_ros.flight.mavlink.gimbal_client import GimbalClient, GimbalConfig, GimbalPort
+from efftam_ros.flight.mavlink.selection import SelectionOutcome, Severity, TrackerPort
+from efftam_ros.flight.mavlink.tracking_status import TrackStatus, landing_message
+from efftam_ros.flight.values import NS, CameraIntrinsics, Rates, TargetEstimate
+
+TICK_S = 0.02
+MOST_DECODERS = 16
+REPORT_AGAIN_S = 5.0
+UNASKED_S = 10.0
+DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
+RANGE_AGE_S = 1.0
+
+
+@dataclass(frozen=True)
+class BridgeConfig:
+    """All of the bridge. ``landing_target``: send LANDING_TARGET, for a camera that looks down."""
+
+    camera: CameraConfig = field(default_factory=CameraConfig)
+    gimbal: GimbalConfig = field(default_factory=GimbalConfig)
+    landing_target: bool = False
+
+
+class _Link:
+    """A connection with its frames."""
+
+    def __init__(self, connection: Connection, ids: tuple[int, int]) -> None:
+        self.connection = connection
+        self.encoder = Encoder(*ids)
+        self._decoders: dict[str, Decoder] = {}
+
+    def receive(self) -> list[Message]:
+        messages = []
+        for peer, data in self.connection.receive():
+            if peer not in self._decoders:
+                if len(self._decoders) >= MOST_DECODERS:
+                    del self._decoders[next(iter(self._decoders))]
+                self._decoders[peer] = Decoder(self.connection.datagrams)
+            messages += self._decoders[peer].feed(data)
+        return messages
+
+
+class Bridge:
+    """Safe to call from several threads; `poll` belongs to one.
+
+    Args:
+        connections: the links, see `connect`; messages are not passed from one to another.
+        tracker: takes selections.
+        gimbal: is told of attitude and control.
+        clock: the moment on both clocks.
+        report: takes one line for the log; repeats of a line within 5 s are left out.
+    """
+
+    def __init__(
+        self,
+        config: BridgeConfig,
+        connections: Sequence[Connection],
+        tracker: TrackerPort,
+        gimbal: GimbalPort,
+        clock: Callable[[], Instant],
+        report: Callable[[Severity, str], None],
+    ) -> None:
+        self.config = config
+        ids = (config.camera.system_id, config.camera.component_id)
+        self._links = {connection.address: _Link(connection, ids) for connection in connections}
+        self._clock = clock
+        self._log = report
+        self._lock = threading.RLock()
+        self._said: dict[str, float] = {}
+        self.camera = CameraComponent(config.camera, self, tracker, self._report)
+        self.gimbal = GimbalClient(config.gimbal, ids, self, gimbal, self._report)
+        self._intrinsics: CameraIntrinsics | None = None
+        self._status: TrackStatus | None = None
+        self._range: tuple[float, float] | None = None
+        self._next_tick_s = -math.inf
+        self._started_s: float | None = None
+        self._strangers: set[int] = set()
+
+    # From the tracker and the controller
+
+    def track(self, status: TrackStatus) -> None:
+        """The tracker's newest box."""
+        with self._lock:
+            self._status = status
+            self.camera.track(status, self._clock())
+
+    def estimate(self, estimate: TargetEstimate) -> None:
+        """The tracker's newest bearing, for LANDING_TARGET."""
+        with self._lock:
+            if self.config.landing_target:
+                self._send_landing(estimate, self._clock())
+
+    def selection_result(self, result: SelectionOutcome) -> None:
+        """The tracker's decision on a selection."""
+        with self._lock:
+            self.camera.selection_result(result)
+
+    def set_camera(self, camera: CameraIntrinsics) -> None:
+        """The camera's calibration."""
+        with self._lock:
+            self._intrinsics = camera
+            self.camera.set_camera(camera)
+
+    def take_control(self, wanted: bool) -> None:
+        """Take the gimbal from its manager, or give it back."""
+        with self._lock:
+            self.gimbal.take_control(wanted, self._clock())
+
+    def set_rates(self, rates: Rates) -> None:
+        """The controller's rates."""
+        with self._lock:
+            self.gimbal.set_rates(rates, self._clock())
+
+    # The links' side
+
+    def send(self, message: Message, link: str | None = None) -> None:
+        """Send on one link, or on all."""
+        for name, each in self._links.items():
+            if link is None or name == link:
+                each.connection.send(each.encoder.encode(message))
+
+    def poll(self, timeout_s: float = TICK_S) -> None:
+        """Wait for messages, at most until the next tick, and do what is due."""
+        files = [file for link in self._links.values() for file in link.connection.files()]
+        wait_s = min(max(self._next_tick_s - self._clock().steady_s, 0.0), timeout_s)
+        if files:
+            select.select(files, [], [], wait_s)
+        elif wait_s > 0.0:
+            threading.Event().wait(wait_s)
+        self.step()
+
+    def step(self) -> None:
+        """What `poll` does, without waiting."""
+        with self._lock:
+            now = self._clock()
+            for name, link in self._links.items():
+                for message in link.receive():
+                    self._handle(message, name, now)
+            if now.steady_s >= self._next_tick_s:
+                self._next_tick_s = max(self._next_tick_s + TICK_S, now.steady_s)
+                self._tick(now)
+
+    def close(self) -> None:
+        """Stop the gimbal, give it back, close the links."""
+        with self._lock:
+            self.gimbal.close(self._clock())
+            for link in self._links.values():
+                link.connection.close()
+
+    def _handle(self, message: Message, link: str, now: Instant) -> None:
+        self._notice_stranger(message)
+        self.camera.handle(message, link, now)
+        self.gimbal.handle(message, link, now)
+        if message.get_type() == "DISTANCE_SENSOR" and message.orientation == DOWNWARD:
+            self._range = (message.current_distance / 100.0, now.steady_s)
+
+    def _notice_stranger(self, message: Message) -> None:
+        system = message.get_srcSystem()
+        if (
+            message.get_type() == "HEARTBEAT"
+            and message.autopilot != mav.MAV_AUTOPILOT_INVALID
+            and system != self.config.camera.system_id
+            and system not in self._strangers
+        ):
+            self._strangers.add(system)
+            self._report(
+                Severity.WARNING,
+                f"an autopilot has system id {system}, this camera {self.config.camera.system_id}: ground"
+                " stations ignore the camera of another system; set system_id",
+            )
+
+    def _tick(self, now: Instant) -> None:
+        self.camera.tick(now)
+        self.gimbal.tick(now)
+        if self._started_s is None:
+            self._started_s = now.steady_s
+        elif now.steady_s - self._started_s > UNASKED_S and not self.camera.asked_for_information:
+            self.camera.asked_for_information = True  # said once
+            self._report(
+                Severity.INFO, f"no ground station asked for the camera's information in {UNASKED_S:g} s"
+            )
+
+    def _report(self, severity: Severity, text: str) -> None:
+        """Log a line, and tell the ground stations what they should know."""
+        now_s = self._clock().steady_s
+        if now_s - self._said.get(text, -math.inf) < REPORT_AGAIN_S:
+            return
+        if len(self._said) > 100:
+            self._said.clear()
+        self._said[text] = now_s
+        self._log(severity, text)
+        if severity is not Severity.INFO:
+            self.send(mav.MAVLink_statustext_message(severity, text.encode()[:50]))
+
+    def _send_landing(self, estimate: TargetEstimate, now: Instant) -> None:
+        camera, status = self._intrinsics, self._status
+        if not (
+            estimate.state is TrackState.TRACKING
+            and estimate.valid
+            and estimate.measured
+            and estimate.has_bearing
+            and math.isfinite(estimate.azimuth)
+            and math.isfinite(estimate.elevation)
+        ):
+            return
+        size = (0.0, 0.0)
+        if camera is not None and camera.is_calibrated and status is not None and status.edges() is not None:
+            size = (2 * math.atan(status.width / 2 / camera.fx), 2 * math.atan(status.height / 2 / camera.fy))
+        seen_s = now.steady_s - (now.stamp_ns - estimate.stamp_ns) / NS
+        clock = self.gimbal.autopilot_clock
+        time_usec = round(clock.to_theirs(seen_s) * 1e6) if clock.is_known else estimate.stamp_ns // 1000
+        young = self._range is not None and now.steady_s - self._range[1] <= RANGE_AGE_S
+        distance_m = self._range[0] if self._range is not None and young else 0.0
+        self.send(landing_message(estimate, size, max(time_usec, 0), distance_m))

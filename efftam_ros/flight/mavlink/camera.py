@@ -1,0 +1,360 @@
+"""The camera component: what ground stations see of the tracker, and how they tell it what to follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import efftam_ros
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.selection import (
+    Outcome,
+    RequestKind,
+    SelectionOutcome,
+    SelectionRequest,
+    Severity,
+    TrackerPort,
+)
+from efftam_ros.flight.mavlink.tracking_status import (
+    StreamView,
+    TrackStatus,
+    clipped,
+    status_flags,
+    tracking_message,
+)
+from efftam_ros.flight.values import NS, CameraIntrinsics
+
+INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
+STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
+SET_INTERVAL = mav.MAV_CMD_SET_MESSAGE_INTERVAL
+REQUEST = mav.MAV_CMD_REQUEST_MESSAGE
+REQUEST_INFORMATION = mav.MAV_CMD_REQUEST_CAMERA_INFORMATION
+TRACK_POINT = mav.MAV_CMD_CAMERA_TRACK_POINT
+TRACK_RECTANGLE = mav.MAV_CMD_CAMERA_TRACK_RECTANGLE
+STOP_TRACKING = mav.MAV_CMD_CAMERA_STOP_TRACKING
+# Which parameter (counted from 0) of a command names the camera.
+CAMERA_PARAMETER = {TRACK_POINT: 3, TRACK_RECTANGLE: 4, STOP_TRACKING: 0}
+ACCEPTED: int = mav.MAV_RESULT_ACCEPTED
+REJECTED: int = mav.MAV_RESULT_TEMPORARILY_REJECTED
+DENIED: int = mav.MAV_RESULT_DENIED
+UNSUPPORTED: int = mav.MAV_RESULT_UNSUPPORTED
+IN_PROGRESS: int = mav.MAV_RESULT_IN_PROGRESS
+NOT_SET = 2**31 - 1  # of the whole-number parameters of COMMAND_INT
+
+HEARTBEAT_S = 1.0
+DEFAULT_INTERVAL_S = 0.2
+SHORTEST_INTERVAL_S = 0.02
+# Ground stations give up after 2 s.
+DECISION_S = 1.5
+# The same command again within this time is a repeat of one whose answer was lost; marked as one, longer.
+REPEAT_S = 1.0
+MARKED_REPEAT_S = 5.0
+# Nobody knows the sensor's size; only its ratio to the focal length has a meaning.
+NOMINAL_SENSOR_MM = 6.0
+
+Sender = tuple[str, int, int]  # link, system, component
+
+
+class Outbox(Protocol):
+    """Where messages leave."""
+
+    def send(self, message: Message, link: str | None = None) -> None:
+        """Send on one link, or on all."""
+
+
+@dataclass(frozen=True)
+class CameraConfig:
+    """Who we are on the link. ``system_id`` must be the vehicle's: ground stations ignore a camera of another
+    one. ``video_latency_s``: how old the picture is that the operator draws on."""
+
+    system_id: int = 1
+    component_id: int = mav.MAV_COMP_ID_CAMERA
+    vendor: str = "efftam_ros"
+    model: str = "EfficientTAM tracker"
+    gimbal_device_id: int = 0
+    video_latency_s: float = 0.2
+    tracker_silence_s: float = 1.0
+    lost_status: Literal["error", "idle"] = "error"
+    rendered: bool = False
+    view: StreamView = field(default_factory=StreamView)
+
+    def __post_init__(self) -> None:
+        for name, value, low in (("system_id", self.system_id, 1), ("component_id", self.component_id, 1)):
+            if not low <= value <= 255:
+                raise ValueError(f"{name} is {value}; ids go from {low} to 255")
+        for name, text in (("vendor", self.vendor), ("model", self.model)):
+            if not 0 < len(text.encode()) <= 32:
+                raise ValueError(f"{name} is {text!r}; 1 to 32 bytes fit, and stations name the camera by it")
+
+
+@dataclass
+class _Command:
+    """A selection command that was taken: what is known when it comes again."""
+
+    parameters: tuple[float, ...]
+    taken_s: float
+    stamp_ns: int
+    result: int | None = None  # None: the tracker has not decided yet
+
+
+def firmware_version(version: str) -> int:
+    """A version as MAVLink packs it: its first number in the lowest byte."""
+    numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in version.split(".")[:4]]
+    return sum((number & 0xFF) << (8 * place) for place, number in enumerate(numbers))
+
+
+class CameraComponent:
+    """Answers commands, streams the tracker's status. One thread at a time."""
+
+    def __init__(
+        self,
+        config: CameraConfig,
+        outbox: Outbox,
+        tracker: TrackerPort,
+        report: Callable[[Severity, str], None],
+    ) -> None:
+        self.config = config
+        self._outbox, self._tracker, self._report = outbox, tracker, report
+        self._camera: CameraIntrinsics | None = None
+        self._status = TrackStatus(0, TrackState.IDLE, False)
+        self._heard_s: float | None = None
+        self._said: tuple[int, int] | None = None
+        self._intervals: dict[Sender, float] = {}
+        self._next_status: dict[str, float] = {}
+        self._commands: dict[tuple[Sender, int], _Command] = {}
+        self._next_heartbeat_s = -math.inf
+        self._started_s: float | None = None
+        self._last_stamp_ns = 0
+        self.asked_for_information = False
+
+    def set_camera(self, camera: CameraIntrinsics) -> None:
+        """The calibration and size of the images, for CAMERA_INFORMATION."""
+        self._camera = camera
+
+    # The tracker's side
+
+    def track(self, status: TrackStatus, now: Instant) -> None:
+        """The tracker's newest answer."""
+        self._status, self._heard_s = status, now.steady_s
+        self._say_change()
+
+    def selection_result(self, result: SelectionOutcome) -> None:
+        """The tracker's decision on a request of ours; results of others' requests are passed over."""
+        for (sender, number), command in self._commands.items():
+            if command.stamp_ns == result.stamp_ns and command.result is None:
+                refused = result.outcome is Outcome.REFUSED
+                command.result = DENIED if refused else ACCEPTED
+                if refused:
+                    self._report(Severity.WARNING, f"selection refused: {result.message}")
+                self._acknowledge(number, command.result, sender)
+
+    # Time
+
+    def tick(self, now: Instant) -> None:
+        """Heartbeat, streams, decisions that are overdue; call at 50 Hz."""
+        if self._started_s is None:
+            self._started_s = now.steady_s
+        if now.steady_s >= self._next_heartbeat_s:
+            self._next_heartbeat_s = now.steady_s + HEARTBEAT_S
+            self._outbox.send(
+                mav.MAVLink_heartbeat_message(
+                    mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, mav.MAV_STATE_ACTIVE, 3
+                )
+            )
+        self._notice_silence(now)
+        for link, due_s in list(self._next_status.items()):
+            wanted = [s for sender, s in self._intervals.items() if sender[0] == link]
+            if not wanted:
+                del self._next_status[link]
+            elif now.steady_s >= due_s:
+                # Counted from when it was due, so that ticks do not slow the stream down.
+                self._next_status[link] = max(due_s + min(wanted), now.steady_s)
+                self._send_status(link)
+        for (sender, number), command in self._commands.items():
+            if command.result is None and now.steady_s - command.taken_s > DECISION_S:
+                command.result = REJECTED
+                self._report(Severity.WARNING, "the tracker did not answer the selection; is it running?")
+                self._acknowledge(number, REJECTED, sender)
+
+    def _notice_silence(self, now: Instant) -> None:
+        """A tracker that says nothing any more does not track: stop repeating its last word."""
+        if (
+            self._heard_s is not None
+            and now.steady_s - self._heard_s > self.config.tracker_silence_s
+            and self._status.state not in (TrackState.IDLE, TrackState.LOST)
+        ):
+            self._report(Severity.ERROR, f"no answer of the tracker for {now.steady_s - self._heard_s:.1f} s")
+            self._status = replace(self._status, state=TrackState.LOST, valid=False)
+            self._say_change()
+
+    def _say_change(self) -> None:
+        said = (status_flags(self._status.state, self.config.lost_status), self._status.selection)
+        if said != self._said:
+            self._said = said
+            self._send_status(None)
+
+    def _send_status(self, link: str | None) -> None:
+        config = self.config
+        message = tracking_message(self._status, config.view, config.lost_status, config.rendered)
+        self._outbox.send(message, link)
+
+    # The operator's side
+
+    def handle(self, message: Message, link: str, now: Instant) -> None:
+        """A command, if it is one for us. To a broadcast only what we can do is answered: the rest may be
+        meant for others."""
+        kind = message.get_type()
+        if kind not in ("COMMAND_LONG", "COMMAND_INT"):
+            return
+        ours = self.config.component_id
+        if message.target_system not in (0, self.config.system_id) or message.target_component not in (
+            0,
+            ours,
+        ):
+            return
+        sender = (link, message.get_srcSystem(), message.get_srcComponent())
+        parameters = _parameters(message)
+        number = message.command
+        if number in CAMERA_PARAMETER:
+            camera = parameters[CAMERA_PARAMETER[number]]
+            if math.isfinite(camera) and camera not in (0.0, float(ours)):
+                result: int | None = DENIED
+                if message.target_component == 0:
+                    return
+            else:
+                result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
+            self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
+            return
+        answers = {SET_INTERVAL: self._set_interval, REQUEST: self._request}
+        if number in answers:
+            result = answers[number](parameters, sender, now)
+            # What we have nothing to do with may be a broadcast's business with another component.
+            if result == UNSUPPORTED and message.target_component == 0:
+                return
+            self._acknowledge(number, result, sender)
+            if number == REQUEST and result == ACCEPTED:
+                self._send_requested(parameters[0], link, now)
+        elif number == REQUEST_INFORMATION:
+            self._acknowledge(number, ACCEPTED, sender)
+            if parameters[0] == 1.0:
+                self._send_requested(float(INFORMATION), link, now)
+        elif message.target_component == ours:
+            self._acknowledge(number, UNSUPPORTED, sender)
+
+    def _acknowledge(self, command: int, result: int, sender: Sender) -> None:
+        self._outbox.send(
+            mav.MAVLink_command_ack_message(
+                command,
+                result,
+                progress=255 if result == IN_PROGRESS else 0,
+                target_system=sender[1],
+                target_component=sender[2],
+            ),
+            sender[0],
+        )
+
+    def _request(self, parameters: tuple[float, ...], sender: Sender, now: Instant) -> int:
+        return ACCEPTED if parameters[0] in (float(INFORMATION), float(STATUS)) else UNSUPPORTED
+
+    def _send_requested(self, number: float, link: str, now: Instant) -> None:
+        if number == float(STATUS):
+            self._send_status(link)
+            return
+        self.asked_for_information = True
+        self._outbox.send(self._information(now), link)
+
+    def _information(self, now: Instant) -> Message:
+        config, camera = self.config, self._camera
+        focal = height = math.nan
+        if camera is not None and camera.is_calibrated and camera.width and camera.height:
+            focal = camera.fx / camera.width * NOMINAL_SENSOR_MM
+            height = NOMINAL_SENSOR_MM * camera.height / camera.width * camera.fx / camera.fy
+        return mav.MAVLink_camera_information_message(
+            time_boot_ms=round((now.steady_s - (self._started_s or now.steady_s)) * 1000) & 0xFFFFFFFF,
+            vendor_name=config.vendor.encode().ljust(32, b"\0"),
+            model_name=config.model.encode().ljust(32, b"\0"),
+            firmware_version=firmware_version(efftam_ros.__version__),
+            focal_length=focal,
+            sensor_size_h=NOMINAL_SENSOR_MM if math.isfinite(focal) else math.nan,
+            sensor_size_v=height,
+            resolution_h=0 if camera is None else camera.width,
+            resolution_v=0 if camera is None else camera.height,
+            lens_id=0,
+            flags=mav.CAMERA_CAP_FLAGS_HAS_TRACKING_POINT | mav.CAMERA_CAP_FLAGS_HAS_TRACKING_RECTANGLE,
+            cam_definition_version=0,
+            cam_definition_uri=b"",
+            gimbal_device_id=config.gimbal_device_id,
+        )
+
+    def _set_interval(self, parameters: tuple[float, ...], sender: Sender, now: Instant) -> int:
+        number, interval_us = parameters[:2]
+        if number != float(STATUS) or not math.isfinite(interval_us):
+            return DENIED
+        if interval_us == -1.0:
+            self._intervals.pop(sender, None)
+            return ACCEPTED
+        interval_s = interval_us / 1e6 if interval_us else DEFAULT_INTERVAL_S
+        if interval_s < SHORTEST_INTERVAL_S:
+            return DENIED
+        self._intervals[sender] = interval_s
+        self._next_status[sender[0]] = now.steady_s
+        return ACCEPTED
+
+    def _select(
+        self, number: int, parameters: tuple[float, ...], sender: Sender, confirmation: int, now: Instant
+    ) -> int | None:
+        """Hand a selection on; None while the tracker has not decided."""
+        # NaN equals nothing, not even the NaN of the same command sent again.
+        comparable = tuple(p if math.isfinite(p) else -math.inf for p in parameters)
+        known = self._commands.get((sender, number))
+        if known is not None and known.parameters == comparable:
+            age_s = now.steady_s - known.taken_s
+            if age_s < (MARKED_REPEAT_S if confirmation else REPEAT_S):
+                return known.result
+        request = self._read(number, parameters, now)
+        if request is None:
+            return DENIED
+        command = _Command(comparable, now.steady_s, request.stamp_ns)
+        self._commands[sender, number] = command
+        impossible = self._tracker.select(request)
+        if impossible is not None:
+            command.result = REJECTED
+            self._report(Severity.WARNING, f"no selection now: {impossible}")
+        return command.result
+
+    def _read(self, number: int, parameters: tuple[float, ...], now: Instant) -> SelectionRequest | None:
+        """The request in a command; None when its numbers are no selection."""
+        view = self.config.view
+        if number == STOP_TRACKING:
+            return SelectionRequest(RequestKind.CLEAR, self._stamp(now.stamp_ns))
+        stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
+        if number == TRACK_POINT:
+            u, v = parameters[:2]
+            if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
+                return None
+            return SelectionRequest(RequestKind.POINT, stamp_ns, *view.to_image(u, v))
+        left, top, right, bottom = parameters[:4]
+        drawn = clipped((left, top, right, bottom))
+        if drawn is None:
+            return None
+        left, top, right, bottom = view.box_to_image(drawn)
+        return SelectionRequest(RequestKind.BOX, stamp_ns, left, top, right - left, bottom - top)
+
+    def _stamp(self, stamp_ns: int) -> int:
+        """Two requests never have the same stamp: their results are told apart by it."""
+        if stamp_ns == self._last_stamp_ns:
+            stamp_ns += 1
+        self._last_stamp_ns = stamp_ns
+        return stamp_ns
+
+
+def _parameters(message: Message) -> tuple[float, ...]:
+    """The seven parameters; NaN where a whole number is not set."""
+    if message.get_type() == "COMMAND_LONG":
+        return tuple(float(getattr(message, f"param{i}")) for i in range(1, 8))
+    whole = [math.nan if v == NOT_SET else float(v) for v in (message.x, message.y)]
+    return (message.param1, message.param2, message.param3, message.param4, *whole, message.z)

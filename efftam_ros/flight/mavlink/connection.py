@@ -1,0 +1,332 @@
+"""Connections that carry MAVLink: UDP as the one who listens or calls, TCP likewise, and serial lines.
+
+Addresses are written as pymavlink and the autopilots' documents write them: ``udpin:HOST:PORT``,
+``udpout:HOST:PORT``, ``tcp:HOST:PORT``, ``tcpin:HOST:PORT``, ``serial:DEVICE:BAUD``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+READ_SIZE = 65536
+# More waiting bytes than this: the line is slower than what is sent, and old messages help nobody.
+MOST_WAITING = 16384
+RETRY_S = 1.0
+MOST_PEERS = 8
+PEER_SILENT_S = 60.0
+KINDS = ("udpin", "udpout", "tcp", "tcpin", "serial")
+
+Piece = tuple[str, bytes]  # who sent it, what
+
+
+class Connection(ABC):
+    """One link. Neither `receive` nor `send` blocks or raises because of the other side."""
+
+    datagrams = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @abstractmethod
+    def receive(self) -> list[Piece]:
+        """All that has arrived."""
+
+    @abstractmethod
+    def send(self, data: bytes) -> None:
+        """Send to every peer of the link."""
+
+    @abstractmethod
+    def files(self) -> list[Any]:
+        """What select() can wait for."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def connect(address: str, clock: Callable[[], float] = time.monotonic) -> Connection:
+    """Open a link. Raises ValueError for an address that is none, OSError when a port can't be had."""
+    kind, _, rest = address.partition(":")
+    host, _, number = rest.rpartition(":")
+    if kind not in KINDS or not host or not number.isdecimal():
+        raise ValueError(
+            f"{address!r} is no MAVLink address; write udpin:HOST:PORT, udpout:HOST:PORT, tcp:HOST:PORT,"
+            " tcpin:HOST:PORT or serial:DEVICE:BAUD"
+        )
+    if kind == "serial":
+        return _Serial(address, host, int(number), clock)
+    if not 0 < int(number) < 65536:
+        raise ValueError(f"{address!r} names port {number}; ports go from 1 to 65535")
+    place = (host, int(number))
+    if kind == "udpin":
+        return _UdpIn(address, place, clock)
+    if kind == "udpout":
+        return _UdpOut(address, place)
+    if kind == "tcpin":
+        return _TcpIn(address, place)
+    return _Tcp(address, place, clock)
+
+
+def _datagrams(sock: socket.socket) -> list[tuple[tuple[str, int], bytes]]:
+    found: list[tuple[tuple[str, int], bytes]] = []
+    while len(found) < 1000:
+        try:
+            data, peer = sock.recvfrom(READ_SIZE)
+        except BlockingIOError:
+            break
+        except ConnectionError:  # nobody listens at the other end yet
+            continue
+        found.append((peer, data))
+    return found
+
+
+class _UdpIn(Connection):
+    """Listens, and answers everybody who was heard within the last minute."""
+
+    datagrams = True
+
+    def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
+        super().__init__(address)
+        self._clock = clock
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.bind(place)
+        except OSError as error:
+            self._socket.close()
+            raise OSError(
+                f"{address}: {error.strerror or error}; is another program listening there?"
+            ) from error
+        self._socket.setblocking(False)
+        self._peers: dict[tuple[str, int], float] = {}
+
+    def receive(self) -> list[Piece]:
+        pieces = []
+        for peer, data in _datagrams(self._socket):
+            if peer not in self._peers and len(self._peers) >= MOST_PEERS:
+                del self._peers[min(self._peers, key=lambda p: self._peers[p])]
+            self._peers[peer] = self._clock()
+            pieces.append((f"{peer[0]}:{peer[1]}", data))
+        return pieces
+
+    def send(self, data: bytes) -> None:
+        now = self._clock()
+        for peer, heard in list(self._peers.items()):
+            if now - heard > PEER_SILENT_S:
+                del self._peers[peer]
+                continue
+            with contextlib.suppress(OSError):
+                self._socket.sendto(data, peer)
+
+    def files(self) -> list[Any]:
+        return [self._socket]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _UdpOut(Connection):
+    """Calls one address."""
+
+    datagrams = True
+
+    def __init__(self, address: str, place: tuple[str, int]) -> None:
+        super().__init__(address)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.connect(place)
+        except OSError as error:
+            self._socket.close()
+            raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
+        self._socket.setblocking(False)
+
+    def receive(self) -> list[Piece]:
+        return [("", data) for _, data in _datagrams(self._socket)]
+
+    def send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.send(data)
+
+    def files(self) -> list[Any]:
+        return [self._socket]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Stream:
+    """One TCP connection: what can't be sent at once waits, and is dropped when it becomes too much."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = sock
+        self._waiting = bytearray()
+        self.ended = False
+
+    def receive(self) -> bytes:
+        data = bytearray()
+        while not self.ended and len(data) < READ_SIZE:
+            try:
+                part = self.socket.recv(READ_SIZE)
+            except BlockingIOError:
+                break
+            except OSError:
+                part = b""
+            self.ended = not part
+            data += part
+        return bytes(data)
+
+    def send(self, data: bytes) -> None:
+        if len(self._waiting) + len(data) <= MOST_WAITING:
+            self._waiting += data
+        try:
+            del self._waiting[: self.socket.send(self._waiting)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+
+
+class _Tcp(Connection):
+    """Calls a TCP port, and calls again when the connection ended."""
+
+    def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
+        super().__init__(address)
+        self._place, self._clock = place, clock
+        self._stream: _Stream | None = None
+        self._calls = 0
+        self._next_try = -RETRY_S
+        self._open()
+
+    def _open(self) -> _Stream | None:
+        if self._stream is not None and self._stream.ended:
+            self._stream.socket.close()
+            self._stream = None
+        if self._stream is None and self._clock() >= self._next_try:
+            self._next_try = self._clock() + RETRY_S
+            with contextlib.suppress(OSError):
+                self._stream = _Stream(socket.create_connection(self._place, timeout=0.2))
+                self._calls += 1
+        return self._stream
+
+    def receive(self) -> list[Piece]:
+        stream = self._open()
+        data = b"" if stream is None else stream.receive()
+        return [(str(self._calls), data)] if data else []
+
+    def send(self, data: bytes) -> None:
+        stream = self._open()
+        if stream is not None:
+            stream.send(data)
+
+    def files(self) -> list[Any]:
+        return [] if self._stream is None else [self._stream.socket]
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.socket.close()
+
+
+class _TcpIn(Connection):
+    """Listens on a TCP port for any number of peers."""
+
+    def __init__(self, address: str, place: tuple[str, int]) -> None:
+        super().__init__(address)
+        try:
+            self._server = socket.create_server(place)
+        except OSError as error:
+            raise OSError(
+                f"{address}: {error.strerror or error}; is another program listening there?"
+            ) from error
+        self._server.setblocking(False)
+        self._streams: dict[str, _Stream] = {}
+        self._accepted = 0
+
+    def receive(self) -> list[Piece]:
+        with contextlib.suppress(BlockingIOError):
+            while len(self._streams) < MOST_PEERS:
+                sock, _ = self._server.accept()
+                self._accepted += 1
+                self._streams[str(self._accepted)] = _Stream(sock)
+        pieces = [(name, stream.receive()) for name, stream in self._streams.items()]
+        for name in [name for name, stream in self._streams.items() if stream.ended]:
+            self._streams.pop(name).socket.close()
+        return [piece for piece in pieces if piece[1]]
+
+    def send(self, data: bytes) -> None:
+        for stream in self._streams.values():
+            stream.send(data)
+
+    def files(self) -> list[Any]:
+        return [self._server, *(stream.socket for stream in self._streams.values())]
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.socket.close()
+        self._server.close()
+
+
+class _Serial(Connection):
+    """A serial line, opened again when the device went away."""
+
+    def __init__(self, address: str, device: str, baud: int, clock: Callable[[], float]) -> None:
+        super().__init__(address)
+        try:
+            import serial
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"{address} needs pyserial: pip install 'efftam_ros[mavlink]'"
+            ) from error
+        self._serial = serial
+        self._device, self._baud, self._clock = device, baud, clock
+        self._next_try = -RETRY_S
+        self._opened = 0
+        self._line: Any = None
+        self._open()
+
+    def _open(self) -> Any:
+        if self._line is None and self._clock() >= self._next_try:
+            self._next_try = self._clock() + RETRY_S
+            with contextlib.suppress(OSError):
+                self._line = self._serial.Serial(self._device, self._baud, timeout=0, write_timeout=0)
+                self._opened += 1
+        return self._line
+
+    def _lost(self) -> None:
+        with contextlib.suppress(OSError):
+            self._line.close()
+        self._line = None
+
+    def receive(self) -> list[Piece]:
+        line = self._open()
+        if line is None:
+            return []
+        try:
+            data = line.read(READ_SIZE)
+        except (OSError, TypeError):  # pyserial reads from a closed file number when the device vanished
+            self._lost()
+            return []
+        return [(str(self._opened), data)] if data else []
+
+    def send(self, data: bytes) -> None:
+        line = self._open()
+        if line is None:
+            return
+        try:
+            if line.out_waiting <= MOST_WAITING:
+                line.write(data)
+        except self._serial.SerialTimeoutException:
+            pass
+        except OSError:
+            self._lost()
+
+    def files(self) -> list[Any]:
+        return [] if self._line is None else [self._line]
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()

@@ -1,0 +1,86 @@
+"""MAVLink frames out of bytes and into bytes. Nothing that comes in raises."""
+
+from __future__ import annotations
+
+from efftam_ros.flight.mavlink.dialect import Message, mav
+
+V1, V2 = 0xFE, 0xFD
+SIGNED = 0x01
+SIGNATURE_LENGTH = 13
+UNKNOWN_PREFIX = "UNKNOWN"
+
+
+class Decoder:
+    """Finds the messages in one peer's bytes.
+
+    After a broken frame the search goes on one byte further, so that a damaged length cannot swallow the
+    whole frames behind it. ``datagrams``: every piece holds whole frames; what is left of it is dropped.
+    """
+
+    def __init__(self, datagrams: bool) -> None:
+        self._datagrams = datagrams
+        self._bytes = bytearray()
+        self._decoder = mav.MAVLink(None)
+        self.broken = 0
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that these bytes complete. Messages outside the dialect are left out."""
+        self._bytes += data
+        messages: list[Message] = []
+        position = 0
+        while position < len(self._bytes):
+            length = _frame_length(self._bytes, position)
+            if length is None:
+                position += 1
+            elif length == 0 or position + length > len(self._bytes):
+                if not self._datagrams:
+                    break
+                # The frame was cut off: what looks like its inside may still hold whole ones.
+                self.broken += 1
+                position += 1
+            else:
+                message = self._decode(bytes(self._bytes[position : position + length]))
+                if message is None:
+                    self.broken += 1
+                    position += 1
+                else:
+                    position += length
+                    if not message.get_type().startswith(UNKNOWN_PREFIX):
+                        messages.append(message)
+        if self._datagrams:
+            self._bytes.clear()
+        else:
+            del self._bytes[:position]
+        return messages
+
+    def _decode(self, frame: bytes) -> Message | None:
+        try:
+            return self._decoder.decode(bytearray(frame))
+        except mav.MAVError:
+            return None
+
+
+def _frame_length(data: bytearray, position: int) -> int | None:
+    """Bytes of the frame that starts here; None when none does, 0 when too little is there to tell."""
+    if data[position] == V1:
+        return 0 if len(data) - position < 2 else data[position + 1] + 8
+    if data[position] != V2:
+        return None
+    if len(data) - position < 3:
+        return 0
+    flags = data[position + 2]
+    if flags & ~SIGNED:
+        return None
+    return data[position + 1] + 12 + (SIGNATURE_LENGTH if flags & SIGNED else 0)
+
+
+class Encoder:
+    """Makes frames of one component for one link: each link counts its own sequence."""
+
+    def __init__(self, system_id: int, component_id: int) -> None:
+        self._mav = mav.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
+
+    def encode(self, message: Message) -> bytes:
+        frame: bytes = message.pack(self._mav)
+        self._mav.seq = (self._mav.seq + 1) % 256
+        return frame

@@ -1,0 +1,359 @@
+"""The client of the autopilot's gimbal manager: takes control, sends rates, reads the gimbal's attitude.
+
+What is sent is what both ArduPilot and PX4 obey: message 282 with no quaternion and all rates finite, control
+taken with explicit ids, no NaN in any command, rates repeated while they hold and zeros at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.attitude_sources import AttitudeSources
+from efftam_ros.flight.mavlink.camera import Outbox
+from efftam_ros.flight.mavlink.clock_map import ClockMap
+from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.subscriptions import Subscriptions
+from efftam_ros.flight.values import (
+    NS,
+    STOPPED,
+    AttitudeSample,
+    Control,
+    GimbalLimits,
+    Rates,
+    VehicleSample,
+)
+
+ATTITUDE = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+MANAGER_STATUS = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
+MANAGER_INFORMATION = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
+VEHICLE_ATTITUDE = mav.MAVLINK_MSG_ID_ATTITUDE
+CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
+LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
+LEAVE, RELEASE_MINE = -1.0, -3.0
+NO_ATTITUDE = (math.nan,) * 4
+
+STATUS_HZ = 5.0
+REPEAT_S = 1.0
+MOST_TRIES = 5
+# PX4 stops a gimbal after 2 s without a wish; some gimbals shake at every repeated one.
+KEEP_ALIVE_S = 0.2
+DEAD_BAND = math.radians(0.05)
+# The controller ticks at 50 Hz; after so long without it the gimbal is stopped here.
+WATCHDOG_S = 0.3
+ZEROS_S = 1.0
+AUTOPILOT_SILENT_S = 3.0
+# A gimbal manager that counts in degrees gives limits beyond a full turn.
+FULL_TURN = 2 * math.pi + 0.01
+
+
+@dataclass(frozen=True)
+class GimbalConfig:
+    """``manager_component``: who manages the gimbal, mostly the autopilot. ``attitude_rate_hz``,
+    ``vehicle_rate_hz``: asked of the autopilot; 0 does not ask."""
+
+    manager_component: int = mav.MAV_COMP_ID_AUTOPILOT1
+    yaw_lock: bool = True
+    attitude_rate_hz: float = 50.0
+    vehicle_rate_hz: float = 50.0
+
+
+class GimbalPort(Protocol):
+    """Who wants to know of the gimbal. Calls must not block."""
+
+    def attitude(self, sample: AttitudeSample) -> None: ...
+    def vehicle(self, sample: VehicleSample) -> None: ...
+    def control(self, control: Control, reason: str) -> None: ...
+    def gimbal_alive(self, alive: bool) -> None: ...
+    def limits(self, limits: GimbalLimits) -> None: ...
+
+
+class GimbalClient:
+    """One vehicle's gimbal. One thread at a time."""
+
+    def __init__(
+        self,
+        config: GimbalConfig,
+        ids: tuple[int, int],
+        outbox: Outbox,
+        port: GimbalPort,
+        report: Callable[[Severity, str], None],
+    ) -> None:
+        self.config = config
+        self._system, self._component = ids
+        self._outbox, self._port, self._report = outbox, port, report
+        self._link: str | None = None
+        self._autopilot_s = -math.inf
+        self._autopilot_clock = ClockMap()
+        self._subscriptions = Subscriptions()
+        self._sources = AttitudeSources(config.manager_component)
+        self._subscribed_s = math.inf
+        self._control = Control.UNKNOWN
+        self._holder = (0, 0)
+        self._alive = True
+        self._wanted = False
+        self._held = False  # since it was wanted
+        self._tries = 0
+        self._next_try_s = -math.inf
+        self._information_tries = 0
+        self._limits_known = False
+        self._rates = STOPPED
+        self._rates_s = -math.inf
+        self._sent = STOPPED
+        self._sent_s = -math.inf
+        self._moved_s = -math.inf
+
+    @property
+    def autopilot_clock(self) -> ClockMap:
+        return self._autopilot_clock
+
+    # The controller's side
+
+    def take_control(self, wanted: bool, now: Instant) -> None:
+        """Take the gimbal, or stop it and give it back."""
+        if wanted == self._wanted:
+            return
+        if not wanted:
+            self._stop(now)
+            self._release()
+        self._wanted, self._held = wanted, wanted and self._control is Control.HELD
+        self._tries, self._next_try_s = 0, now.steady_s
+        if wanted and self._link is None:
+            self._report(Severity.WARNING, "no autopilot has been heard: nobody to move the gimbal")
+
+    def set_rates(self, rates: Rates, now: Instant) -> None:
+        """What the gimbal shall do from now on. Not finite: it stops."""
+        if not rates.is_finite:
+            self._report(Severity.ERROR, f"rates {rates.pitch}, {rates.yaw} rad/s are not finite: stopped")
+            rates = STOPPED
+        self._rates, self._rates_s = rates, now.steady_s
+        self._send_rates(now)
+
+    def close(self, now: Instant) -> None:
+        """Before the end: zeros, more than one in case of a loss, and the gimbal is given back."""
+        if self._wanted:
+            for _ in range(3):
+                self._stop(now)
+            self._release()
+            self._wanted = False
+
+    # Time
+
+    def tick(self, now: Instant) -> None:
+        """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
+        if self._link is not None and now.steady_s - self._autopilot_s > AUTOPILOT_SILENT_S:
+            self._link = None
+            self._set_control(Control.SILENT, "the autopilot is silent")
+            self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
+        if self._link is None:
+            return
+        self._subscribe(now)
+        self._watch_gimbal(now)
+        if self._wanted and self._control is not Control.HELD and now.steady_s >= self._next_try_s:
+            self._take(now)
+        if self._moving and now.steady_s - self._rates_s > WATCHDOG_S:
+            self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
+            self._rates = STOPPED
+        self._send_rates(now)
+
+    @property
+    def _moving(self) -> bool:
+        return not (self._rates.is_zero and self._sent.is_zero)
+
+    def _subscribe(self, now: Instant) -> None:
+        manager = self.config.manager_component
+        self._subscriptions.want(manager, MANAGER_STATUS, STATUS_HZ)
+        if self.config.vehicle_rate_hz > 0:
+            self._subscriptions.want(manager, VEHICLE_ATTITUDE, self.config.vehicle_rate_hz)
+        if self.config.attitude_rate_hz > 0:
+            # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
+            device = self._sources.device if self._sources.device_speaks(now) else None
+            if device is not None:
+                self._subscriptions.drop(manager, ATTITUDE)
+                self._subscriptions.want(device, ATTITUDE, self.config.attitude_rate_hz / 2)
+            elif now.steady_s - self._subscribed_s > 0.5:
+                self._subscriptions.want(manager, ATTITUDE, self.config.attitude_rate_hz)
+        asks, complaints = self._subscriptions.due(now.steady_s)
+        for component, message_id, interval_us in asks:
+            self._command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, interval_us, component=component)
+            if (
+                message_id == MANAGER_STATUS
+                and not self._limits_known
+                and self._information_tries < MOST_TRIES
+            ):
+                self._information_tries += 1
+                self._command(mav.MAV_CMD_REQUEST_MESSAGE, MANAGER_INFORMATION)
+        for complaint in complaints:
+            self._report(Severity.WARNING, complaint)
+
+    def _watch_gimbal(self, now: Instant) -> None:
+        alive = not self._sources.is_dead(now)
+        if alive != self._alive:
+            self._alive = alive
+            self._port.gimbal_alive(alive)
+            if alive:
+                self._report(Severity.INFO, "the gimbal is heard again")
+            else:
+                self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
+
+    def _take(self, now: Instant) -> None:
+        self._next_try_s = now.steady_s + REPEAT_S
+        if self._tries == MOST_TRIES and self._control is not Control.UNKNOWN:
+            system, component = self._holder
+            self._report(
+                Severity.ERROR,
+                f"the gimbal's manager leaves control with {system}/{component}, asked 5 times",
+            )
+        if self._tries < MOST_TRIES:
+            self._command(CONFIGURE, self._system, self._component, LEAVE, LEAVE)
+        self._tries += 1
+
+    def _release(self) -> None:
+        if self._link is not None and self._control is not Control.OTHER:
+            self._command(CONFIGURE, RELEASE_MINE, RELEASE_MINE, LEAVE, LEAVE)
+
+    def _stop(self, now: Instant) -> None:
+        self._rates, self._rates_s = STOPPED, now.steady_s
+        if self._link is not None and self._control in (Control.HELD, Control.UNKNOWN):
+            self._send(STOPPED, now)
+
+    def _send_rates(self, now: Instant) -> None:
+        """Send what changed at once, what holds now and then, zeros for a while, and then nothing."""
+        self._sources.wished(not self._sent.is_zero, now)
+        if self._link is None or not self._wanted or self._control not in (Control.HELD, Control.UNKNOWN):
+            return
+        rates = self._rates if self._alive else STOPPED
+        if not rates.is_zero:
+            self._moved_s = now.steady_s
+        elif now.steady_s - self._moved_s > ZEROS_S:
+            return
+        same = (
+            rates.is_zero == self._sent.is_zero
+            and abs(rates.pitch - self._sent.pitch) < DEAD_BAND
+            and abs(rates.yaw - self._sent.yaw) < DEAD_BAND
+        )
+        if not same or now.steady_s - self._sent_s >= KEEP_ALIVE_S:
+            self._send(rates, now)
+
+    def _send(self, rates: Rates, now: Instant) -> None:
+        self._sent, self._sent_s = rates, now.steady_s
+        self._outbox.send(
+            mav.MAVLink_gimbal_manager_set_attitude_message(
+                target_system=self._system,
+                target_component=self.config.manager_component,
+                flags=LEVEL | (mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK if self.config.yaw_lock else 0),
+                gimbal_device_id=0,
+                q=NO_ATTITUDE,
+                angular_velocity_x=0.0,
+                angular_velocity_y=rates.pitch,
+                angular_velocity_z=rates.yaw,
+            ),
+            self._link,
+        )
+
+    def _command(self, number: int, *parameters: float, component: int | None = None) -> None:
+        # Unused parameters are 0 and never NaN: an autopilot that casts them to whole numbers may crash.
+        filled = [*(float(p) for p in parameters), *[0.0] * 7][:7]
+        target = self.config.manager_component if component is None else component
+        self._outbox.send(
+            mav.MAVLink_command_long_message(self._system, target, number, 0, *filled), self._link
+        )
+
+    # The autopilot's side
+
+    def handle(self, message: Message, link: str, now: Instant) -> None:
+        """A message of our vehicle."""
+        if message.get_srcSystem() != self._system:
+            return
+        kind, component = message.get_type(), message.get_srcComponent()
+        manager = component == self.config.manager_component
+        if kind == "HEARTBEAT" and manager and message.autopilot != mav.MAV_AUTOPILOT_INVALID:
+            self._hear_autopilot(link, now)
+            return
+        if link != self._link:
+            return
+        self._subscriptions.heard(component, message.get_msgId())
+        if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS":
+            sample = self._sources.take(message, now)
+            if sample is not None:
+                self._port.attitude(sample)
+        elif not manager:
+            return
+        elif kind == "ATTITUDE":
+            made_s = self._time(message.time_boot_ms, now)
+            stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
+            self._port.vehicle(VehicleSample(stamp_ns, message.yaw, message.yawspeed))
+        elif kind == "GIMBAL_MANAGER_STATUS":
+            self._time(message.time_boot_ms, now)
+            self._read_control(message)
+        elif kind == "GIMBAL_MANAGER_INFORMATION":
+            self._read_limits(message)
+        elif kind == "COMMAND_ACK":
+            self._read_ack(message)
+
+    def _hear_autopilot(self, link: str, now: Instant) -> None:
+        if self._link is None:
+            self._link = link
+            self._subscribed_s = now.steady_s
+            self._subscriptions.restart()
+        if link == self._link:
+            self._autopilot_s = now.steady_s
+            if self._control is Control.SILENT:
+                self._set_control(Control.UNKNOWN, "")
+
+    def _time(self, time_boot_ms: int, now: Instant) -> float:
+        """When the autopilot made a message, on our steady clock, s."""
+        restarts = self._autopilot_clock.restarts
+        made_s = self._autopilot_clock.to_ours(time_boot_ms / 1000.0, now.steady_s)
+        if self._autopilot_clock.restarts != restarts:
+            self._report(Severity.WARNING, "the autopilot was restarted")
+            self._subscriptions.restart()
+            self._sources.forget()
+        return made_s
+
+    def _read_control(self, message: Message) -> None:
+        holder = (message.primary_control_sysid, message.primary_control_compid)
+        self._holder = holder
+        if holder == (self._system, self._component):
+            self._set_control(Control.HELD, "")
+        elif holder == (0, 0):
+            self._set_control(Control.NOBODY, "nobody controls the gimbal")
+        else:
+            self._set_control(Control.OTHER, f"{holder[0]}/{holder[1]} controls the gimbal")
+
+    def _set_control(self, control: Control, reason: str) -> None:
+        if control is self._control:
+            return
+        self._control = control
+        if control is Control.HELD:
+            self._held = True
+        elif self._held and control in (Control.OTHER, Control.NOBODY):
+            # Whoever took it must not find us pulling; who steers decides whether to take it back.
+            self._held = self._wanted = False
+            self._rates = self._sent = STOPPED
+            self._report(Severity.WARNING, f"steering ends: {reason}")
+        self._port.control(control, reason)
+
+    def _read_limits(self, message: Message) -> None:
+        def pair(low: float, high: float) -> tuple[float, float] | None:
+            sane = math.isfinite(low) and math.isfinite(high) and max(abs(low), abs(high)) <= FULL_TURN
+            return (low, high) if sane and low < high else None
+
+        pitch, yaw = pair(message.pitch_min, message.pitch_max), pair(message.yaw_min, message.yaw_max)
+        none = (-math.inf, math.inf)
+        # A yaw that goes all the way round has no stop.
+        if yaw is not None and yaw[1] - yaw[0] >= 2 * math.pi - 0.01:
+            yaw = None
+        self._limits_known = True
+        self._port.limits(GimbalLimits(*(pitch or none), *(yaw or none)))
+
+    def _read_ack(self, message: Message) -> None:
+        addressed = (message.target_system, message.target_component)
+        ours = message.command == CONFIGURE and addressed in ((self._system, self._component), (0, 0))
+        # ACCEPTED says nothing: message 281 tells who is in control.
+        if ours and message.result not in (mav.MAV_RESULT_ACCEPTED, mav.MAV_RESULT_IN_PROGRESS):
+            self._report(Severity.ERROR, f"the gimbal's manager refuses control, result {message.result}")

@@ -1,0 +1,156 @@
+"""What the tracker says of its target, as MAVLink's camera tracking status and landing target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.values import TargetEstimate
+
+IDLE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_IDLE
+ACTIVE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
+ERROR: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ERROR
+COASTING: int = mav.CAMERA_TRACKING_STATUS_FLAGS_COASTING
+NAN = math.nan
+
+Edges = tuple[float, float, float, float]  # left, top, right, bottom, 0..1
+
+
+@dataclass(frozen=True)
+class TrackStatus:
+    """The tracker's answer for one image, named as the fields of the message BoundingBox; px of the image."""
+
+    stamp_ns: int
+    state: TrackState
+    valid: bool
+    selection: int = 0
+    x: float = NAN
+    y: float = NAN
+    width: float = NAN
+    height: float = NAN
+    image_width: int = 0
+    image_height: int = 0
+
+    def edges(self) -> Edges | None:
+        """The box in 0..1 of the image; None without one."""
+        values = (self.x, self.y, self.width, self.height)
+        if (
+            not self.valid
+            or not all(map(math.isfinite, values))
+            or not (self.image_width and self.image_height)
+        ):
+            return None
+        w, h = self.image_width, self.image_height
+        return self.x / w, self.y / h, (self.x + self.width) / w, (self.y + self.height) / h
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """What the operator's video shows of the tracker's image: a part of it, in 0..1, then turned clockwise by
+    quarters."""
+
+    left: float = 0.0
+    top: float = 0.0
+    width: float = 1.0
+    height: float = 1.0
+    quarter_turns: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.width > 0 and self.height > 0):
+            raise ValueError(
+                f"the stream shows {self.width} x {self.height} of the image; both must be above 0"
+            )
+
+    def to_image(self, u: float, v: float) -> tuple[float, float]:
+        """From 0..1 of the video to 0..1 of the image."""
+        for _ in range(self.quarter_turns % 4):
+            u, v = v, 1.0 - u
+        return self.left + u * self.width, self.top + v * self.height
+
+    def to_video(self, x: float, y: float) -> tuple[float, float]:
+        """From 0..1 of the image to 0..1 of the video; outside 0..1 where the video does not show it."""
+        u, v = (x - self.left) / self.width, (y - self.top) / self.height
+        for _ in range(self.quarter_turns % 4):
+            u, v = 1.0 - v, u
+        return u, v
+
+    def box_to_image(self, edges: Edges) -> Edges:
+        return _ordered(self.to_image(*edges[:2]), self.to_image(*edges[2:]))
+
+    def box_to_video(self, edges: Edges) -> Edges:
+        return _ordered(self.to_video(*edges[:2]), self.to_video(*edges[2:]))
+
+
+def _ordered(a: tuple[float, float], b: tuple[float, float]) -> Edges:
+    return min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])
+
+
+def clipped(edges: Edges) -> Edges | None:
+    """The part within 0..1; None when nothing is left or an edge is not finite."""
+    if not all(map(math.isfinite, edges)):
+        return None
+    left, top, right, bottom = (min(max(v, 0.0), 1.0) for v in edges)
+    return (left, top, right, bottom) if right > left and bottom > top else None
+
+
+def status_flags(state: TrackState, lost: Literal["error", "idle"]) -> int:
+    """CAMERA_TRACKING_STATUS_FLAGS of a state."""
+    return {
+        TrackState.IDLE: IDLE,
+        TrackState.ACQUIRING: ACTIVE,
+        TrackState.TRACKING: ACTIVE,
+        TrackState.COASTING: ACTIVE | COASTING,
+        TrackState.LOST: ERROR if lost == "error" else IDLE,
+    }[state]
+
+
+def tracking_message(
+    status: TrackStatus, view: StreamView, lost: Literal["error", "idle"] = "error", rendered: bool = False
+) -> Message:
+    """CAMERA_TRACKING_IMAGE_STATUS (275). The mode is RECTANGLE also after a point: the answer is a box.
+
+    ``rendered``: the overlay is burnt into the video, so that the station need not draw it again.
+    """
+    edges = status.edges()
+    box = None if edges is None else clipped(view.box_to_video(edges))
+    shown = box is not None and status.state not in (TrackState.IDLE, TrackState.LOST)
+    data = mav.CAMERA_TRACKING_TARGET_DATA_IN_STATUS if shown else 0
+    if rendered:
+        data |= mav.CAMERA_TRACKING_TARGET_DATA_RENDERED
+    left, top, right, bottom = box if box is not None and shown else (NAN, NAN, NAN, NAN)
+    return mav.MAVLink_camera_tracking_image_status_message(
+        tracking_status=status_flags(status.state, lost),
+        tracking_mode=mav.CAMERA_TRACKING_MODE_RECTANGLE if shown else mav.CAMERA_TRACKING_MODE_NONE,
+        target_data=data,
+        point_x=NAN,
+        point_y=NAN,
+        radius=NAN,
+        rec_top_x=left,
+        rec_top_y=top,
+        rec_bottom_x=right,
+        rec_bottom_y=bottom,
+    )
+
+
+def landing_message(
+    estimate: TargetEstimate, size_rad: tuple[float, float], time_usec: int, distance_m: float
+) -> Message:
+    """LANDING_TARGET (149) by angles, for a camera that looks down.
+
+    ``time_usec``: of the image, on the autopilot's clock; ``distance_m``: 0 when unknown.
+    """
+    return mav.MAVLink_landing_target_message(
+        time_usec=time_usec,
+        target_num=0,
+        frame=mav.MAV_FRAME_BODY_FRD,
+        angle_x=estimate.azimuth,
+        # The bearing's elevation stands on the azimuth; here both angles are those of the image's axes.
+        angle_y=math.atan2(math.tan(estimate.elevation), math.cos(estimate.azimuth)),
+        distance=distance_m,
+        size_x=size_rad[0],
+        size_y=size_rad[1],
+        position_valid=0,
+    )

@@ -1,0 +1,113 @@
+"""A MAVLink gimbal device, component 154: moves a mount as message 284 says, tells its attitude as 285."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from efftam_ros.flight.angles import from_yaw_pitch
+from efftam_ros.flight.mavlink.connection import Connection
+from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.framing import Decoder, Encoder
+from efftam_ros.flight.simulation.mount import Mount
+
+ATTITUDE_S = 0.02
+YAW_LOCK = mav.GIMBAL_DEVICE_FLAGS_YAW_LOCK
+
+
+class GimbalDevice:
+    """Speaks on one link, with a clock that started at its own time. ``powered`` off: it falls silent and
+    stands still."""
+
+    def __init__(
+        self, mount: Mount, link: Connection, clock: Callable[[], float], booted_s: float = -40.0
+    ) -> None:
+        self.mount = mount
+        self.powered = True
+        self.last_command: Message | None = None
+        self._link, self._clock, self._booted_s = link, clock, booted_s
+        self._decoder = Decoder(link.datagrams)
+        self._encoder = Encoder(1, mav.MAV_COMP_ID_GIMBAL)
+        self._next_heartbeat_s = self._next_attitude_s = -math.inf
+
+    def step(self) -> None:
+        """Read, move, speak."""
+        now_s = self._clock()
+        messages = [m for _, data in self._link.receive() for m in self._decoder.feed(data)]
+        if not self.powered:
+            self.mount.wish(0.0, 0.0, False)
+            return
+        for message in messages:
+            self._handle(message, now_s)
+        self.mount.step(now_s)
+        if now_s >= self._next_heartbeat_s:
+            self._next_heartbeat_s = now_s + 1.0
+            self._send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_GIMBAL, 8, 0, 0, 4, 3))
+        if now_s >= self._next_attitude_s:
+            self._next_attitude_s = max(self._next_attitude_s + ATTITUDE_S, now_s)
+            self._send_attitude(now_s)
+
+    def _handle(self, message: Message, now_s: float) -> None:
+        kind = message.get_type()
+        if kind == "GIMBAL_DEVICE_SET_ATTITUDE":
+            self.last_command = message
+            if all(map(math.isfinite, (message.angular_velocity_y, message.angular_velocity_z))):
+                lock = bool(message.flags & YAW_LOCK)
+                self.mount.wish(message.angular_velocity_y, message.angular_velocity_z, lock)
+        elif (
+            kind == "COMMAND_LONG"
+            and message.command == mav.MAV_CMD_REQUEST_MESSAGE
+            and message.param1 == mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_INFORMATION
+        ):
+            self._send(
+                mav.MAVLink_command_ack_message(
+                    message.command,
+                    0,
+                    target_system=message.get_srcSystem(),
+                    target_component=message.get_srcComponent(),
+                )
+            )
+            limits = self.mount.limits
+            self._send(
+                mav.MAVLink_gimbal_device_information_message(
+                    self._boot_ms(now_s),
+                    b"simulated",
+                    b"gimbal",
+                    b"",
+                    1,
+                    1,
+                    1,
+                    0,
+                    0,
+                    0.0,
+                    0.0,
+                    limits.pitch_min,
+                    limits.pitch_max,
+                    limits.yaw_min,
+                    limits.yaw_max,
+                )
+            )
+
+    def _send_attitude(self, now_s: float) -> None:
+        mount = self.mount
+        yaw = mount.heading(now_s) if mount.lock else mount.yaw
+        flags = mav.GIMBAL_DEVICE_FLAGS_ROLL_LOCK | mav.GIMBAL_DEVICE_FLAGS_PITCH_LOCK
+        self._send(
+            mav.MAVLink_gimbal_device_attitude_status_message(
+                target_system=0,
+                target_component=0,
+                time_boot_ms=self._boot_ms(now_s),
+                flags=flags | (YAW_LOCK if mount.lock else 0),
+                q=from_yaw_pitch(yaw, mount.pitch),
+                angular_velocity_x=0.0,
+                angular_velocity_y=0.0,
+                angular_velocity_z=0.0,
+                failure_flags=0,
+            )
+        )
+
+    def _boot_ms(self, now_s: float) -> int:
+        return round((now_s - self._booted_s) * 1000)
+
+    def _send(self, message: Message) -> None:
+        self._link.send(self._encoder.encode(message))

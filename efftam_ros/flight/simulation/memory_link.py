@@ -1,0 +1,54 @@
+"""A link inside one process, for simulated time: what one end sends the other receives, whole frames."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from efftam_ros.flight.mavlink.connection import Connection, Piece
+
+
+class MemoryLink(Connection):
+    """One end; `memory_link` makes both.
+
+    ``delay_s`` is how long a frame travels; ``cut`` drops all that is sent from this end.
+    """
+
+    datagrams = True
+
+    def __init__(self, address: str, clock: Callable[[], float], delay_s: float) -> None:
+        super().__init__(address)
+        self._clock, self._delay_s = clock, delay_s
+        self._arriving: deque[tuple[float, bytes]] = deque()
+        self.other: MemoryLink | None = None
+        self.cut = False
+        self.sent: list[bytes] = []
+        self.record = False
+
+    def receive(self) -> list[Piece]:
+        pieces = []
+        while self._arriving and self._arriving[0][0] <= self._clock():
+            pieces.append(("peer", self._arriving.popleft()[1]))
+        return pieces
+
+    def send(self, data: bytes) -> None:
+        if self.record:
+            self.sent.append(data)
+        if self.other is not None and not self.cut:
+            self.other._arriving.append((self._clock() + self._delay_s, data))
+
+    def files(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        self._arriving.clear()
+
+
+def memory_link(
+    name: str, clock: Callable[[], float], delay_s: float = 0.001
+) -> tuple[MemoryLink, MemoryLink]:
+    """Both ends of a link."""
+    ends = MemoryLink(f"{name}:a", clock, delay_s), MemoryLink(f"{name}:b", clock, delay_s)
+    ends[0].other, ends[1].other = ends[1], ends[0]
+    return ends

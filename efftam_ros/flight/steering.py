@@ -1,0 +1,195 @@
+"""From bearings and attitudes to rates: keeps what was measured, chooses the law, minds nadir and stops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from efftam_ros.flight.angles import axis_direction, target_direction, wrapped
+from efftam_ros.flight.attitude import GimbalHistory, VehicleHistory
+from efftam_ros.flight.control_config import ControlConfig, Instant, Law
+from efftam_ros.flight.direction_filter import DirectionFilter
+from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
+from efftam_ros.flight.values import (
+    NS,
+    AttitudeSample,
+    Rates,
+    TargetEstimate,
+    VehicleSample,
+    YawFrame,
+)
+
+# An attitude that lies further ahead of the images' clock than this is not believed, s.
+FUTURE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Steered:
+    """Rates by a law; ``note`` says what is not as one would wish; ``at_stop`` the axes at a stop."""
+
+    rates: Rates
+    law: Law
+    note: str = ""
+    at_stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """Where one axis stands: at its lower or upper stop by its angle, or at one by the gimbal's own word."""
+
+    low: bool = False
+    high: bool = False
+    said: bool = False
+
+    def blocks(self, rate: float) -> bool:
+        return (self.low and rate < 0.0) or (self.high and rate > 0.0)
+
+
+class Steering:
+    """The controller's memory and its two laws."""
+
+    def __init__(self, config: ControlConfig) -> None:
+        self._config = config
+        self._gimbal = GimbalHistory()
+        self._vehicle = VehicleHistory()
+        self._attitude_arrived_s = -math.inf
+        self._filter = DirectionFilter(config.acceleration_density, config.bearing_noise)
+        self._filter_frame: YawFrame | None = None
+        self._image_only = ImageOnly(config.image_only)
+        self._last = Rates()
+
+    def forget_target(self) -> None:
+        """Nothing measured of the target so far counts for what comes."""
+        self._filter.reset()
+        self._image_only.reset()
+        self._last = Rates()
+
+    def forget_attitude(self) -> None:
+        self._gimbal.clear()
+        self._vehicle.clear()
+
+    def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
+        """Keep an attitude; False when it is no rotation or lies in the future."""
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
+        if sample.stamp_ns > now.stamp_ns + round(FUTURE_S * NS):
+            return False
+        taken = self._gimbal.add(
+            AttitudeSample(stamp_ns, sample.q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
+        )
+        if taken:
+            self._attitude_arrived_s = now.steady_s
+        return taken
+
+    def add_vehicle(self, sample: VehicleSample) -> bool:
+        """Keep the vehicle's heading; False when it is not finite."""
+        stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
+        return self._vehicle.add(VehicleSample(stamp_ns, sample.yaw, sample.yaw_rate))
+
+    def measure(self, estimate: TargetEstimate) -> None:
+        """Take a bearing into the filter of directions, if the attitude at its image's stamp is known.
+
+        A predicted bearing only starts the filter: it is made from the measured ones before it.
+        """
+        if not (estimate.measured or self._filter.is_empty):
+            return
+        q = self._gimbal.at(estimate.stamp_ns)
+        if q is None:
+            return
+        frame, heading = self._heading_at(estimate.stamp_ns)
+        if frame is not self._filter_frame:
+            self._filter.reset()
+            self._filter_frame = frame
+        yaw, pitch = target_direction(q, estimate.azimuth, estimate.elevation)
+        self._filter.update(estimate.stamp_ns, wrapped(yaw + heading), pitch)
+
+    def steer(self, estimate: TargetEstimate, now: Instant, dt_s: float, measured: bool) -> Steered:
+        """Rates for this moment. ``dt_s`` since the last call; ``measured``: the integrals may move."""
+        sample = self._gimbal.newest
+        stops = self._stops(now)
+        missing = self._attitude_missing(now)
+        frame, heading = self._heading_at(now.stamp_ns)
+        q = self._gimbal.at(now.stamp_ns)
+        if q is None and sample is not None:
+            q = sample.q
+        if not missing and q is not None and not self._filter.is_empty and frame is self._filter_frame:
+            law = Law.LINE_OF_SIGHT
+            self._image_only.reset()
+            yaw, pitch = axis_direction(q)
+            target = self._filter.predict(now.stamp_ns)
+            rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config.line_of_sight)
+            rates = Rates(rates.pitch, rates.yaw - self._own_turn(frame))
+        else:
+            law = Law.IMAGE_ONLY
+            self._filter.reset()
+            rates = self._by_image(estimate, now, dt_s, measured, stops)
+        note = missing if law is Law.IMAGE_ONLY and sample is not None else ""
+        if q is not None:
+            rates = Rates(rates.pitch, rates.yaw * nadir_factor(axis_direction(q)[1]))
+        wished = {"pitch": rates.pitch, "yaw": rates.yaw}
+        at_stop = tuple(axis for axis, rate in wished.items() if stops[axis].blocks(rate) or stops[axis].said)
+        rates = Rates(*(0.0 if stops[axis].blocks(rate) else rate for axis, rate in wished.items()))
+        if at_stop:
+            note = f"the mount stands at its stop: {', '.join(at_stop)}"
+        self._last = Rates(wished["pitch"], wished["yaw"])
+        return Steered(rates, law, note, at_stop)
+
+    def _by_image(
+        self, estimate: TargetEstimate, now: Instant, dt_s: float, measured: bool, stops: dict[str, _Stop]
+    ) -> Rates:
+        age_s = (now.stamp_ns - estimate.stamp_ns) / NS
+        return self._image_only.rates(
+            estimate.azimuth + estimate.azimuth_rate * age_s,
+            estimate.elevation + estimate.elevation_rate * age_s,
+            dt_s,
+            self._config.max_rate,
+            hold_pitch=not measured or stops["pitch"].said or stops["pitch"].blocks(self._last.pitch),
+            hold_yaw=not measured or stops["yaw"].said or stops["yaw"].blocks(self._last.yaw),
+        )
+
+    def _heading_at(self, stamp_ns: int) -> tuple[YawFrame | None, float]:
+        """The frame in which directions are kept, and what turns the gimbal's yaw into it, rad."""
+        if self._gimbal.yaw_frame is YawFrame.VEHICLE:
+            heading = self._vehicle.at(stamp_ns)
+            if heading is not None:
+                return YawFrame.EARTH, heading
+        return self._gimbal.yaw_frame, 0.0
+
+    def _own_turn(self, frame: YawFrame | None) -> float:
+        """The vehicle's yaw rate where it is to be taken off: rates wished from the vehicle, directions kept
+        in space."""
+        newest = self._vehicle.newest
+        if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
+            return 0.0
+        return newest.yaw_rate
+
+    def _attitude_missing(self, now: Instant) -> str:
+        """Why the gimbal's attitude is not good enough for line of sight; empty when it is."""
+        newest = self._gimbal.newest
+        if newest is None:
+            return "no attitude of the gimbal"
+        age_s = max((now.stamp_ns - newest.stamp_ns) / NS, now.steady_s - self._attitude_arrived_s)
+        if age_s > self._config.attitude_age_s:
+            return f"the gimbal's attitude is {age_s:.2f} s old: steering by the image alone"
+        return ""
+
+    def _stops(self, now: Instant) -> dict[str, _Stop]:
+        """Which stops the mount stands at, by its newest attitude."""
+        sample = self._gimbal.newest
+        if sample is None or self._attitude_missing(now):
+            return {"pitch": _Stop(), "yaw": _Stop()}
+        limits, margin = self._config.limits, self._config.stop_margin
+        yaw, pitch = axis_direction(sample.q)
+        joint: float | None = yaw
+        if sample.yaw_frame is YawFrame.EARTH:
+            heading = self._vehicle.at(sample.stamp_ns)
+            joint = None if heading is None else wrapped(yaw - heading)
+        return {
+            "pitch": _Stop(
+                pitch <= limits.pitch_min + margin, pitch >= limits.pitch_max - margin, sample.at_pitch_limit
+            ),
+            "yaw": _Stop(
+                joint is not None and joint <= limits.yaw_min + margin,
+                joint is not None and joint >= limits.yaw_max - margin,
+                sample.at_yaw_limit,
+            ),
+        }

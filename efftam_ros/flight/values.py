@@ -1,0 +1,131 @@
+"""The values that pass between tracker, gimbal and autopilot.
+
+Stamps (``stamp_ns``) are on the clock of the images, integer ns. Angles and rates follow MAVLink's gimbal
+protocol: pitch positive up, yaw positive right (clockwise seen from above), rad and rad/s. The camera looks
+along the gimbal's forward axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from efftam_ros.core.types import TrackState
+
+NS = 1_000_000_000
+Quaternion = tuple[float, float, float, float]
+
+
+class YawFrame(Enum):
+    """What the yaw of a gimbal's attitude is counted from."""
+
+    EARTH = "earth"  # north
+    VEHICLE = "vehicle"  # the vehicle's nose
+
+
+class Control(Enum):
+    """Who moves the gimbal, as its manager says."""
+
+    UNKNOWN = "unknown"  # no manager has been heard: nothing is held back
+    HELD = "held"  # by us
+    OTHER = "other"  # by another component
+    NOBODY = "nobody"  # released, or the autopilot restarted
+    SILENT = "silent"  # the manager was heard and is not any more
+
+
+@dataclass(frozen=True)
+class TargetEstimate:
+    """What the tracker says of the target, named as the fields of the message TargetVelocity.
+
+    ``azimuth`` right, ``elevation`` down of the optical axis, rad; their rates rad/s with the camera's own
+    motion included; ``age_s`` since the target was last measured, counted to the image's stamp.
+    """
+
+    stamp_ns: int
+    state: TrackState
+    valid: bool
+    measured: bool
+    age_s: float
+    has_bearing: bool
+    azimuth: float = math.nan
+    elevation: float = math.nan
+    azimuth_rate: float = 0.0
+    elevation_rate: float = 0.0
+    selection: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AttitudeSample:
+    """The gimbal's attitude: ``q`` (w, x, y, z) turns forward-right-down axes of the gimbal into level
+    forward-right-down axes whose forward is ``yaw_frame``'s zero."""
+
+    stamp_ns: int
+    q: Quaternion
+    yaw_frame: YawFrame
+    at_pitch_limit: bool = False
+    at_yaw_limit: bool = False
+
+
+@dataclass(frozen=True)
+class VehicleSample:
+    """The vehicle's heading from north, rad, and how fast it turns, rad/s."""
+
+    stamp_ns: int
+    yaw: float
+    yaw_rate: float
+
+
+@dataclass(frozen=True)
+class CameraIntrinsics:
+    """Focal lengths and centre, px, with the size of the image they belong to."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+    width: int
+    height: int
+
+    @property
+    def is_calibrated(self) -> bool:
+        return all(map(math.isfinite, (self.fx, self.fy, self.cx, self.cy))) and self.fx > 0 and self.fy > 0
+
+
+@dataclass(frozen=True)
+class GimbalLimits:
+    """Mechanical stops, rad; yaw from the vehicle's nose. Infinite where there is none."""
+
+    pitch_min: float = -math.inf
+    pitch_max: float = math.inf
+    yaw_min: float = -math.inf
+    yaw_max: float = math.inf
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the gimbal is asked to do, rad/s: pitch up, yaw right positive."""
+
+    pitch: float = 0.0
+    yaw: float = 0.0
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.pitch) and math.isfinite(self.yaw)
+
+    @property
+    def is_zero(self) -> bool:
+        return self.pitch == 0.0 and self.yaw == 0.0
+
+    def to_twist(self) -> tuple[float, float, float]:
+        """Angular part of a geometry_msgs/Twist, axes forward-left-up: (0, -pitch, -yaw)."""
+        return 0.0, -self.pitch, -self.yaw
+
+    @classmethod
+    def from_twist(cls, x: float, y: float, z: float) -> Rates:
+        """From the angular part of a Twist in forward-left-up axes. ``x`` (roll) is not used."""
+        return cls(pitch=-y, yaw=-z)
+
+
+STOPPED = Rates()

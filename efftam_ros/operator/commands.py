@@ -1,0 +1,161 @@
+"""What a page may command: the seat, selections and steering, each with one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from efftam_ros.operator import wire
+from efftam_ros.operator.feed import Answer, Feed, Reply, Steering
+from efftam_ros.operator.hub import Hub
+from efftam_ros.operator.seat import Seat
+from efftam_ros.operator.settings import Settings
+from efftam_ros.operator.viewer import Viewer
+
+# Enabling takes two presses: the second must be a decision of its own, and soon.
+ARMED_FROM_S = 0.3
+ARMED_FOR_S = 5.0
+
+
+class Commands:
+    """Checks who may do what and carries it to the feed. ``feed`` None: a recording, nothing can be
+    selected."""
+
+    def __init__(self, feed: Feed | None, steering: Steering | None, hub: Hub, settings: Settings) -> None:
+        self.seat = Seat(settings.lease_s)
+        self._feed, self._steering, self._hub, self._settings = feed, steering, hub, settings
+        self._vacant_since_s: float | None = None
+        self._told_holder: str | None = None
+
+    def joined(self, viewer: Viewer) -> str:
+        """A page opened: it gets the seat when nobody has it. Returns its role."""
+        now_s = time.monotonic()
+        if self._feed is not None and self.seat.holder(now_s) is None:
+            self.seat.take(viewer.name, now_s)
+            self.watch_seat()
+        return "operator" if self.seat.holder(now_s) == viewer.name else "viewer"
+
+    def left(self, viewer: Viewer) -> None:
+        """A page closed."""
+        if self.seat.release(viewer.name):
+            self.watch_seat()
+
+    def heard(self, viewer: Viewer) -> None:
+        self.seat.heard(viewer.name, time.monotonic())
+
+    def watch_seat(self) -> None:
+        """Called every second and at every change: announces who holds the seat, and acts when nobody
+        does."""
+        now_s = time.monotonic()
+        holder = self.seat.holder(now_s)
+        if holder != self._told_holder:
+            if holder is None and self._told_holder is not None:
+                self._vacant_since_s = now_s
+            self._told_holder = holder
+            self._hub.tell_all({"op": "seat", "holder": holder})
+        if holder is not None:
+            self._vacant_since_s = None
+        elif self._vacant_since_s is not None and now_s - self._vacant_since_s >= self.seat.lease_s:
+            self._vacant_since_s = None
+            if self._settings.on_operator_lost == "clear" and self._feed is not None:
+                self._feed.clear(0, lambda answer: None)
+
+    def take_seat(self, viewer: Viewer, take: bool) -> None:
+        if take and self._feed is not None:
+            self.seat.take(viewer.name, time.monotonic())
+        elif not take:
+            self.seat.release(viewer.name)
+        self.watch_seat()
+
+    def select(self, viewer: Viewer, message: wire.Select) -> None:
+        refusal = self._refusal(viewer)
+        if not refusal and not viewer.selections.allows(time.monotonic()):
+            refusal = f"more than {self._settings.selections_per_s:g} selections in a second; wait a moment"
+        if refusal or self._feed is None:
+            self._answer(viewer, message.id, Answer(False, refusal))
+            return
+        self._feed.select(message.selection, self._reply(viewer, message.id))
+
+    def clear(self, viewer: Viewer, message: wire.Clear) -> None:
+        refusal = self._refusal(viewer)
+        if refusal or self._feed is None:
+            self._answer(viewer, message.id, Answer(False, refusal))
+            return
+        self._feed.clear(message.target_id, self._reply(viewer, message.id))
+
+    def steer(self, viewer: Viewer, message: wire.Steer) -> None:
+        """Whoever sees a danger may stop; only the operator may enable."""
+        if self._steering is None:
+            self._answer(viewer, message.id, Answer(False, "no gimbal controller runs here"))
+            return
+        if message.action == "stop":
+            viewer.armed_s = float("-inf")
+            self._steering.stop(self._reply(viewer, message.id))
+            return
+        refusal = self._refusal(viewer)
+        now_s = time.monotonic()
+        if refusal:
+            self._answer(viewer, message.id, Answer(False, refusal))
+        elif message.action == "arm":
+            viewer.armed_s = now_s
+            self._answer(viewer, message.id, Answer(True, f"press again within {ARMED_FOR_S:g} s to steer"))
+        elif not ARMED_FROM_S <= now_s - viewer.armed_s <= ARMED_FOR_S:
+            viewer.armed_s = float("-inf")
+            limits = f"{ARMED_FROM_S:g} to {ARMED_FOR_S:g} s after the first"
+            self._answer(
+                viewer, message.id, Answer(False, f"the second press must come {limits}; start again")
+            )
+        else:
+            viewer.armed_s = float("-inf")
+            self._steering.enable(self._reply(viewer, message.id))
+
+    def _refusal(self, viewer: Viewer) -> str:
+        """Why this page may not command, one line; empty when it may."""
+        if self._feed is None:
+            return "this is a recording; there is nothing to command"
+        now_s = time.monotonic()
+        holder = self.seat.holder(now_s)
+        if holder is None:
+            self.seat.take(viewer.name, now_s)
+            self.watch_seat()
+        elif holder != viewer.name:
+            return f"view only: {holder} has the seat; take over first"
+        return ""
+
+    def _reply(self, viewer: Viewer, id: str) -> Reply:
+        """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing
+        came."""
+        loop = asyncio.get_running_loop()
+        pending = [True]
+
+        def finish(answer: Answer) -> None:
+            if pending:
+                pending.clear()
+                timer.cancel()
+                self._answer(viewer, id, answer)
+
+        silence = Answer(
+            False, f"no answer from the tracker within {self._settings.answer_s:g} s; see whether it runs"
+        )
+        timer = loop.call_later(self._settings.answer_s, finish, silence)
+        return _from_any_thread(loop, finish)
+
+    def _answer(self, viewer: Viewer, id: str, answer: Answer) -> None:
+        viewer.tell(
+            {
+                "op": "answer",
+                "id": id,
+                "ok": answer.ok,
+                "message": answer.message,
+                "selection": answer.selection,
+            }
+        )
+
+
+def _from_any_thread(loop: asyncio.AbstractEventLoop, finish: Callable[[Answer], None]) -> Reply:
+    def reply(answer: Answer) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(finish, answer)
+
+    return reply

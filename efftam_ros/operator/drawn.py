@@ -1,0 +1,134 @@
+"""The page over a command that tracks by itself: a person draws on its first picture, then watches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.operator.feed import (
+    Answer,
+    BoxReport,
+    MotionReport,
+    Outcome,
+    Picture,
+    Reply,
+    Result,
+    Selection,
+    Sink,
+)
+from efftam_ros.operator.server import OperatorServer
+from efftam_ros.operator.serving import serving
+from efftam_ros.operator.settings import Settings
+
+# A held picture is sent again, so that a page opened later sees it too and none calls it old.
+REPEAT_S = 0.5
+
+
+class DrawnPrompt:
+    """The feed of one command. `ask` and `show` are called by the thread that tracks."""
+
+    buffer_s: float | None = None
+
+    def __init__(self) -> None:
+        self._sink: Sink | None = None
+        self._asked: tuple[int, int, int] | None = None  # stamp, width, height of the picture to draw on
+        self._drawn: Prompt | None = None
+        self._has_drawn = threading.Event()
+        self._lock = threading.Lock()
+
+    def ask(self, bgr: NDArray[np.uint8], stamp_ns: int) -> Prompt:
+        """Show a picture, uint8 [H, W, 3], until a person has drawn on it; gives what was drawn, in image px.
+        Waits as long as it takes; Ctrl-C ends it."""
+        height, width = bgr.shape[:2]
+        with self._lock:
+            self._asked = stamp_ns, width, height
+        waiting = Track(stamp_ns, TrackState.IDLE, image_size=(width, height), reason="draw the target")
+        while not self._has_drawn.wait(REPEAT_S):
+            self.show(bgr, waiting)
+        assert self._drawn is not None
+        return self._drawn
+
+    def show(self, bgr: NDArray[np.uint8], track: Track) -> None:
+        """One picture with what was tracked in it. The pixels must stay unchanged afterwards."""
+        if self._sink is None:
+            return
+        selection = 1 if self._has_drawn.is_set() else 0
+        self._sink.picture(Picture(track.stamp_ns, bgr=lambda: bgr))
+        self._sink.box(
+            BoxReport(
+                track.stamp_ns,
+                (bgr.shape[1], bgr.shape[0]),
+                track.state,
+                selection=selection,
+                reason=track.reason,
+                measured=track.measured,
+                box=track.box,
+                presence=track.presence if selection else float("nan"),
+                quality=track.quality if selection else float("nan"),
+                age_s=track.age_s,
+            )
+        )
+        if track.motion is None:
+            self._sink.motion(MotionReport(track.stamp_ns))
+        else:
+            valid = track.box is not None
+            self._sink.motion(MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
+
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def watch(self, watched: bool) -> None:
+        """Every picture is given, watched or not: the server makes no JPEG that nobody sees."""
+
+    def select(self, selection: Selection, reply: Reply) -> None:
+        refusal = self._take(selection)
+        reply(Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
+        if not refusal and self._sink is not None:
+            self._sink.result(Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        reply(Answer(False, "a file is being tracked; end the command to give up the target"))
+
+    def _take(self, selection: Selection) -> str:
+        """Take what was drawn; why not, one line, or empty."""
+        with self._lock:
+            if self._asked is None:
+                return "the first picture is not there yet; wait for it"
+            if self._has_drawn.is_set():
+                return "the target was drawn already; start the command anew for another"
+            stamp_ns, width, height = self._asked
+            if selection.stamp_ns != stamp_ns:
+                return (
+                    f"the selection is on the picture of {selection.stamp_ns}, not of {stamp_ns}; draw again"
+                )
+            box = selection.box.clipped(width, height) if selection.box is not None else None
+            if box is not None and box.is_empty:
+                return f"the box lies outside the picture of {width}x{height} px; draw inside it"
+            if any(not (0 <= x <= width and 0 <= y <= height) for x, y in selection.points):
+                return f"a point lies outside the picture of {width}x{height} px; tap inside it"
+            self._drawn = Prompt(box=box, points=selection.points, labels=selection.labels)
+            self._has_drawn.set()
+            return ""
+
+
+@contextmanager
+def drawn_prompt(settings: Settings) -> Iterator[tuple[DrawnPrompt, str]]:
+    """Serve the page inside a ``with`` block: gives the feed and the address to open.
+
+    ::
+
+        with drawn_prompt(Settings()) as (page, url):
+            print(f"open {url} and draw the target")
+            prompt = page.ask(first.bgr, first.stamp_ns)
+            for picture in pictures:
+                page.show(picture.bgr, tracker.step(frame_of(picture), ...))
+    """
+    feed = DrawnPrompt()
+    server = OperatorServer(settings, feed=feed)
+    with serving(server):
+        yield feed, server.url

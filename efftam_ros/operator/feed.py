@@ -1,0 +1,194 @@
+"""What passes between the page's server and what it shows: pictures, boxes and motion in, commands out.
+
+A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file); a *recording* is a
+run that is over. The server calls their methods on its event loop's thread; they call the server's `Sink`
+from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One camera image. ``stamp_ns``: integer ns of the camera's clock. Give ``jpeg``, the camera's own JPEG,
+    which is passed on as it is, or ``bgr``, which makes uint8 [H, W, 3] when somebody looks (on a thread of
+    its own; it may raise InputError for an encoding it doesn't know)."""
+
+    stamp_ns: int
+    jpeg: bytes | None = None
+    bgr: Callable[[], NDArray[np.uint8]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.jpeg is None) == (self.bgr is None):
+            raise ValueError("a Picture has either jpeg or bgr")
+
+
+@dataclass(frozen=True)
+class BoxReport:
+    """What BoundingBox says of one target in one image. ``box`` in image px, None when there is none to use;
+    ``presence``, ``quality`` 0..1, NaN when unknown; ``age_s`` since the last measured box, NaN before the
+    first; ``selection`` the count of accepted selections that this box answers."""
+
+    stamp_ns: int
+    image_size: tuple[int, int]
+    state: TrackState
+    target_id: int = 0
+    selection: int = 0
+    reason: str = ""
+    measured: bool = False
+    box: Box | None = None
+    presence: float = float("nan")
+    quality: float = float("nan")
+    age_s: float = float("nan")
+
+
+@dataclass(frozen=True)
+class MotionReport:
+    """What TargetVelocity says of one target in one image. ``velocity`` (vx, vy) px/s; ``predicted`` the
+    box at the time of publishing, px, None when unknown; ``valid`` False: nothing may steer by it."""
+
+    stamp_ns: int
+    target_id: int = 0
+    valid: bool = False
+    velocity: tuple[float, float] = (float("nan"), float("nan"))
+    predicted: Box | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a person drew on the image of ``stamp_ns``, in image px: a box, or points with labels (1 on the
+    target, 0 off it)."""
+
+    stamp_ns: int
+    target_id: int = 0
+    box: Box | None = None
+    points: tuple[tuple[float, float], ...] = ()
+    labels: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The tracker's answer to a command. ``message`` in its own words; ``selection`` the count of accepted
+    selections (0 when refused)."""
+
+    ok: bool
+    message: str = ""
+    selection: int = 0
+
+
+class Outcome(Enum):
+    """What became of a command (numbers equal those of SelectionResult)."""
+
+    ACCEPTED = 0
+    REFUSED = 1
+    CLEARED = 2
+
+
+@dataclass(frozen=True)
+class Result:
+    """What SelectionResult says: the outcome of a command, also when it was decided later."""
+
+    stamp_ns: int
+    outcome: Outcome
+    target_id: int = 0
+    selection: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class SteeringState:
+    """What the gimbal's controller says of itself. ``available`` False: it isn't running; ``text`` one
+    line."""
+
+    available: bool
+    enabled: bool = False
+    text: str = ""
+
+
+Reply = Callable[[Answer], None]
+
+
+class Sink(Protocol):
+    """The server's side. Every method may be called from any thread, returns at once and never raises."""
+
+    def picture(self, picture: Picture) -> None:
+        """An image; its pixels must stay unchanged afterwards."""
+
+    def box(self, report: BoxReport) -> None:
+        """Where a target is in an image. The image is shown once this has arrived."""
+
+    def motion(self, report: MotionReport) -> None:
+        """How a target moves; of the same stamp as a BoxReport, before or after it."""
+
+    def result(self, result: Result) -> None:
+        """What became of a command, of whoever gave it."""
+
+    def inactive(self, inactive: bool) -> None:
+        """The tracker says that it is there and not active (a lifecycle node before activation)."""
+
+    def steering(self, state: SteeringState) -> None:
+        """What the gimbal's controller does."""
+
+
+class Feed(Protocol):
+    """A camera with a tracker behind it. ``buffer_s``: how old an image may be for a selection on it, None
+    when any age will do. ``reply`` is called once, from any thread; without a reply within the server's
+    limit the page says that the tracker doesn't answer."""
+
+    @property
+    def buffer_s(self) -> float | None: ...
+
+    def start(self, sink: Sink) -> None:
+        """Called once before anything else."""
+
+    def watch(self, watched: bool) -> None:
+        """Whether somebody looks: pictures are wanted only then, boxes always."""
+
+    def select(self, selection: Selection, reply: Reply) -> None: ...
+
+    def clear(self, target_id: int, reply: Reply) -> None: ...
+
+
+class Steering(Protocol):
+    """What turns a gimbal by the target. ``stop`` must take the speed to zero, whatever else goes on."""
+
+    def enable(self, reply: Reply) -> None: ...
+
+    def stop(self, reply: Reply) -> None: ...
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A tracker's answers for a recording, one per image of the timeline; None where it gave none."""
+
+    name: str
+    boxes: Sequence[BoxReport | None]
+    motions: Sequence[MotionReport | None] = field(default=())
+
+
+class Recording(Protocol):
+    """A run that is over: any image can be asked for. One run, or two of the same images to compare."""
+
+    @property
+    def stamps_ns(self) -> Sequence[int]:
+        """Of every image, rising."""
+        ...
+
+    @property
+    def runs(self) -> Sequence[RecordedRun]: ...
+
+    def picture(self, index: int) -> Picture:
+        """Image ``index`` of the timeline. Called on a thread of its own, one call at a time; raises
+        InputError where it can't be read."""
+        ...

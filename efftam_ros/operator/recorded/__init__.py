@@ -1,0 +1,1 @@
+"""Runs that are over: what was tracked in a video, shown image by image."""

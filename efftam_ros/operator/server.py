@@ -1,0 +1,303 @@
+"""The page's HTTP server: files of the page, `/health`, and one socket per viewer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
+from efftam_ros.operator import wire
+from efftam_ros.operator.access import SECURITY_HEADERS, Access
+from efftam_ros.operator.commands import Commands
+from efftam_ros.operator.feed import Feed, Recording, Sink, Steering
+from efftam_ros.operator.hub import Hub
+from efftam_ros.operator.recorded.playback import Playback
+from efftam_ros.operator.settings import Settings
+from efftam_ros.operator.viewer import Viewer
+
+WEB = Path(__file__).parent / "web"
+CONTENT_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
+HELLO_S = 5.0
+# How long a page that doesn't answer may hold up the end.
+CLOSE_S = 1.0
+STATUS_S = 1.0
+MOST_REFUSED = 20
+# Close codes of the page's own range.
+CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL = 4401, 4400, 4429
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class OperatorServer:
+    """Serves one page over a feed or over a recording (exactly one of them). All methods on one event loop;
+    `sink` may be used from anywhere.
+
+    ``steering``: what turns a gimbal by the target, None where nothing does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        feed: Feed | None = None,
+        recording: Recording | None = None,
+        steering: Steering | None = None,
+    ) -> None:
+        if (feed is None) == (recording is None):
+            raise ValueError("a server shows a feed or a recording")
+        self.settings = settings
+        self.access = Access(settings.address, settings.token, settings.hosts)
+        self._feed, self._steering = feed, steering
+        self._hub = Hub(settings)
+        self._commands = Commands(feed, steering, self._hub, settings)
+        self._playback = None if recording is None else Playback(recording, settings)
+        self._files = _page_files()
+        self._numbers = itertools.count(1)
+        self._runner: web.AppRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sockets = 0
+        self.port = settings.port
+
+    @property
+    def sink(self) -> Sink:
+        """Where the feed puts what it has."""
+        return self._hub
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page, once the server runs; holds the token where there is one."""
+        return self.access.url(self.port, "http" if self.settings.certificate is None else "https")
+
+    def health(self) -> dict[str, Any]:
+        """The state of the chain: what `/health` tells, for diagnostics too."""
+        holder = self._commands.seat.holder(time.monotonic())
+        source = "live" if self._playback is None else "recorded"
+        return {"source": source, "operator": holder, **self._hub.status()}
+
+    async def start(self) -> None:
+        """Raises InputError where the address or the certificate can't be used."""
+        settings = self.settings
+        app = web.Application(middlewares=[self._guard], client_max_size=settings.largest_message)
+        app.router.add_get("/", self._file)
+        app.router.add_get("/static/{name}", self._file)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/ws", self._socket)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, settings.address, settings.port, ssl_context=self._tls())
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise InputError(
+                f"port {settings.port} of {settings.address} can't be listened on ({error.strerror}); "
+                "choose another port or end what uses it"
+            ) from None
+        self.port = self._runner.addresses[0][1]
+        self._hub.attach(asyncio.get_running_loop())
+        self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
+        if self._feed is not None:
+            self._feed.start(self._hub)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        closing = [viewer.socket.close(code=1001, message=b"server ends") for viewer in self._hub.viewers]
+        await asyncio.gather(*closing, return_exceptions=True)
+        if self._playback is not None:
+            self._playback.close()
+        self._hub.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        certificate, key = self.settings.certificate, self.settings.key
+        if certificate is None or key is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            raise InputError(
+                f"{certificate} with {key} can't be used ({error.reason}); give PEM files that fit"
+            ) from None
+        return context
+
+    async def _tick(self) -> None:
+        while True:
+            self._commands.watch_seat()
+            # Also tells a page that the link is alive.
+            self._hub.tell_all(self._hub.status_message())
+            await asyncio.sleep(STATUS_S)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = self.access.host_refusal(request.headers)
+        if refusal:
+            return web.Response(status=421, text=refusal + "\n", headers=SECURITY_HEADERS)
+        return await handler(request)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info.get("name", "index.html")
+        body = self._files.get(name)
+        if body is None:
+            return web.Response(status=404, text="no such file\n", headers=SECURITY_HEADERS)
+        kind = CONTENT_TYPES[Path(name).suffix]
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=SECURITY_HEADERS)
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        body = wire.dumps(self.health())
+        return web.Response(text=body, content_type="application/json", headers=SECURITY_HEADERS)
+
+    async def _socket(self, request: web.Request) -> web.StreamResponse:
+        refusal = self.access.origin_refusal(request.headers)
+        if refusal:
+            return web.Response(status=403, text=refusal + "\n", headers=SECURITY_HEADERS)
+        socket = web.WebSocketResponse(
+            timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
+        )
+        await socket.prepare(request)
+        # Counted before the token is known: guessing must not fill the machine's memory.
+        if self._sockets >= self.settings.most_viewers:
+            await _turn_away(socket, CLOSED_FULL, f"{self._sockets} pages are open already; close one")
+            return socket
+        self._sockets += 1
+        try:
+            if await self._admitted(socket):
+                await self._view(socket, request.remote or "unknown")
+        finally:
+            self._sockets -= 1
+        return socket
+
+    async def _admitted(self, socket: web.WebSocketResponse) -> bool:
+        """The first message must be `hello` with the right token, and soon."""
+        try:
+            first = wire.parse(await socket.receive_str(timeout=HELLO_S))
+            refusal = "say hello first"
+            if isinstance(first, wire.Hello):
+                refusal = self.access.token_refusal(first.token)
+        except wire.MessageRefused as refused:
+            refusal = str(refused)
+        except (TypeError, asyncio.TimeoutError):
+            refusal = f"no hello within {HELLO_S:g} s"
+        if refusal:
+            await _turn_away(socket, CLOSED_REFUSED, refusal)
+        return not refusal
+
+    async def _view(self, socket: web.WebSocketResponse, remote: str) -> None:
+        viewer = Viewer(socket, f"page {next(self._numbers)} ({remote})", self.settings)
+        viewer.tell(
+            {
+                "op": "hello",
+                "version": wire.VERSION,
+                "name": viewer.name,
+                "role": self._commands.joined(viewer),
+                "source": "live" if self._playback is None else "recorded",
+                "buffer_s": None if self._feed is None else self._feed.buffer_s,
+                "steering": self._steering is not None,
+                "selections_per_s": self.settings.selections_per_s,
+            }
+        )
+        holder = self._commands.seat.holder(time.monotonic())
+        viewer.tell({"op": "seat", "holder": holder})
+        self._hub.viewers.append(viewer)
+        self._hub.welcome(viewer)
+        if self._playback is not None:
+            self._playback.welcome(viewer)
+        self._watch()
+        sender = asyncio.create_task(viewer.send_waiting())
+        try:
+            await self._listen(viewer)
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await sender
+            self._hub.viewers.remove(viewer)
+            self._commands.left(viewer)
+            if self._playback is not None:
+                self._playback.left(viewer)
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._feed is not None:
+            self._feed.watch(bool(self._hub.viewers))
+
+    async def _listen(self, viewer: Viewer) -> None:
+        async for message in viewer.socket:
+            refusal = ""
+            if not viewer.messages.allows(time.monotonic()):
+                refusal = f"more than {self.settings.messages_per_s:g} messages in a second"
+            elif message.type is not WSMsgType.TEXT:
+                refusal = "a page sends text only"
+            else:
+                try:
+                    self._handle(viewer, wire.parse(message.data))
+                except wire.MessageRefused as refused:
+                    refusal = str(refused)
+                    viewer.tell(
+                        {"op": "answer", "id": refused.id, "ok": False, "message": refusal, "selection": 0}
+                    )
+            if refusal:
+                viewer.refused += 1
+                if viewer.refused >= MOST_REFUSED:
+                    await _turn_away(viewer.socket, CLOSED_MESSAGES, refusal)
+                    return
+
+    def _handle(self, viewer: Viewer, message: wire.Message) -> None:
+        self._commands.heard(viewer)
+        if isinstance(message, wire.Ack):
+            (self._playback or self._hub).acknowledged(viewer, message.seq)
+        elif isinstance(message, wire.Ping):
+            viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
+        elif isinstance(message, wire.Select):
+            self._commands.select(viewer, message)
+        elif isinstance(message, wire.Clear):
+            self._commands.clear(viewer, message)
+        elif isinstance(message, wire.SeatRequest):
+            self._commands.take_seat(viewer, message.take)
+        elif isinstance(message, wire.Steer):
+            self._commands.steer(viewer, message)
+        elif isinstance(message, wire.Seek):
+            if self._playback is None:
+                raise wire.MessageRefused("this is live; there is nothing to seek in")
+            self._playback.seek(viewer, message.stamp_ns)
+        else:
+            raise wire.MessageRefused("hello was said already")
+
+
+async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> None:
+    with contextlib.suppress(ConnectionError):
+        await socket.send_str(wire.dumps({"op": "refused", "message": reason}))
+        # A close reason holds at most 123 bytes.
+        await socket.close(code=code, message=reason.encode()[:120])
+
+
+def _page_files() -> dict[str, bytes]:
+    """The page's files by name; `palette.js` is made from the palette that the overlay has too."""
+    files = {path.name: path.read_bytes() for path in WEB.iterdir() if path.suffix in CONTENT_TYPES}
+    styles = {
+        state.name: {"number": int(state), "colour": style.hex, "line": style.line, "frame": style.frame}
+        for state, style in STATE_STYLES.items()
+    }
+    edge = "#{:02x}{:02x}{:02x}".format(*EDGE_RGB)
+    files["palette.js"] = (
+        f"export const STATES = {json.dumps(styles)};\nexport const EDGE = {json.dumps(edge)};\n".encode()
+    )
+    return files

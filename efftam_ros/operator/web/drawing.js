@@ -1,0 +1,157 @@
+// What a person is drawing, and on which image: from press to the answer. No DOM.
+//
+// live -> press freezes the picture -> dragging -> release sends a box
+//                                   -> a tap leaves a corner; the second tap sends a box, the same place a point
+// Enter sets corners at the cursor; R places a box of the last size; arrows move what is there by image px.
+
+import { boxFromCorners, clipBox, clamp, isTooSmall, moveBox } from "./geometry.js";
+
+const DEFAULT_SIZE = { width: 40, height: 40 };
+// The tracker drops old images in its own time; a selection takes a moment to get there.
+const MARGIN_S = 0.3;
+
+export class Drawing {
+  constructor() {
+    this.mode = "live"; // live, frozen, dragging, corner, placed, sent
+    this.frame = null; // the frozen image
+    this.cursor = null; // image px
+    this.lastSize = DEFAULT_SIZE;
+    this.#forget();
+  }
+
+  #forget() {
+    this.start = this.end = this.corner = this.box = null;
+  }
+
+  get isFrozen() {
+    return this.frame !== null;
+  }
+
+  /** Hold `frame` {stamp, width, height, ageS}; `byHand` keeps it held after a drawing was given up. */
+  freeze(frame, nowS, byHand = false) {
+    if (this.isFrozen) return;
+    this.byHand = byHand;
+    this.frame = frame;
+    this.frozenS = nowS;
+    this.mode = "frozen";
+  }
+
+  /** Back to the live picture. */
+  live() {
+    this.#forget();
+    this.frame = null;
+    this.byHand = false;
+    this.mode = "live";
+  }
+
+  /** Give up what is drawn. */
+  cancel() {
+    if (this.byHand && this.mode !== "frozen") {
+      this.#forget();
+      this.mode = "frozen";
+    } else {
+      this.live();
+    }
+  }
+
+  /** Seconds for which the tracker still has the frozen image; null when it has no end. */
+  secondsLeft(bufferS, nowS) {
+    if (!this.isFrozen || bufferS === null) return null;
+    return bufferS - MARGIN_S - (this.frame.ageS ?? 0) - (nowS - this.frozenS);
+  }
+
+  press(point) {
+    if (this.mode === "sent") return;
+    this.corner = this.mode === "corner" ? this.start : null;
+    this.start = this.end = this.cursor = point;
+    this.box = null;
+    this.mode = "dragging";
+  }
+
+  move(point) {
+    this.cursor = point;
+    if (this.mode === "dragging") this.end = point;
+  }
+
+  /**
+   * The button or finger is up. `far`: it moved far enough for a drag; `near`: (a, b) => two points that a person
+   * would call the same. Returns what to send, {tooSmall} or null.
+   */
+  release(point, far, near) {
+    if (this.mode !== "dragging") return null;
+    this.move(point);
+    if (far) return this.#finish(boxFromCorners(this.start, point));
+    if (this.corner === null) {
+      this.start = point;
+      this.mode = "corner";
+      return null;
+    }
+    return near(this.corner, point) ? this.#point(this.corner) : this.#finish(boxFromCorners(this.corner, point));
+  }
+
+  /** Enter: the first corner, then the second; sends a placed box. Returns as `release`. */
+  confirm() {
+    if (this.mode === "placed") return this.#finish(this.box);
+    if (this.mode === "corner") {
+      const { x, y } = this.start;
+      const moved = x !== this.cursor.x || y !== this.cursor.y;
+      return moved ? this.#finish(boxFromCorners(this.start, this.cursor)) : this.#point(this.start);
+    }
+    if (this.mode === "frozen" && this.cursor) {
+      this.start = this.cursor;
+      this.mode = "corner";
+    }
+    return null;
+  }
+
+  /** Take the first corner as a point on the target. */
+  confirmPoint() {
+    return this.mode === "corner" ? this.#point(this.start) : null;
+  }
+
+  /** R: a box of the last size around the cursor, for Enter to send. */
+  place() {
+    if (!this.isFrozen || this.mode === "sent" || !this.cursor) return;
+    const { width, height } = this.lastSize;
+    const box = { x: this.cursor.x - width / 2, y: this.cursor.y - height / 2, width, height };
+    this.#forget();
+    this.box = moveBox(box, 0, 0, this.frame.width, this.frame.height);
+    this.mode = "placed";
+  }
+
+  /** Move the placed box, or the cursor, by image px within an image of this size. */
+  nudge(dx, dy, image) {
+    if (this.mode === "placed") this.box = moveBox(this.box, dx, dy, image.width, image.height);
+    const from = this.cursor ?? { x: Math.round(image.width / 2), y: Math.round(image.height / 2) };
+    this.cursor = { x: clamp(from.x + dx, 0, image.width), y: clamp(from.y + dy, 0, image.height) };
+  }
+
+  /** The box as it stands, for the eye; null when there is none. */
+  get shownBox() {
+    if (this.box) return this.box;
+    if (this.mode === "dragging" && this.corner === null) return boxFromCorners(this.start, this.end);
+    if (this.mode === "corner" && this.cursor) return boxFromCorners(this.start, this.cursor);
+    if (this.mode === "dragging") return boxFromCorners(this.corner, this.end);
+    return null;
+  }
+
+  #finish(drawn) {
+    const box = clipBox(drawn, this.frame.width, this.frame.height);
+    if (isTooSmall(box)) {
+      this.cancel();
+      return { tooSmall: box };
+    }
+    this.lastSize = { width: box.width, height: box.height };
+    return this.#send({ box });
+  }
+
+  #point(point) {
+    return this.#send({ points: [point], labels: [1] });
+  }
+
+  #send(selection) {
+    this.box = selection.box ?? null;
+    this.mode = "sent";
+    return { stamp: this.frame.stamp, ...selection };
+  }
+}

@@ -1,0 +1,124 @@
+// Boxes, and the map between image pixels and the pixels of the view. No DOM: runs under node as well.
+
+/** Sides below this many image px are a slip of the hand, not a target. */
+export const SMALLEST_BOX_PX = 4;
+export const LARGEST_ZOOM = 16;
+export const LENS_RADIUS_PX = 64;
+
+export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+/** The box {x, y, width, height} between two opposite corners. */
+export function boxFromCorners(a, b) {
+  return { x: Math.min(a.x, b.x), y: Math.min(a.y, b.y), width: Math.abs(a.x - b.x), height: Math.abs(a.y - b.y) };
+}
+
+/** The part of a box inside an image; its sides may be 0. */
+export function clipBox(box, width, height) {
+  const x0 = clamp(box.x, 0, width), y0 = clamp(box.y, 0, height);
+  const x1 = clamp(box.x + box.width, 0, width), y1 = clamp(box.y + box.height, 0, height);
+  return { x: x0, y: y0, width: x1 - x0, height: y1 - y0 };
+}
+
+export const isTooSmall = (box) => box.width < SMALLEST_BOX_PX || box.height < SMALLEST_BOX_PX;
+
+/** A box moved by whole steps so that it stays inside the image. */
+export function moveBox(box, dx, dy, width, height) {
+  const x = clamp(box.x + dx, 0, Math.max(0, width - box.width));
+  const y = clamp(box.y + dy, 0, Math.max(0, height - box.height));
+  return { ...box, x, y };
+}
+
+/**
+ * Where the image lies in the view. `zoom` 1 shows all of it, letterboxed; `centre` is the image point in the
+ * middle of the view. All view coordinates in CSS px.
+ */
+export class Viewport {
+  constructor() {
+    this.image = { width: 0, height: 0 };
+    this.view = { width: 0, height: 0 };
+    this.reset();
+  }
+
+  reset() {
+    this.zoom = 1;
+    this.centre = { x: this.image.width / 2, y: this.image.height / 2 };
+  }
+
+  /** A camera that changes its size starts from the whole image again. */
+  setImage(width, height) {
+    if (width === this.image.width && height === this.image.height) return;
+    this.image = { width, height };
+    this.reset();
+  }
+
+  setView(width, height) {
+    this.view = { width, height };
+    this.#settle();
+  }
+
+  /** View px per image px. */
+  get scale() {
+    const { image, view } = this;
+    if (!image.width || !image.height) return 1;
+    return this.zoom * Math.min(view.width / image.width, view.height / image.height);
+  }
+
+  /** The image's top left corner, in view px. */
+  get origin() {
+    const { scale, view, centre } = this;
+    return { x: view.width / 2 - centre.x * scale, y: view.height / 2 - centre.y * scale };
+  }
+
+  toImage(point) {
+    const { scale, origin } = this;
+    return { x: (point.x - origin.x) / scale, y: (point.y - origin.y) / scale };
+  }
+
+  toView(point) {
+    const { scale, origin } = this;
+    return { x: point.x * scale + origin.x, y: point.y * scale + origin.y };
+  }
+
+  /** The image point under a view point, inside the image. */
+  toImageInside(point) {
+    const { x, y } = this.toImage(point);
+    return { x: clamp(x, 0, this.image.width), y: clamp(y, 0, this.image.height) };
+  }
+
+  /** Zoom by a factor about a view point, which stays where it is as far as the image reaches. */
+  zoomAt(factor, point) {
+    const fixed = this.toImage(point);
+    this.zoom = clamp(this.zoom * factor, 1, LARGEST_ZOOM);
+    const now = this.toView(fixed);
+    this.pan(point.x - now.x, point.y - now.y);
+  }
+
+  /** Move the picture by view px. */
+  pan(dx, dy) {
+    this.centre = { x: this.centre.x - dx / this.scale, y: this.centre.y - dy / this.scale };
+    this.#settle();
+  }
+
+  /** No view beyond the image: along an axis where all of it fits, it stays in the middle. */
+  #settle() {
+    const { scale, view, image } = this;
+    const half = { x: view.width / scale / 2, y: view.height / scale / 2 };
+    this.centre = {
+      x: half.x * 2 >= image.width ? image.width / 2 : clamp(this.centre.x, half.x, image.width - half.x),
+      y: half.y * 2 >= image.height ? image.height / 2 : clamp(this.centre.y, half.y, image.height - half.y),
+    };
+  }
+}
+
+/** How much the lens enlarges the view: 4 times, up to 8 where the picture is shown smaller than it is. */
+export const lensZoom = (scale) => clamp(4 / Math.min(scale, 1), 4, 8);
+
+/** The middle of the lens: above the finger where there is room, else beside it, never under it. */
+export function lensPlace(point, view, radius = LENS_RADIUS_PX) {
+  const far = radius + 48;
+  const x = clamp(point.x, radius, Math.max(radius, view.width - radius));
+  if (point.y - far >= radius) return { x, y: point.y - far };
+  const side = point.x > view.width / 2 ? -1 : 1;
+  const y = clamp(point.y, radius, Math.max(radius, view.height - radius));
+  return { x: clamp(point.x + side * far, radius, Math.max(radius, view.width - radius)), y };
+}

@@ -1,0 +1,118 @@
+// Mouse, touch and pen on the picture, turned into drawing, zooming and panning.
+
+const TAP_PX = { mouse: 6, touch: 14, pen: 10 };
+const WHEEL_STEP = 1.0015;
+
+/**
+ * `actions`: press(point, kind), move(point), release(point, far, near), abandon(), hover(point) with view points;
+ * `viewport` is zoomed and panned here. One finger draws, two zoom and pan; the wheel zooms, the right or middle
+ * button pans, Shift pans with the left.
+ */
+export function bindPointer(canvas, viewport, actions) {
+  const down = new Map(); // pointerId -> {x, y}
+  let drawing = null; // {id, x, y, kind, far}
+  let panning = null;
+
+  const place = (event) => {
+    const { left, top } = canvas.getBoundingClientRect();
+    return { x: event.clientX - left, y: event.clientY - top };
+  };
+  const limit = (kind) => TAP_PX[kind] ?? TAP_PX.mouse;
+
+  canvas.addEventListener("contextmenu", (event) => event.preventDefault());
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 30 : 1;
+    viewport.zoomAt(WHEEL_STEP ** (-event.deltaY * lines), place(event));
+  }, { passive: false });
+
+  canvas.addEventListener("pointerdown", (event) => {
+    const at = place(event);
+    document.body.classList.remove("keys");
+    canvas.focus({ preventScroll: true });
+    // A pointer that the test or the system has let go of already can't be captured; it still draws.
+    try { canvas.setPointerCapture(event.pointerId); } catch { /* drawn without capture */ }
+    if (event.pointerType === "touch") down.set(event.pointerId, at);
+    if (down.size > 1) {
+      if (drawing) actions.abandon();
+      drawing = null;
+      return;
+    }
+    if (event.button !== 0 || event.shiftKey) {
+      panning = { id: event.pointerId, ...at };
+      return;
+    }
+    if (drawing) return;
+    if (actions.press(at, event.pointerType)) {
+      drawing = { id: event.pointerId, kind: event.pointerType, far: false, ...at };
+    }
+  });
+
+  canvas.addEventListener("pointermove", (event) => {
+    const at = place(event);
+    if (down.has(event.pointerId) && down.size > 1) {
+      pinch(down, event.pointerId, at, viewport);
+    } else if (panning?.id === event.pointerId) {
+      viewport.pan(at.x - panning.x, at.y - panning.y);
+      panning = { id: event.pointerId, ...at };
+    } else if (drawing?.id === event.pointerId) {
+      drawing.far ||= Math.hypot(at.x - drawing.x, at.y - drawing.y) > limit(drawing.kind);
+      actions.move(at);
+    } else if (!drawing) {
+      actions.hover(at);
+    }
+    if (down.has(event.pointerId)) down.set(event.pointerId, at);
+  });
+
+  canvas.addEventListener("pointerup", (event) => {
+    down.delete(event.pointerId);
+    if (panning?.id === event.pointerId) panning = null;
+    if (drawing?.id !== event.pointerId) return;
+    const at = place(event), { far, kind } = drawing;
+    drawing = null;
+    actions.release(at, far, limit(kind));
+  });
+
+  canvas.addEventListener("pointercancel", (event) => {
+    down.delete(event.pointerId);
+    if (panning?.id === event.pointerId) panning = null;
+    if (drawing?.id === event.pointerId) {
+      drawing = null;
+      actions.abandon();
+    }
+  });
+}
+
+function pinch(down, id, at, viewport) {
+  const before = down.get(id);
+  const other = [...down].find(([key]) => key !== id)[1];
+  const middle = { x: (at.x + other.x) / 2, y: (at.y + other.y) / 2 };
+  const factor = Math.hypot(at.x - other.x, at.y - other.y) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
+  viewport.zoomAt(factor, middle);
+  viewport.pan((at.x - before.x) / 2, (at.y - before.y) / 2);
+}
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+/**
+ * `keys`: action by key name, and `arrow(dx, dy)`. Buttons and sliders that have the focus keep their own keys. The
+ * body has the class `keys` while the keyboard is what is used.
+ */
+export function bindKeys(keys, arrow) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    document.body.classList.add("keys");
+    const own = event.target.closest("button, input, [role=slider], dialog");
+    if (own && [" ", "Enter", "Home", "End", ...Object.keys(ARROWS)].includes(event.key)) return;
+    const step = ARROWS[event.key];
+    if (step) {
+      const size = event.shiftKey ? 10 : 1;
+      arrow(step[0] * size, step[1] * size);
+    } else {
+      const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (!action || (event.repeat && !",.jl".includes(event.key))) return;
+      action();
+    }
+    event.preventDefault();
+  });
+}

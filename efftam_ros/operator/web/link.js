@@ -1,0 +1,74 @@
+// The socket: opened again when it breaks, and judged by what arrives, not by its own word.
+
+import { ServerClock } from "./wire.js";
+
+const PING_MS = 1000;
+/** The server speaks every second; a stopped server or a dead link leaves the socket "open" for minutes. */
+export const SILENT_MS = 2500;
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 4000;
+
+export class Link extends EventTarget {
+  clock = new ServerClock();
+  heardMs = -Infinity;
+  bytes = 0;
+  #socket = null;
+  #waitMs = FIRST_WAIT_MS;
+  #refused = "";
+
+  constructor(url, token) {
+    super();
+    this.url = url;
+    this.token = token;
+    setInterval(() => this.send({ op: "ping", t: performance.now() }), PING_MS);
+  }
+
+  /** Why the server turned this page away; empty while it did not. */
+  get refused() {
+    return this.#refused;
+  }
+
+  isSilent(nowMs) {
+    return nowMs - this.heardMs > SILENT_MS;
+  }
+
+  open() {
+    const socket = new WebSocket(this.url);
+    socket.binaryType = "arraybuffer";
+    this.#socket = socket;
+    socket.onopen = () => socket.send(JSON.stringify({ op: "hello", token: this.token }));
+    socket.onmessage = ({ data }) => this.#receive(data);
+    socket.onclose = () => {
+      if (this.#socket !== socket) return;
+      this.dispatchEvent(new Event("lost"));
+      setTimeout(() => this.open(), this.#waitMs);
+      this.#waitMs = Math.min(2 * this.#waitMs, LONGEST_WAIT_MS);
+    };
+  }
+
+  /** Send a message; false where there is no link to send it on. */
+  send(message) {
+    if (this.#socket?.readyState !== WebSocket.OPEN) return false;
+    this.#socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  #receive(data) {
+    this.heardMs = performance.now();
+    if (data instanceof ArrayBuffer) {
+      this.bytes += data.byteLength;
+      this.dispatchEvent(new CustomEvent("frame", { detail: data }));
+      return;
+    }
+    const message = JSON.parse(data);
+    if (message.op === "pong") this.clock.add(message.t, message.server_ns, performance.now());
+    else if (message.op === "refused") this.#refused = message.message;
+    else if (message.op === "hello") {
+      this.#refused = "";
+      this.#waitMs = FIRST_WAIT_MS;
+      this.clock = new ServerClock();
+      this.send({ op: "ping", t: performance.now() });
+    }
+    this.dispatchEvent(new CustomEvent("message", { detail: message }));
+  }
+}

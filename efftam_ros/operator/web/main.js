@@ -1,0 +1,479 @@
+// Brings the page together: what arrives is shown, what a person does is sent.
+
+import { STATES } from "./palette.js";
+import { Drawing } from "./drawing.js";
+import { Frames } from "./frames.js";
+import { Viewport } from "./geometry.js";
+import { bindKeys, bindPointer } from "./input.js";
+import { Link } from "./link.js";
+import { notify, say, showBanners } from "./notices.js";
+import { Playback } from "./playback.js";
+import { History, Plots, ROWS } from "./plots.js";
+import { SteeringPanel } from "./steering.js";
+import { View } from "./view.js";
+import { selectMessage } from "./wire.js";
+
+const OLD_MS = 1000;
+const ESCAPES_MS = 1000;
+const CLEAR_MS = 3000;
+const ANSWER_MS = 6000;
+
+const $ = (id) => document.getElementById(id);
+const seconds = () => performance.now() / 1000;
+
+const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
+const link = new Link(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, token);
+const frames = new Frames((seq) => link.send({ op: "ack", seq }));
+const viewport = new Viewport();
+const views = [new View($("view"), viewport), new View($("view-2"), viewport)];
+const drawing = new Drawing();
+const history = new History();
+const plots = new Plots($("plot"));
+const steering = new SteeringPanel((action) => command({ op: "steer", action }));
+
+let hello = null; // what the server said of itself and of this page
+let holder = null;
+let status = null;
+let playback = null;
+let newest = null; // the newest track
+let lensOn = false;
+let drawnBy = "mouse";
+let escapedMs = -Infinity;
+let clearMs = -Infinity;
+let commands = 0;
+let stale = true; // something has changed since the last painting
+let awaited = null; // {id, ms} of the selection whose answer we wait for
+
+const isLive = () => hello?.source === "live";
+const mayCommand = () => isLive() && (holder === null || holder === hello.name);
+// Who only views may look at a held picture for as long as he likes.
+const bufferS = () => (mayCommand() ? hello.buffer_s : null);
+
+// What arrives
+
+const RECEIVE = {
+  hello(message) {
+    // A server that was started anew may count and number from the beginning.
+    hello = message;
+    frames.forget();
+    steering.show(message.steering);
+    abandon();
+  },
+  seat(message) {
+    if (holder !== null && holder === hello?.name && message.holder !== holder) {
+      notify(`${message.holder ?? "nobody"} has the seat now`);
+      abandon();
+    }
+    holder = message.holder;
+  },
+  status(message) {
+    status = message;
+  },
+  track(message) {
+    frames.addTrack(message);
+    if (!isLive()) return;
+    history.add(message);
+    newest = message;
+    showState(message);
+  },
+  answer(message) {
+    const wasAwaited = awaited?.id === message.id;
+    if (wasAwaited) {
+      awaited = null;
+      goLive();
+    }
+    if (message.message && (wasAwaited || !message.ok || message.id)) notify(message.message, !message.ok);
+  },
+  result(message) {
+    if (message.outcome === "REFUSED") notify(message.message, true);
+    else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
+  },
+  steering: (message) => steering.update(message),
+  timeline: startPlayback,
+};
+
+link.addEventListener("message", ({ detail }) => RECEIVE[detail.op]?.(detail));
+link.addEventListener("frame", ({ detail }) => {
+  try {
+    frames.add(detail);
+  } catch (error) {
+    notify(error.message, true);
+  }
+});
+link.addEventListener("lost", () => {
+  awaited = null;
+  abandon();
+});
+frames.addEventListener("unreadable", () => notify("a picture could not be decoded", true));
+frames.addEventListener("shown", () => {
+  if (!playback) return;
+  const track = frames.track(frames.shown.stamp);
+  if (track) showState(track);
+});
+
+function showState(track) {
+  const [target] = track.targets;
+  const word = target?.state ?? "IDLE";
+  const badge = $("state");
+  if (badge.dataset.state !== word) {
+    badge.dataset.state = word;
+    badge.textContent = word;
+    badge.style.background = STATES[word].colour;
+    say(word + (target?.reason ? `: ${target.reason}` : ""));
+  }
+  const parts = [];
+  if (target && word !== "IDLE") {
+    if (!target.measured && target.age_s !== null) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
+    if (target.presence !== null) parts.push(`presence ${target.presence.toFixed(2)}`);
+    if (target.measured && target.quality !== null) parts.push(`quality ${target.quality.toFixed(2)}`);
+    if (target.velocity_valid && target.velocity?.[0] !== null) parts.push(`${Math.round(Math.hypot(...target.velocity))} px/s`);
+  }
+  if (target?.reason) parts.unshift(target.reason);
+  $("detail").textContent = parts.join(" · ");
+}
+
+// What a person does
+
+function command(message) {
+  const id = `c${++commands}`;
+  if (!link.send({ ...message, id })) notify("no link: nothing was sent", true);
+  return id;
+}
+
+/** Freeze what is on the screen now; false where nothing can be selected. */
+function freeze(byHand) {
+  const frame = views[0].painted;
+  if (!frame || playback) return false;
+  if (drawing.isFrozen) {
+    if (byHand) drawing.byHand = true;
+    return true;
+  }
+  const ageMs = link.clock.ageMs(frame.stamp, performance.now());
+  drawing.freeze({ ...frame, ageS: ageMs === null ? null : ageMs / 1000 }, seconds(), byHand);
+  return true;
+}
+
+const goLive = () => drawing.live();
+const abandon = () => drawing.cancel();
+
+function send(selection) {
+  if (!selection) return;
+  if (selection.tooSmall) {
+    const { width, height } = selection.tooSmall;
+    notify(`the box is ${width.toFixed(1)} x ${height.toFixed(1)} px; draw at least 4 x 4, zoom in for more`, true);
+    return;
+  }
+  awaited = { id: `c${++commands}`, ms: performance.now() };
+  if (!link.send(selectMessage(awaited.id, selection.stamp, selection))) {
+    notify("no link: nothing was sent", true);
+    awaited = null;
+    goLive();
+  }
+}
+
+const inside = (at) => viewport.toImageInside(at);
+
+const POINTER = {
+  press(at, kind) {
+    drawnBy = kind;
+    if (playback || drawing.mode === "sent") return false;
+    if (!mayCommand()) {
+      notify(hello ? "view only: take over to select" : "no link yet", true);
+      return false;
+    }
+    if (!freeze(false)) return false;
+    drawing.press(inside(at));
+    return true;
+  },
+  move: (at) => drawing.move(inside(at)),
+  hover: (at) => drawing.move(inside(at)),
+  release(at, far, tapPx) {
+    const near = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) * viewport.scale <= 2 * tapPx;
+    send(drawing.release(inside(at), far, near));
+  },
+  abandon,
+};
+
+for (const view of views) bindPointer(view.canvas, viewport, POINTER);
+
+function toggleFreeze() {
+  if (playback) playback.toggle(performance.now());
+  else if (drawing.isFrozen) {
+    if (drawing.mode !== "sent") goLive();
+  } else freeze(true);
+}
+
+function clear() {
+  if (isLive()) command({ op: "clear", target: 0 });
+}
+
+function escape() {
+  const now = performance.now();
+  const twice = now - escapedMs < ESCAPES_MS;
+  escapedMs = twice ? -Infinity : now;
+  if (twice) clear();
+  else if (drawing.mode !== "sent") abandon();
+}
+
+function confirm() {
+  if (playback || !mayCommand()) return;
+  drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
+  if (!drawing.isFrozen && !freeze(false)) return;
+  send(drawing.confirm());
+}
+
+function placeLast() {
+  if (playback || !mayCommand()) return;
+  drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
+  if (drawing.isFrozen || freeze(false)) drawing.place();
+}
+
+const middle = () => ({ x: viewport.view.width / 2, y: viewport.view.height / 2 });
+
+function toggle(button, isOn) {
+  button.setAttribute("aria-pressed", String(isOn));
+  return isOn;
+}
+
+function toggleLens() {
+  lensOn = toggle($("lens"), !lensOn);
+}
+
+function togglePlots() {
+  $("plots").hidden = !toggle($("plots-button"), $("plots").hidden);
+}
+
+function toggleFull() {
+  if (document.fullscreenElement) document.exitFullscreen();
+  else document.documentElement.requestFullscreen?.();
+}
+
+const KEYS = {
+  " ": toggleFreeze,
+  Enter: confirm,
+  Escape: escape,
+  r: placeLast,
+  z: toggleLens,
+  "+": () => viewport.zoomAt(1.5, middle()),
+  "=": () => viewport.zoomAt(1.5, middle()),
+  "-": () => viewport.zoomAt(1 / 1.5, middle()),
+  0: () => viewport.reset(),
+  p: togglePlots,
+  f: toggleFull,
+  s: () => steering.isThere && steering.stop(),
+  "?": () => $("help").showModal(),
+  k: () => playback?.toggle(performance.now()),
+  j: () => playback?.goTo(playback.seconds() - 1),
+  l: () => playback?.goTo(playback.seconds() + 1),
+  ",": () => playback?.step(-1),
+  ".": () => playback?.step(1),
+  n: () => playback?.toChange(1),
+  b: () => playback?.toChange(-1),
+};
+bindKeys(KEYS, (dx, dy) => (playback ? playback.step(Math.sign(dx)) : drawing.nudge(dx, dy, viewport.image)));
+
+$("freeze").onclick = toggleFreeze;
+$("clear").onclick = () => {
+  const now = performance.now();
+  if (now - clearMs < CLEAR_MS) {
+    clearMs = -Infinity;
+    clear();
+  } else {
+    clearMs = now;
+  }
+};
+$("zoom-in").onclick = KEYS["+"];
+$("zoom-out").onclick = KEYS["-"];
+$("zoom-fit").onclick = KEYS[0];
+$("lens").onclick = toggleLens;
+$("plots-button").onclick = togglePlots;
+$("sun").onclick = () => toggle($("sun"), document.body.classList.toggle("sun"));
+$("full").onclick = toggleFull;
+$("help-button").onclick = KEYS["?"];
+$("help-close").onclick = () => $("help").close();
+$("choice-point").onclick = () => send(drawing.confirmPoint());
+$("choice-send").onclick = confirm;
+$("choice-cancel").onclick = goLive;
+
+// Playback
+
+function startPlayback(timeline) {
+  const index = playback?.index ?? 0;
+  playback = new Playback(timeline, (stamp) => link.send({ op: "seek", stamp: stamp.toString() }));
+  document.body.classList.add("recorded");
+  $("player").hidden = false;
+  for (const id of ["freeze", "clear"]) $(id).hidden = true;
+  const isCompared = playback.runs.length > 1;
+  $("plots").classList.toggle("compared", isCompared);
+  views.forEach(({ canvas }, i) => {
+    canvas.parentElement.hidden = i >= playback.runs.length;
+    canvas.nextElementSibling.hidden = !isCompared;
+    canvas.nextElementSibling.textContent = playback.runs[i]?.name ?? "";
+  });
+  const slider = $("plot");
+  slider.tabIndex = 0;
+  slider.setAttribute("role", "slider");
+  slider.setAttribute("aria-label", "Image of the recording");
+  slider.setAttribute("aria-valuemin", "0");
+  slider.setAttribute("aria-valuemax", String(playback.count - 1));
+  playback.go(index);
+}
+
+const scrub = (event) => {
+  const { left } = $("plot").getBoundingClientRect();
+  playback.goTo(plots.timeAt(event.clientX - left));
+};
+$("plot").addEventListener("pointerdown", (event) => {
+  if (!playback) return;
+  playback.playing = false;
+  $("plot").setPointerCapture(event.pointerId);
+  scrub(event);
+});
+$("plot").addEventListener("pointermove", (event) => {
+  if (playback && event.buttons) scrub(event);
+});
+$("plot").addEventListener("keydown", (event) => {
+  const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity };
+  if (!playback || !(event.key in steps)) return;
+  playback.step(steps[event.key]);
+  event.preventDefault();
+});
+$("play").onclick = KEYS.k;
+$("back").onclick = KEYS[","];
+$("forward").onclick = KEYS["."];
+$("to-previous").onclick = KEYS.b;
+$("to-next").onclick = KEYS.n;
+
+function showPlayer() {
+  const arrived = frames.shown?.stamp === playback.stamps[playback.index];
+  playback.tick(performance.now(), arrived);
+  const label = playback.playing ? "Pause" : "Play";
+  if ($("play").textContent !== label) $("play").textContent = label;
+  const text = `${playback.seconds().toFixed(2)} s · image ${playback.index} of ${playback.count}`;
+  if ($("time").textContent === text) return;
+  $("time").textContent = text;
+  $("plot").setAttribute("aria-valuenow", String(playback.index));
+  $("plot").setAttribute("aria-valuetext", text);
+}
+
+// Every frame of the screen
+
+function currentBanners(nowMs) {
+  const banners = {};
+  if (link.refused) return { link: ["NOT ADMITTED", link.refused] };
+  if (link.isSilent(nowMs)) {
+    const since = Number.isFinite(link.heardMs) ? `nothing heard for ${Math.round((nowMs - link.heardMs) / 1000)} s` : "no answer yet";
+    return { link: ["NO LINK", since] };
+  }
+  if (!isLive()) return banners;
+  const shownMs = frames.shown ? nowMs - frames.shown.arrivedMs : Infinity;
+  const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, nowMs) : null;
+  if (status?.picture) banners.picture = ["NO PICTURE", status.picture];
+  else if (status?.tracker === "inactive") banners.silent = ["TRACKER INACTIVE", "it runs but was not activated"];
+  else if (status?.tracker === "silent") {
+    banners.silent = ["TRACKER SILENT", status.image_hz > 0 ? "images arrive, no answer from the tracker" : "no images and no answer from the tracker"];
+  } else if (frames.shown === null) banners.old = ["NO PICTURE", "none has arrived yet"];
+  else if (shownMs > OLD_MS || (ageMs !== null && ageMs > OLD_MS + 500)) {
+    banners.old = ["PICTURE OLD", `${(Math.max(shownMs, ageMs ?? 0) / 1000).toFixed(1)} s`];
+  }
+  if (drawing.isFrozen) {
+    const left = drawing.secondsLeft(bufferS(), seconds());
+    const text = drawing.mode === "sent" ? "waiting for the answer" : left === null ? "the picture is held" : `${Math.max(0, Math.ceil(left))} s left to select on this picture`;
+    banners.frozen = ["FROZEN", text];
+  }
+  if (!mayCommand()) {
+    const button = { label: "Take over", press: () => link.send({ op: "seat", action: "take" }) };
+    banners.view = ["VIEW ONLY", `${holder} has the seat`, button];
+  }
+  return banners;
+}
+
+function showChoice() {
+  const { mode } = drawing;
+  const texts = { corner: "Tap the opposite corner, or take this point", placed: "Move the box with the arrows, then send it" };
+  $("choice").hidden = !(mode in texts);
+  if (!(mode in texts)) return;
+  if ($("choice-text").textContent !== texts[mode]) $("choice-text").textContent = texts[mode];
+  $("choice-point").hidden = mode !== "corner";
+  $("choice-send").hidden = mode !== "placed";
+}
+
+function expire(nowMs) {
+  const left = drawing.secondsLeft(bufferS(), seconds());
+  if (left !== null && left <= 0 && drawing.mode !== "sent") {
+    notify(`this picture is older than the ${bufferS()} s that the tracker keeps; draw on the live one`, true);
+    goLive();
+  }
+  if (awaited && nowMs - awaited.ms > ANSWER_MS) {
+    awaited = null;
+    notify("no answer: see the state for what is followed now", true);
+    goLive();
+  }
+}
+
+function countdown() {
+  const left = drawing.secondsLeft(bufferS(), seconds());
+  return left === null || drawing.mode === "sent" ? null : { share: Math.max(0, left / bufferS()), seconds: Math.max(0, left) };
+}
+
+function lensAt() {
+  const atWork = drawing.mode === "dragging" && drawnBy !== "mouse";
+  return drawing.cursor && drawing.mode !== "sent" && (atWork || lensOn) ? drawing.cursor : null;
+}
+
+function paint() {
+  requestAnimationFrame(paint);
+  expire(performance.now());
+  if (playback) showPlayer();
+  if (!stale) return;
+  stale = false;
+  const frame = drawing.frame ?? frames.shown;
+  views.forEach((view, run) => {
+    if (view.canvas.parentElement.hidden) return;
+    const byKeys = document.body.classList.contains("keys") && document.activeElement === view.canvas;
+    view.paint({
+      frame,
+      track: frame ? frames.track(frame.stamp, run) : undefined,
+      drawing: playback ? null : drawing,
+      lensAt: lensAt(),
+      left: countdown(),
+      cursor: !playback && byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
+    });
+    view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
+    view.canvas.dataset.mode = drawing.mode;
+    view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
+  });
+  frames.release([frame?.bitmap]);
+}
+
+function paintSlowly() {
+  const nowMs = performance.now();
+  showBanners(currentBanners(nowMs));
+  showChoice();
+  stale ||= drawing.isFrozen; // the countdown
+  toggle($("freeze"), drawing.isFrozen);
+  const isAsked = nowMs - clearMs < CLEAR_MS;
+  $("clear").textContent = isAsked ? "Clear?" : "Clear";
+  $("clear").classList.toggle("armed", isAsked);
+  const ageMs = frames.shown && isLive() ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
+  $("age").textContent = !isLive() || !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
+  if ($("plots").hidden) return;
+  if (playback) {
+    const rows = playback.runs.length > 1 ? [ROWS.speed, ROWS.presence, ROWS.quality] : [ROWS.speed, ROWS.scores];
+    plots.paint(playback.runs, rows, { whole: true, now: playback.seconds() });
+  } else plots.paint([history], [ROWS.speed, ROWS.scores, ROWS.latency]);
+}
+
+if (window.innerHeight <= 560) togglePlots();
+// A phone's battery: nothing is painted twice.
+const repaint = () => { stale = true; };
+link.addEventListener("message", repaint);
+frames.addEventListener("shown", repaint);
+for (const type of ["pointerdown", "pointermove", "pointerup", "wheel", "keydown", "click"]) {
+  document.addEventListener(type, repaint, { capture: true, passive: true });
+}
+new ResizeObserver(repaint).observe($("views"));
+
+link.open();
+requestAnimationFrame(paint);
+setInterval(paintSlowly, 200);

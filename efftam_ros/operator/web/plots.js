@@ -1,0 +1,250 @@
+// Speed, presence, quality and latency over time, above a ribbon of states; in playback the ribbon is the scrubber.
+
+import { STATES } from "./palette.js";
+
+const SPAN_S = 60;
+const MOST_POINTS = 3600;
+const LEFT_PX = 110, RIGHT_PX = 8;
+const RIBBON_PX = 18, GAP_PX = 6;
+const DASHES = [[], [4, 3]];
+const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross", LOST: "down" };
+
+/** A row: which values it shows, and over which range ([0, null]: up to the largest shown). */
+export const ROWS = {
+  speed: { title: "speed", unit: "px/s", keys: ["speed"], range: [0, null] },
+  scores: { title: "presence", second: "quality", unit: "", keys: ["presence", "quality"], range: [0, 1] },
+  presence: { title: "presence", unit: "", keys: ["presence"], range: [0, 1] },
+  quality: { title: "quality", unit: "", keys: ["quality"], range: [0, 1] },
+  latency: { title: "latency", unit: "ms", keys: ["latency"], range: [0, null] },
+};
+
+/** Live values of the last minute, one per image. */
+export class History {
+  points = [];
+
+  add(track) {
+    const [target] = track.targets;
+    const t = Number(BigInt(track.stamp) / 1000000n) / 1000;
+    // A bag that starts again begins a new history.
+    if (this.points.length && t < this.points.at(-1).t) this.points = [];
+    const velocity = target?.velocity_valid ? target.velocity : null;
+    this.points.push({
+      t,
+      state: target?.state ?? "IDLE",
+      speed: velocity && velocity[0] !== null && velocity[1] !== null ? Math.hypot(...velocity) : null,
+      presence: target?.presence ?? null,
+      quality: target?.quality ?? null,
+      latency: track.latency_ms,
+    });
+    while (this.points.length > MOST_POINTS || this.points[0].t < t - SPAN_S) this.points.shift();
+  }
+}
+
+export class Plots {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+  }
+
+  #fit() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.width = width;
+    this.height = height;
+    const style = getComputedStyle(document.body);
+    this.ink = style.getPropertyValue("--ink").trim();
+    this.faint = style.getPropertyValue("--faint").trim();
+    this.context.clearRect(0, 0, width, height);
+    this.context.textBaseline = "middle";
+    this.context.font = "12px system-ui, sans-serif";
+  }
+
+  /** The time at a place on the canvas, of what was painted last. */
+  timeAt(x) {
+    const share = (x - LEFT_PX) / Math.max(1, this.width - LEFT_PX - RIGHT_PX);
+    return this.from + Math.min(Math.max(share, 0), 1) * (this.to - this.from);
+  }
+
+  /**
+   * `runs` [{name, points}] with points {t, state, speed, presence, quality, latency}; the last minute of one run,
+   * or all of each with a mark at `now`.
+   */
+  paint(runs, rows, { whole = false, now = null } = {}) {
+    this.#fit();
+    const points = runs[0]?.points ?? [];
+    if (!points.length || this.width < 120) return;
+    this.to = points.at(-1).t;
+    this.from = whole ? points[0].t : this.to - SPAN_S;
+    if (this.to <= this.from) this.to = this.from + 1e-3;
+    const ribbons = runs.length * (RIBBON_PX + 2) + GAP_PX;
+    const height = (this.height - ribbons) / rows.length - GAP_PX;
+    rows.forEach((row, i) => this.#row(runs, row, i * (height + GAP_PX) + 2, height, now));
+    runs.forEach((run, i) => this.#ribbon(run, this.height - ribbons + GAP_PX + i * (RIBBON_PX + 2), runs.length > 1 ? DASHES[i] : null, now));
+    if (now !== null) this.#mark(this.#x(now));
+  }
+
+  #x(t) {
+    return LEFT_PX + ((t - this.from) / (this.to - this.from)) * (this.width - LEFT_PX - RIGHT_PX);
+  }
+
+  #row(runs, row, top, height, now) {
+    if (height < 12) return;
+    const { context } = this;
+    const first = runs[0].points;
+    const largest = row.range[1] ?? niceCeiling(Math.max(1, ...runs.flatMap(({ points }) => points.map((p) => p[row.keys[0]] ?? 0))));
+    context.strokeStyle = this.faint;
+    context.lineWidth = 1;
+    context.strokeRect(LEFT_PX + 0.5, Math.round(top) + 0.5, this.width - LEFT_PX - RIGHT_PX, Math.round(height));
+    const at = now === null ? first.at(-1) : nearest(first, now);
+    const titles = [row.title, row.second];
+    row.keys.forEach((key, i) => {
+      const y = top + height * (row.keys.length === 1 ? 0.3 : 0.22 + 0.56 * i);
+      this.#text(titles[i], 4, y, this.ink);
+      if (row.keys.length > 1) this.#sample(4, y + 9, DASHES[i]);
+      this.#text(shownValue(at[key], row), LEFT_PX - 6, row.keys.length === 1 ? top + height * 0.7 : y, this.ink, "right");
+    });
+    this.#text(row.range[1] === null ? `${largest}` : "", LEFT_PX + 4, top + 8, this.ink);
+    context.save();
+    context.beginPath();
+    context.rect(LEFT_PX, top, this.width - LEFT_PX - RIGHT_PX, height);
+    context.clip();
+    runs.forEach(({ points }, number) => {
+      row.keys.forEach((key, i) => this.#curve(points, key, top, height, largest, runs.length > 1 ? number : i));
+    });
+    context.restore();
+  }
+
+  #curve(points, key, top, height, largest, dash) {
+    const { context } = this;
+    context.strokeStyle = this.ink;
+    context.lineWidth = dash ? 1.2 : 1.8;
+    context.setLineDash(DASHES[dash % 2]);
+    context.beginPath();
+    let pen = false;
+    for (const point of points) {
+      const value = point[key];
+      if (value === null || value === undefined) {
+        pen = false;
+        continue;
+      }
+      const x = this.#x(point.t), y = top + height - 1 - (Math.min(value, largest) / largest) * (height - 3);
+      if (pen) context.lineTo(x, y);
+      else context.moveTo(x, y);
+      pen = true;
+    }
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  /** `dash`: the line of this run's curves, null where there is only one run. */
+  #ribbon({ name, points }, top, dash, now) {
+    const at = now === null ? points.at(-1) : nearest(points, now);
+    this.#text(dash ? shortened(name) : "state", 4, top + RIBBON_PX / 2, this.ink);
+    if (dash) this.#sample(LEFT_PX - 30, top + RIBBON_PX / 2, dash);
+    let start = 0;
+    for (let i = 1; i <= points.length; i++) {
+      if (i < points.length && points[i].state === points[start].state) continue;
+      const end = i < points.length ? points[i].t : this.to;
+      this.#piece(points[start].state, this.#x(points[start].t), this.#x(end), top);
+      start = i;
+    }
+    if (!dash) this.#text(at.state?.[0] ?? "", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
+  }
+
+  #piece(state, x0, x1, top) {
+    const { context } = this;
+    const left = Math.max(x0, LEFT_PX), width = x1 - left;
+    if (!STATES[state] || width <= 0) return;
+    context.fillStyle = STATES[state].colour;
+    context.fillRect(left, top, Math.max(width, 1), RIBBON_PX);
+    this.#texture(TEXTURES[state], left, width, top);
+    context.font = "600 11px system-ui, sans-serif";
+    const word = [state, state.slice(0, 5), state[0]].find((w) => context.measureText(w).width + 8 <= width);
+    if (word) {
+      const room = context.measureText(word).width + 6;
+      context.fillStyle = STATES[state].colour;
+      context.fillRect(left + 2, top, room, RIBBON_PX);
+      this.#text(word, left + 5, top + RIBBON_PX / 2 + 0.5, "#000");
+    }
+    context.font = "12px system-ui, sans-serif";
+  }
+
+  #texture(kind, left, width, top) {
+    if (!kind) return;
+    const { context } = this;
+    context.save();
+    context.beginPath();
+    context.rect(left, top, width, RIBBON_PX);
+    context.clip();
+    context.strokeStyle = "rgba(0,0,0,0.55)";
+    context.lineWidth = 1.2;
+    context.beginPath();
+    for (let x = left - RIBBON_PX; x < left + width + RIBBON_PX; x += 7) {
+      if (kind !== "down") {
+        context.moveTo(x, top + RIBBON_PX);
+        context.lineTo(x + RIBBON_PX, top);
+      }
+      if (kind !== "up") {
+        context.moveTo(x, top);
+        context.lineTo(x + RIBBON_PX, top + RIBBON_PX);
+      }
+    }
+    context.stroke();
+    context.restore();
+  }
+
+  #mark(x) {
+    const { context } = this;
+    context.fillStyle = this.ink;
+    context.fillRect(x - 1, 0, 2, this.height);
+    context.beginPath();
+    context.arc(x, this.height - 6, 6, 0, 2 * Math.PI);
+    context.fill();
+  }
+
+  #sample(x, y, dash) {
+    const { context } = this;
+    context.strokeStyle = this.ink;
+    context.lineWidth = dash.length ? 1.2 : 1.8;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(x + 24, y);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  #text(text, x, y, colour, align = "left") {
+    this.context.fillStyle = colour;
+    this.context.textAlign = align;
+    this.context.fillText(text, x, y);
+    this.context.textAlign = "left";
+  }
+}
+
+const shortened = (name) => (name.length > 10 ? `${name.slice(0, 9)}…` : name);
+
+function shownValue(value, row) {
+  if (value === null || value === undefined) return "–";
+  return row.range[1] === 1 ? value.toFixed(2) : `${Math.round(value)} ${row.unit}`;
+}
+
+/** The next of 1, 2, 5, 10, 20, ... */
+export function niceCeiling(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((m) => m * power).find((v) => v >= value);
+}
+
+/** The point of the latest time not after `t`; the first where all are later. Points in order of time. */
+export function nearest(points, t) {
+  let low = 0, high = points.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (points[middle].t <= t) low = middle + 1;
+    else high = middle;
+  }
+  return points[Math.max(0, low - 1)];
+}

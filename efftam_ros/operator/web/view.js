@@ -1,0 +1,204 @@
+// One canvas: the picture, the targets on it by word, line and colour, what is being drawn, lens and countdown.
+
+import { STATES, EDGE } from "./palette.js";
+import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
+
+const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
+const DRAWN = "#ffffff";
+const ARROW_S = 0.5;
+
+export class View {
+  /** `viewport` is shared by all views of a page. */
+  constructor(canvas, viewport) {
+    this.canvas = canvas;
+    this.viewport = viewport;
+    this.context = canvas.getContext("2d");
+    this.painted = null; // the frame that is on the canvas now
+  }
+
+  /** Match the canvas to its place on the page. */
+  fit() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    this.ratio = window.devicePixelRatio || 1;
+    const w = Math.round(width * this.ratio), h = Math.round(height * this.ratio);
+    if (this.canvas.width !== w) this.canvas.width = w;
+    if (this.canvas.height !== h) this.canvas.height = h;
+    this.viewport.setView(width, height);
+    this.width = width;
+    this.height = height;
+    // Lines must be seen from an arm's length on any screen.
+    this.line = document.body.classList.contains("sun") ? 4 : 2.5;
+  }
+
+  /**
+   * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
+   * point under the lens or null, `left` {share, seconds} of the buffer or null.
+   */
+  paint({ frame, track, drawing, lensAt, left, cursor }) {
+    this.fit();
+    const { context } = this;
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.fillStyle = "#000";
+    context.fillRect(0, 0, this.width, this.height);
+    this.painted = frame;
+    if (!frame) return;
+    this.viewport.setImage(frame.width, frame.height);
+    this.#scene(frame, track, drawing);
+    if (cursor) this.#cross(this.viewport.toView(cursor));
+    if (lensAt) this.#lens(lensAt, frame, track, drawing);
+    if (left) this.#countdown(left);
+  }
+
+  #scene(frame, track, drawing) {
+    this.#picture(frame);
+    for (const target of track?.targets ?? []) this.#target(target);
+    const box = drawing?.shownBox;
+    if (box) this.#box(box, DRAWN, drawing.mode === "sent" ? "solid" : "dashed");
+    if (drawing?.mode === "corner") this.#cross(this.viewport.toView(drawing.start));
+  }
+
+  #picture(frame) {
+    const { scale, origin } = this.viewport;
+    this.context.imageSmoothingEnabled = scale * (frame.half ? 2 : 1) < 4;
+    this.context.drawImage(frame.bitmap, origin.x, origin.y, frame.width * scale, frame.height * scale);
+  }
+
+  #target(target) {
+    const { colour, line, frame } = STATES[target.state];
+    const { toView } = this;
+    if (frame) this.#border(colour, line);
+    const box = target.box ?? target.last;
+    if (!box) return;
+    const shown = { x: box[0], y: box[1], width: box[2], height: box[3] };
+    this.#box(shown, colour, line);
+    if (target.box) this.#arrow(shown, target, colour);
+    const at = toView(shown);
+    const words = [target.state];
+    if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
+    this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
+  }
+
+  toView = ({ x, y }) => this.viewport.toView({ x, y });
+
+  #box(box, colour, line) {
+    const { x, y } = this.toView(box);
+    const width = box.width * this.viewport.scale, height = box.height * this.viewport.scale;
+    // Around a small target a wide line would hide it.
+    const thin = Math.min(width, height) < 24 ? 0.6 : 1;
+    this.#stroke(colour, line, (context) => {
+      if (line !== "corners") return context.rect(x, y, width, height);
+      const arm = Math.min(width, height) * 0.3;
+      for (const [cx, cy, dx, dy] of [[x, y, 1, 1], [x + width, y, -1, 1], [x + width, y + height, -1, -1], [x, y + height, 1, -1]]) {
+        context.moveTo(cx + dx * arm, cy);
+        context.lineTo(cx, cy);
+        context.lineTo(cx, cy + dy * arm);
+      }
+    }, thin);
+  }
+
+  #border(colour, line) {
+    const { origin, scale, image } = this.viewport;
+    const x = Math.max(origin.x, 0) + this.line, y = Math.max(origin.y, 0) + this.line;
+    const width = Math.min(image.width * scale, this.width) - 2 * this.line;
+    const height = Math.min(image.height * scale, this.height) - 2 * this.line;
+    this.#stroke(colour, line, (context) => context.rect(x, y, width, height));
+  }
+
+  #arrow(box, target, colour) {
+    if (!target.velocity_valid || target.velocity?.[0] == null || target.velocity[1] == null) return;
+    const from = this.toView({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
+    const dx = target.velocity[0] * ARROW_S * this.viewport.scale, dy = target.velocity[1] * ARROW_S * this.viewport.scale;
+    const length = Math.hypot(dx, dy);
+    if (length < 8) return;
+    const tip = Math.min(10, length / 2), angle = Math.atan2(dy, dx);
+    this.#stroke(colour, "solid", (context) => {
+      context.moveTo(from.x, from.y);
+      context.lineTo(from.x + dx, from.y + dy);
+      for (const side of [-0.5, 0.5]) {
+        context.moveTo(from.x + dx, from.y + dy);
+        context.lineTo(from.x + dx - tip * Math.cos(angle + side), from.y + dy - tip * Math.sin(angle + side));
+      }
+    });
+  }
+
+  /** Every line twice: wide and dark below, so that it is seen on bright footage as well. */
+  #stroke(colour, line, path, thin = 1) {
+    const { context } = this;
+    context.setLineDash(DASHES[line].map((length) => length * thin));
+    context.lineCap = line === "dotted" ? "round" : "butt";
+    for (const [style, width] of [[EDGE, (this.line + 3) * thin], [colour, this.line * thin]]) {
+      context.strokeStyle = style;
+      context.lineWidth = width;
+      context.beginPath();
+      path(context);
+      context.stroke();
+    }
+    context.setLineDash([]);
+  }
+
+  #label(text, x, top, bottom, colour) {
+    const { context } = this;
+    context.font = "600 14px system-ui, sans-serif";
+    const width = context.measureText(text).width + 12;
+    const left = Math.min(Math.max(x, 2), Math.max(2, this.width - width - 2));
+    const y = top >= 26 ? top - 25 : Math.min(bottom + 5, this.height - 22);
+    context.fillStyle = EDGE;
+    context.fillRect(left - 1.5, y - 1.5, width + 3, 23);
+    context.fillStyle = colour;
+    context.fillRect(left, y, width, 20);
+    context.fillStyle = "#000";
+    context.textBaseline = "middle";
+    context.fillText(text, left + 6, y + 10.5);
+  }
+
+  #cross({ x, y }) {
+    this.#stroke(DRAWN, "solid", (context) => {
+      for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
+        context.moveTo(x + 3 * dx, y + 3 * dy);
+        context.lineTo(x + 12 * dx, y + 12 * dy);
+      }
+    });
+  }
+
+  #lens(point, frame, track, drawing) {
+    const { context, viewport } = this;
+    const at = this.toView(point);
+    const place = lensPlace(at, { width: this.width, height: this.height });
+    const zoom = lensZoom(viewport.scale);
+    context.save();
+    context.beginPath();
+    context.arc(place.x, place.y, LENS_RADIUS_PX, 0, 2 * Math.PI);
+    context.clip();
+    context.fillStyle = "#000";
+    context.fillRect(place.x - LENS_RADIUS_PX, place.y - LENS_RADIUS_PX, 2 * LENS_RADIUS_PX, 2 * LENS_RADIUS_PX);
+    context.translate(place.x, place.y);
+    context.scale(zoom, zoom);
+    context.translate(-at.x, -at.y);
+    const line = this.line;
+    this.line = line / zoom + 0.2;
+    this.#picture(frame);
+    const box = drawing?.shownBox;
+    if (box) this.#box(box, DRAWN, "solid");
+    this.line = line;
+    context.restore();
+    this.#stroke(DRAWN, "solid", (c) => c.arc(place.x, place.y, LENS_RADIUS_PX, 0, 2 * Math.PI));
+    this.#cross(place);
+  }
+
+  #countdown({ share, seconds }) {
+    const { context } = this;
+    const radius = 20, x = this.width - radius - 12, y = radius + 12;
+    context.fillStyle = "rgba(0,0,0,0.7)";
+    context.beginPath();
+    context.arc(x, y, radius + 5, 0, 2 * Math.PI);
+    context.fill();
+    const colour = seconds < 2 ? STATES.LOST.colour : DRAWN;
+    this.#stroke(colour, "solid", (c) => c.arc(x, y, radius, -Math.PI / 2, -Math.PI / 2 + 2 * Math.PI * share));
+    context.fillStyle = "#fff";
+    context.font = "600 14px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(Math.ceil(seconds).toString(), x, y + 1);
+    context.textAlign = "start";
+  }
+}

@@ -1,0 +1,281 @@
+"""The bytes and JSON between server and page: frames, tracks, and the page's messages, checked field by
+field."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.operator.feed import BoxReport, MotionReport, Selection
+
+VERSION = 1
+CODEC_JPEG = 1
+FLAG_HALF = 1
+# "EFTM", version, codec, flags, stamp ns, sent ns, sequence number; little-endian without padding.
+HEADER = struct.Struct("<4sBBHQQI")
+MAGIC = b"EFTM"
+
+LARGEST_COORDINATE_PX = 65536.0
+MOST_POINTS = 16
+LONGEST_ID = 64
+LARGEST_STAMP = 2**63 - 1
+LARGEST_SEQ = 2**32 - 1
+LARGEST_TARGET = 255
+
+
+class MessageRefused(ValueError):
+    """A message of the page that can't be used; the text is one line. ``id`` is the message's, where it has
+    one."""
+
+    def __init__(self, text: str, id: str = "") -> None:
+        super().__init__(text)
+        self.id = id
+
+
+@dataclass(frozen=True)
+class Hello:
+    token: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Ack:
+    seq: int
+
+
+@dataclass(frozen=True)
+class Select:
+    id: str
+    selection: Selection
+
+
+@dataclass(frozen=True)
+class Clear:
+    id: str
+    target_id: int
+
+
+@dataclass(frozen=True)
+class SeatRequest:
+    take: bool
+
+
+@dataclass(frozen=True)
+class Ping:
+    sent_ms: float
+
+
+@dataclass(frozen=True)
+class Seek:
+    stamp_ns: int
+
+
+@dataclass(frozen=True)
+class Steer:
+    """``action``: ``arm`` (first press), ``enable`` (second press) or ``stop``."""
+
+    id: str
+    action: str
+
+
+Message = Hello | Ack | Select | Clear | SeatRequest | Ping | Seek | Steer
+
+
+def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, half: bool) -> bytes:
+    """A binary message: the header, then the JPEG."""
+    flags = FLAG_HALF if half else 0
+    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, flags, stamp_ns, sent_ns, seq & LARGEST_SEQ)
+    return header + payload
+
+
+def dumps(message: dict[str, Any]) -> str:
+    """JSON without spaces; numbers that are not finite become null."""
+    return json.dumps(_without_nan(message), separators=(",", ":"), allow_nan=False)
+
+
+def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dict[str, Any]:
+    """One entry of a track message's ``targets``. ``last``: the box last seen of this selection."""
+    entry: dict[str, Any] = {
+        "id": box.target_id,
+        "selection": box.selection,
+        "state": box.state.name,
+        "reason": box.reason,
+        "measured": box.measured,
+        "box": _corners(box.box),
+        "last": _corners(last) if box.box is None else None,
+        "presence": _rounded(box.presence, 4),
+        "quality": _rounded(box.quality, 4),
+        "age_s": _rounded(box.age_s, 3),
+    }
+    if motion is not None:
+        entry["velocity"] = [_rounded(v, 2) for v in motion.velocity]
+        entry["velocity_valid"] = motion.valid
+        entry["predicted"] = _corners(motion.predicted)
+    return entry
+
+
+def parse(text: str) -> Message:
+    """A message of the page. Raises MessageRefused: one line with what is wrong with it."""
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise MessageRefused("the message is not JSON") from None
+    if not isinstance(data, dict):
+        raise MessageRefused("the message is no JSON object")
+    op = data.get("op")
+    reader = _READERS.get(op) if isinstance(op, str) else None
+    if reader is None:
+        raise MessageRefused(f"op is {_shown(op)}; it must be one of {', '.join(_READERS)}")
+    try:
+        return reader(data)
+    except MessageRefused as refused:
+        given = data.get("id")
+        refused.id = given if isinstance(given, str) and len(given) <= LONGEST_ID else ""
+        raise
+
+
+def _hello(data: dict[str, Any]) -> Hello:
+    return Hello(_text(data, "token", 256, ""), _text(data, "name", 32, ""))
+
+
+def _ack(data: dict[str, Any]) -> Ack:
+    return Ack(_whole(data, "seq", LARGEST_SEQ))
+
+
+def _select(data: dict[str, Any]) -> Select:
+    kind, stamp, target_id = data.get("kind"), _stamp(data), _whole(data, "target", LARGEST_TARGET, 0)
+    if kind == "box":
+        x, y, width, height = _numbers(data.get("box"), 4, "box")
+        if width <= 0 or height <= 0:
+            raise MessageRefused(f"box is {width:g} x {height:g} px; both sides must be above 0")
+        selection = Selection(stamp, target_id, Box(x, y, width, height))
+    elif kind == "points":
+        selection = Selection(
+            stamp, target_id, points=(points := _points(data)), labels=_labels(data, len(points))
+        )
+    else:
+        raise MessageRefused(f"kind is {_shown(kind)}; it must be box or points")
+    return Select(_text(data, "id", LONGEST_ID), selection)
+
+
+def _clear(data: dict[str, Any]) -> Clear:
+    return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0))
+
+
+def _seat(data: dict[str, Any]) -> SeatRequest:
+    return SeatRequest(_word(data, "action", ("take", "release")) == "take")
+
+
+def _ping(data: dict[str, Any]) -> Ping:
+    (sent_ms,) = _numbers([data.get("t")], 1, "t", largest=1e15)
+    return Ping(sent_ms)
+
+
+def _seek(data: dict[str, Any]) -> Seek:
+    return Seek(_stamp(data))
+
+
+def _steer(data: dict[str, Any]) -> Steer:
+    return Steer(_text(data, "id", LONGEST_ID), _word(data, "action", ("arm", "enable", "stop")))
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
+    "hello": _hello,
+    "ack": _ack,
+    "select": _select,
+    "clear": _clear,
+    "seat": _seat,
+    "ping": _ping,
+    "seek": _seek,
+    "steer": _steer,
+}
+
+
+def _stamp(data: dict[str, Any]) -> int:
+    value = data.get("stamp")
+    # JavaScript's numbers are too coarse for nanoseconds, so stamps travel as text.
+    if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19):
+        raise MessageRefused(f"stamp is {_shown(value)}; it must be nanoseconds as decimal text")
+    if int(value) > LARGEST_STAMP:
+        raise MessageRefused(f"stamp is {value}; the largest is {LARGEST_STAMP}")
+    return int(value)
+
+
+def _whole(data: dict[str, Any], key: str, largest: int, default: int | None = None) -> int:
+    value = data.get(key, default)
+    if not (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest):
+        raise MessageRefused(f"{key} is {_shown(value)}; it must be a whole number 0..{largest}")
+    return value
+
+
+def _text(data: dict[str, Any], key: str, longest: int, default: str | None = None) -> str:
+    value = data.get(key, default)
+    if not (isinstance(value, str) and len(value) <= longest):
+        raise MessageRefused(f"{key} is {_shown(value)}; it must be text of at most {longest} characters")
+    return value
+
+
+def _word(data: dict[str, Any], key: str, words: tuple[str, ...]) -> str:
+    value = data.get(key)
+    if value not in words:
+        raise MessageRefused(f"{key} is {_shown(value)}; it must be one of {', '.join(words)}")
+    return str(value)
+
+
+def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINATE_PX) -> list[float]:
+    good = isinstance(value, list) and len(value) == count
+    if not good or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
+        raise MessageRefused(f"{key} is {_shown(value)}; it must be {count} number(s)")
+    # Compared before conversion: a whole number of a thousand digits is no float.
+    if not all(-largest <= v <= largest for v in value):
+        raise MessageRefused(f"{key} is {_shown(value)}; numbers must lie within {largest:g}")
+    return [float(v) for v in value]
+
+
+def _points(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
+    value = data.get("points")
+    if not (isinstance(value, list) and 1 <= len(value) <= MOST_POINTS):
+        raise MessageRefused(f"points are {_shown(value)}; give 1 to {MOST_POINTS} pairs")
+    pairs = [_numbers(pair, 2, "a point") for pair in value]
+    return tuple((x, y) for x, y in pairs)
+
+
+def _labels(data: dict[str, Any], count: int) -> tuple[int, ...]:
+    value = data.get("labels")
+    if not (
+        isinstance(value, list) and len(value) == count and all(type(v) is int and v in (0, 1) for v in value)
+    ):
+        raise MessageRefused(f"labels are {_shown(value)}; give 0 or 1 for each of the {count} point(s)")
+    return tuple(value)
+
+
+def _shown(value: Any) -> str:
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _corners(box: Box | None) -> list[float] | None:
+    return [round(v, 2) for v in box.xywh()] if box is not None and box.is_finite else None
+
+
+def _rounded(value: float, digits: int) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return value

@@ -1,0 +1,303 @@
+"""Bridge, stand-in autopilot and gimbal on links in memory, in simulated time."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.angles import from_yaw_pitch, matrix, wrapped
+from efftam_ros.flight.control_config import ControlConfig, Instant
+from efftam_ros.flight.gimbal_control import GimbalControl
+from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.framing import Decoder, Encoder
+from efftam_ros.flight.mavlink.selection import Outcome, SelectionOutcome, SelectionRequest, Severity
+from efftam_ros.flight.mavlink.tracking_status import TrackStatus
+from efftam_ros.flight.simulation.ardupilot import ArduPilot
+from efftam_ros.flight.simulation.autopilot import Autopilot, Port
+from efftam_ros.flight.simulation.gimbal_device import GimbalDevice
+from efftam_ros.flight.simulation.memory_link import MemoryLink, memory_link
+from efftam_ros.flight.simulation.mount import Mount, level
+from efftam_ros.flight.simulation.px4 import PX4
+from efftam_ros.flight.values import (
+    NS,
+    AttitudeSample,
+    Control,
+    GimbalLimits,
+    Rates,
+    TargetEstimate,
+    VehicleSample,
+)
+
+EPOCH_NS = 1_700_000_000 * NS
+STEP_S = 0.002
+FLAVOURS = {"ardupilot": ArduPilot, "px4": PX4}
+
+
+class Time:
+    """A clock that is set by hand; ``jump_s`` sets the images' clock alone."""
+
+    def __init__(self) -> None:
+        self.t = 0.0
+        self.jump_s = 0.0
+
+    def __call__(self) -> float:
+        return self.t
+
+    def instant(self) -> Instant:
+        return Instant(EPOCH_NS + round((self.t + self.jump_s) * NS), self.t)
+
+
+class GimbalLog:
+    """Takes what the client says of the gimbal; ``control`` gets it too when there is a controller."""
+
+    def __init__(self, time: Time, control: GimbalControl | None = None) -> None:
+        self._time, self._control = time, control
+        self.samples: list[AttitudeSample] = []
+        self.arrivals: list[float] = []
+        self.headings: list[VehicleSample] = []
+        self.controls: list[Control] = []
+        self.alive: list[bool] = []
+        self.limits_seen: list[GimbalLimits] = []
+
+    def attitude(self, sample: AttitudeSample) -> None:
+        self.samples.append(sample)
+        self.arrivals.append(self._time.t)
+        if self._control is not None:
+            self._control.on_attitude(sample, self._time.instant())
+
+    def vehicle(self, sample: VehicleSample) -> None:
+        self.headings.append(sample)
+        if self._control is not None:
+            self._control.on_vehicle(sample)
+
+    def control(self, control: Control, reason: str) -> None:
+        self.controls.append(control)
+        if self._control is not None:
+            self._control.on_control(control)
+
+    def gimbal_alive(self, alive: bool) -> None:
+        self.alive.append(alive)
+        if self._control is not None:
+            self._control.on_gimbal_alive(alive)
+
+    def limits(self, limits: GimbalLimits) -> None:
+        self.limits_seen.append(limits)
+
+
+@dataclass
+class Desk:
+    """A tracker that decides when the test says so."""
+
+    requests: list[SelectionRequest] = field(default_factory=list)
+    impossible: str | None = None
+
+    def select(self, request: SelectionRequest) -> str | None:
+        self.requests.append(request)
+        return self.impossible
+
+    def accept(self, bridge: Bridge) -> None:
+        bridge.selection_result(SelectionOutcome(self.requests[-1].stamp_ns, Outcome.ACCEPTED))
+
+
+class Peer:
+    """Another component on the other end of a link: a ground station, or an attacker."""
+
+    def __init__(self, link: MemoryLink, time: Time, ids: tuple[int, int] = (255, 190)) -> None:
+        self.link, self.time = link, time
+        self._encoder, self._decoder = Encoder(*ids), Decoder(True)
+        self.heard: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        self.link.send(self._encoder.encode(message))
+
+    def heartbeat(self) -> None:
+        self.send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_GCS, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
+
+    def command(
+        self, number: int, *parameters: float, target: tuple[int, int] = (1, 100), confirmation: int = 0
+    ) -> None:
+        filled = [*parameters, *[0.0] * 7][:7]
+        self.send(mav.MAVLink_command_long_message(*target, number, confirmation, *filled))
+
+    def read(self) -> None:
+        for _, data in self.link.receive():
+            for message in self._decoder.feed(data):
+                message.at = self.time.t
+                self.heard.append(message)
+
+    def of(self, kind: str, source: tuple[int, int] | None = None) -> list[Any]:
+        self.read()
+        return [
+            m
+            for m in self.heard
+            if m.get_type() == kind and source in (None, (m.get_srcSystem(), m.get_srcComponent()))
+        ]
+
+    def acks(self, command: int) -> list[tuple[int, int]]:
+        """(result, answering component) of a command, in order."""
+        return [(m.result, m.get_srcComponent()) for m in self.of("COMMAND_ACK") if m.command == command]
+
+
+class Rig:
+    """A vehicle with everything on it. ``device``: a MAVLink gimbal, else the autopilot's servo mount.
+
+    The bridge is on the port "companion", a ground station on the port "station".
+    """
+
+    def __init__(
+        self,
+        flavour: str,
+        device: bool = True,
+        config: BridgeConfig | None = None,
+        control: ControlConfig | None = None,
+        vehicle: Callable[[float], tuple[float, float]] = level,
+        budget_bytes_s: float = math.inf,
+    ) -> None:
+        self.time = Time()
+        self.mount = Mount(vehicle=vehicle)
+        if not device:
+            self.mount.lag_s = 0.0
+        bridge_end, self.bridge_port = memory_link("companion", self.time)
+        station_end, station_port = memory_link("station", self.time)
+        ports = {
+            "companion": Port(self.bridge_port, budget_bytes_s),
+            "station": Port(station_port),
+        }
+        self.device: GimbalDevice | None = None
+        if device:
+            device_end, device_port = memory_link("gimbal", self.time)
+            ports["gimbal"] = Port(device_port)
+            self.device = GimbalDevice(self.mount, device_end, self.time)
+        self.autopilot: Autopilot = FLAVOURS[flavour](
+            ports, self.time, self.mount, "gimbal" if device else None
+        )
+        self.control = GimbalControl(control)
+        self.log = GimbalLog(self.time, self.control)
+        self.desk = Desk()
+        self.lines: list[tuple[Severity, str]] = []
+        self.bridge_end = bridge_end
+        self.bridge_end.record = True
+        self.bridge = Bridge(
+            config or BridgeConfig(),
+            [bridge_end],
+            self.desk,
+            self.log,
+            self.time.instant,
+            lambda severity, text: self.lines.append((severity, text)),
+        )
+        self.station = Peer(station_end, self.time)
+        self.rates: Callable[[float], Rates | None] = lambda t: None
+        self.after_step: Callable[[], None] = lambda: None
+        self._next_rates_s = 0.0
+        self.autopilot_runs = True
+
+    def run(self, seconds: float) -> Rig:
+        for _ in range(round(seconds / STEP_S)):
+            self.time.t += STEP_S
+            if self.device is not None:
+                self.device.step()
+            if self.autopilot_runs:
+                self.autopilot.step()
+            if self.time.t >= self._next_rates_s:
+                self._next_rates_s += 0.02
+                rates = self.rates(self.time.t)
+                if rates is not None:
+                    self.bridge.set_rates(rates)
+            self.bridge.step()
+            self.after_step()
+        return self
+
+    def steer(self, pitch: float = 0.0, yaw: float = 0.2) -> Rig:
+        """Take control and keep these rates."""
+        self.bridge.take_control(True)
+        self.rates = lambda t: Rates(pitch, yaw)
+        return self
+
+    def sent(self, kind: str) -> list[Any]:
+        """Messages the bridge has sent so far."""
+        decoder = Decoder(True)
+        found = [m for data in self.bridge_end.sent for m in decoder.feed(data)]
+        return [m for m in found if m.get_type() == kind]
+
+    def last_rates(self) -> tuple[float, float]:
+        """Pitch and yaw rate on the wire, last."""
+        last = self.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-1]
+        return last.angular_velocity_y, last.angular_velocity_z
+
+    def yaw_rate(self, seconds: float = 1.0) -> float:
+        """How fast the gimbal turns over the next time, rad/s."""
+        before = self.mount.yaw
+        self.run(seconds)
+        return (self.mount.yaw - before) / seconds
+
+    def said(self, word: str) -> int:
+        return sum(word in text for _, text in self.lines)
+
+
+class Chase:
+    """The rig's gimbal camera, a target in space, a tracker that answers late: the loop is closed."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        target: Callable[[float], tuple[float, float]],
+        latency_s: float = 0.1,
+        noise_rad: float = math.radians(0.1),
+    ) -> None:
+        self.rig, self.target, self.latency_s, self.noise_rad = rig, target, latency_s, noise_rad
+        self.state = TrackState.TRACKING
+        self.errors: list[tuple[float, float]] = []
+        self._rng = np.random.default_rng(3)
+        self._answers: deque[tuple[float, TargetEstimate]] = deque()
+        self._next_image_s = 0.0
+        rig.after_step = self._step
+        rig.rates = self._tick
+        rig.control.set_enabled(True)
+        rig.bridge.take_control(True)
+        self.answering = True
+
+    def _tick(self, t: float) -> Rates | None:
+        command = self.rig.control.tick(self.rig.time.instant())
+        return command.rates if command.send else None
+
+    def _step(self) -> None:
+        rig, t = self.rig, self.rig.time.t
+        yaw, pitch = self.target(t)
+        heading = rig.mount.heading(t)
+        off = (wrapped(yaw - heading), pitch - rig.mount.pitch)
+        self.errors.append((t, math.hypot(off[0] * math.cos(pitch), off[1])))
+        if t >= self._next_image_s:
+            self._next_image_s += 1 / 30
+            ray = matrix(from_yaw_pitch(heading, rig.mount.pitch)).T @ np.array(
+                [math.cos(pitch) * math.cos(yaw), math.cos(pitch) * math.sin(yaw), -math.sin(pitch)]
+            )
+            noise = self._rng.normal(0, self.noise_rad, 2)
+            azimuth = math.atan2(ray[1], ray[0]) + noise[0]
+            elevation = math.atan2(ray[2], math.hypot(ray[0], ray[1])) + noise[1]
+            estimate = TargetEstimate(
+                rig.time.instant().stamp_ns, self.state, True, True, 0.0, True, azimuth, elevation
+            )
+            self._answers.append((t + self.latency_s, estimate))
+        while self._answers and self._answers[0][0] <= t:
+            answer = self._answers.popleft()[1]
+            if self.answering:
+                self.rig.control.on_estimate(answer, rig.time.instant())
+
+    def figures(self, after_s: float = 6.0) -> tuple[float, float]:
+        """RMS and 99th percentile, degrees."""
+        off = np.degrees([e for t, e in self.errors if t >= after_s])
+        return float(np.sqrt(np.mean(off**2))), float(np.quantile(off, 0.99))
+
+
+def status(state: TrackState, stamp_ns: int = EPOCH_NS, selection: int = 1, **box: float) -> TrackStatus:
+    """A tracker's answer in a 1280x720 image."""
+    has_box = state not in (TrackState.IDLE, TrackState.LOST)
+    values = {"x": 512.0, "y": 288.0, "width": 256.0, "height": 144.0, **box} if has_box else {}
+    return TrackStatus(stamp_ns, state, has_box, selection, image_width=1280, image_height=720, **values)

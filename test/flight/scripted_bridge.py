@@ -1,0 +1,120 @@
+"""Runs the bridge with a tracker that finds whatever it is told to follow: for clients in other processes.
+
+python3 test/flight/scripted_bridge.py udpout:127.0.0.1:14550
+python3 test/flight/scripted_bridge.py udpin:127.0.0.1:14540     # behind PX4
+python3 test/flight/scripted_bridge.py tcp:127.0.0.1:5762        # behind ArduPilot
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import time
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.connection import connect
+from efftam_ros.flight.mavlink.selection import Outcome, RequestKind, SelectionOutcome, SelectionRequest
+from efftam_ros.flight.mavlink.tracking_status import TrackStatus
+from efftam_ros.flight.values import (
+    AttitudeSample,
+    CameraIntrinsics,
+    Control,
+    GimbalLimits,
+    Rates,
+    VehicleSample,
+)
+
+WIDTH, HEIGHT = 1280, 720
+
+
+class ScriptedTracker:
+    """Decides 50 ms after a request, then says at 30 Hz that the target is where it was selected."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[float, SelectionRequest]] = []
+        self.following: SelectionRequest | None = None
+        self.selection = 0
+        self.lock = threading.Lock()
+
+    def select(self, request: SelectionRequest) -> str | None:
+        with self.lock:
+            self.requests.append((time.monotonic(), request))
+        return None
+
+    def run(self, bridge: Bridge, ended: threading.Event) -> None:
+        while not ended.wait(1 / 30):
+            with self.lock:
+                due = [r for taken, r in self.requests if time.monotonic() - taken > 0.05]
+                self.requests = [(taken, r) for taken, r in self.requests if r not in due]
+            for request in due:
+                outcome = Outcome.CLEARED
+                self.following = None
+                if request.kind is not RequestKind.CLEAR:
+                    self.selection += 1
+                    self.following, outcome = request, Outcome.ACCEPTED
+                bridge.selection_result(SelectionOutcome(request.stamp_ns, outcome))
+            bridge.track(self.status())
+
+    def status(self) -> TrackStatus:
+        request, now = self.following, time.time_ns()
+        if request is None:
+            return TrackStatus(now, TrackState.IDLE, False, image_width=WIDTH, image_height=HEIGHT)
+        width, height = request.width or 0.05, request.height or 0.05
+        left = request.x if request.width else request.x - width / 2
+        top = request.y if request.height else request.y - height / 2
+        return TrackStatus(
+            now,
+            TrackState.TRACKING,
+            True,
+            self.selection,
+            left * WIDTH,
+            top * HEIGHT,
+            width * WIDTH,
+            height * HEIGHT,
+            WIDTH,
+            HEIGHT,
+        )
+
+
+class Silent:
+    """Nobody who wants to know of the gimbal."""
+
+    def attitude(self, sample: AttitudeSample) -> None: ...
+    def vehicle(self, sample: VehicleSample) -> None: ...
+    def control(self, control: Control, reason: str) -> None: ...
+    def gimbal_alive(self, alive: bool) -> None: ...
+    def limits(self, limits: GimbalLimits) -> None: ...
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("address", nargs="+", help="links, as efftam_ros writes them")
+    parser.add_argument("--yaw-rate", type=float, help="take the gimbal and turn it, rad/s")
+    options = parser.parse_args()
+    tracker, ended = ScriptedTracker(), threading.Event()
+    bridge = Bridge(
+        BridgeConfig(),
+        [connect(address) for address in options.address],
+        tracker,
+        Silent(),
+        lambda: Instant(time.time_ns(), time.monotonic()),
+        lambda severity, text: print(f"{severity.name}: {text}", flush=True),
+    )
+    bridge.set_camera(CameraIntrinsics(900.0, 900.0, 639.5, 359.5, WIDTH, HEIGHT))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    threading.Thread(target=tracker.run, args=(bridge, ended), daemon=True).start()
+    if options.yaw_rate is not None:
+        bridge.take_control(True)
+    while not ended.is_set():
+        if options.yaw_rate is not None:
+            bridge.set_rates(Rates(0.0, options.yaw_rate))
+        bridge.poll()
+    bridge.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""The eleven rules that work with both autopilots, each against the stand-ins that would show a breach."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from flight.rig import FLAVOURS, Peer, Rig, status
+
+import efftam_ros
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.mavlink.bridge import BridgeConfig
+from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
+from efftam_ros.flight.values import Control, Rates, YawFrame
+
+both = pytest.mark.parametrize("flavour", list(FLAVOURS))
+any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])
+
+
+@both
+@any_gimbal
+def test_1_the_wish_is_obeyed(flavour, device):
+    """0.2 rad/s turns the gimbal by 11.5 degrees in a second; PX4 has no receiver for message 287."""
+    rig = Rig(flavour, device).steer(pitch=-0.1, yaw=0.2).run(3)
+    before = rig.mount.pitch
+    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.03)
+    assert rig.mount.pitch - before == pytest.approx(-0.1, rel=0.03)
+
+
+@both
+def test_2_all_rates_are_finite_and_no_quaternion_is_sent(flavour):
+    """ArduPilot drops a wish with both, and throws the mount when one rate is missing."""
+    rig = Rig(flavour).steer(yaw=0.2).run(2)
+    for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"):
+        assert all(map(math.isnan, wish.q))
+        rates = (wish.angular_velocity_x, wish.angular_velocity_y, wish.angular_velocity_z)
+        assert all(map(math.isfinite, rates))
+        assert wish.flags in (12, 28)
+    rig.rates = lambda t: Rates(0.0, math.nan)
+    assert abs(rig.yaw_rate(1.0)) < 0.03
+    assert rig.yaw_rate(1.0) == pytest.approx(0.0, abs=1e-3)
+    assert rig.said("not finite") == 1
+
+
+@both
+def test_3_control_is_taken_with_explicit_ids_and_given_back(flavour):
+    """PX4 reads -2 as the autopilot itself."""
+    rig = Rig(flavour).steer().run(3)
+    assert rig.autopilot.primary == (1, 100)
+    assert rig.log.controls[-1] is Control.HELD
+    rig.bridge.take_control(False)
+    rig.run(0.5)
+    assert rig.autopilot.primary == (0, 0)
+
+
+@both
+def test_3_whoever_takes_the_gimbal_gets_it(flavour):
+    rig = Rig(flavour).steer().run(3)
+    rig.station.heartbeat()
+    rig.station.command(mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 255, 190, -1, -1, target=(1, 1))
+    rig.run(3)
+    count = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    assert rig.log.controls[-1] is Control.OTHER
+    rig.run(3)
+    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == count
+    assert rig.autopilot.primary == (255, 190)
+    assert rig.said("255/190") == 1
+
+
+@both
+@any_gimbal
+def test_4_no_command_to_an_autopilot_has_a_nan(flavour, device):
+    """ArduPilot's simulator ends on some; the stand-in raises Crashed."""
+    rig = Rig(flavour, device).steer().run(3)
+    rig.autopilot.restart()
+    rig.run(3)
+    rig.bridge.close()
+    commands = rig.sent("COMMAND_LONG")
+    assert len(commands) > 5
+    for command in commands:
+        assert all(math.isfinite(getattr(command, f"param{i}")) for i in range(1, 8))
+
+
+@both
+@any_gimbal
+def test_5_attitude_and_control_are_asked_for_also_after_a_restart(flavour, device):
+    """A fresh link to ArduPilot carries nothing but heartbeats, one to PX4 the attitude once a second."""
+    rig = Rig(flavour, device).run(4)
+    seen = len(rig.log.samples)
+    rig.run(2)
+    assert len(rig.log.samples) - seen > 90
+    assert rig.log.controls
+    assert len(rig.log.headings) > 90
+    rig.autopilot.restart()
+    rig.run(4)
+    seen, headings = len(rig.log.samples), len(rig.log.headings)
+    rig.run(2)
+    assert len(rig.log.samples) - seen > 90
+    assert len(rig.log.headings) - headings > 90
+
+
+def test_5_a_link_too_slow_for_what_was_asked_is_named():
+    rig = Rig("px4", device=False, budget_bytes_s=400.0).run(12)
+    assert rig.said("too slow")
+
+
+@both
+def test_6_of_two_attitudes_the_gimbals_own_is_believed(flavour):
+    """The copy carries another clock: mixed, the stamps would jump back and forth."""
+    rig = Rig(flavour).steer(yaw=0.3)
+    rig.autopilot.ports["companion"].intervals[mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS] = 0.02
+    rig.run(4)
+    steps = [
+        b.stamp_ns - a.stamp_ns for a, b in zip(rig.log.samples[50:], rig.log.samples[51:], strict=False)
+    ]
+    assert min(steps) > 15e6
+    assert max(steps) < 25e6
+    assert len(rig.log.samples) == pytest.approx(200, abs=10)
+
+
+def test_6_a_copy_that_goes_on_after_the_gimbal_died_is_not_believed():
+    rig = Rig("ardupilot").steer(yaw=0.3).run(3)
+    rig.autopilot.ports["companion"].intervals[mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS] = 0.02
+    rig.run(2)
+    rig.device.powered = False
+    rig.run(1.5)
+    seen = len(rig.log.samples)
+    rig.run(2)
+    assert len(rig.log.samples) == seen
+    assert rig.log.alive == [False]
+    assert rig.last_rates() == (0.0, 0.0)
+    assert rig.said("silent") == 1
+    rig.device.powered = True
+    rig.run(1)
+    assert rig.log.alive == [False, True]
+    assert len(rig.log.samples) > seen
+
+
+@pytest.mark.parametrize(
+    ("flavour", "lock", "frame"),
+    [
+        ("ardupilot", True, YawFrame.VEHICLE),
+        ("ardupilot", False, YawFrame.VEHICLE),
+        ("px4", True, YawFrame.EARTH),
+        ("px4", False, YawFrame.VEHICLE),
+    ],
+)
+def test_7_the_frame_of_yaw_is_what_the_attitude_says_not_what_was_wished(flavour, lock, frame):
+    rig = Rig(flavour, device=False, config=BridgeConfig(gimbal=GimbalConfig(yaw_lock=lock)))
+    rig.steer(yaw=0.1).run(3)
+    assert rig.log.samples[-1].yaw_frame is frame
+
+
+@both
+def test_8_a_wish_that_holds_is_repeated(flavour):
+    """PX4 stops the gimbal two seconds after the last one."""
+    rig = Rig(flavour).steer(yaw=0.1).run(3)
+    rig.rates = lambda t: Rates(0.0, 0.1)
+    rig.run(3)
+    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    assert rig.yaw_rate(3.0) == pytest.approx(0.1, rel=0.03)
+    assert 5 <= (len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) - sent) / 3.0 <= 10
+
+
+@both
+def test_8_a_controller_that_falls_silent_stops_the_gimbal(flavour):
+    """ArduPilot goes on for ever with the last wish."""
+    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    rig.rates = lambda t: None
+    rig.run(0.5)
+    assert rig.last_rates() == (0.0, 0.0)
+    rig.run(0.5)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+    assert rig.said("no rates") == 1
+
+
+@both
+def test_8_the_end_of_the_bridge_stops_the_gimbal(flavour):
+    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    rig.bridge.close()
+    rig.rates = lambda t: None
+    zeros = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-3:]
+    assert all((z.angular_velocity_y, z.angular_velocity_z) == (0.0, 0.0) for z in zeros)
+    rig.bridge.step = lambda: None
+    rig.run(0.5)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+
+
+def test_8_a_bridge_that_was_killed_leaves_it_to_the_autopilot():
+    """PX4 stops by itself within 2 s; ArduPilot does not."""
+    turned = {}
+    for flavour in FLAVOURS:
+        rig = Rig(flavour).steer(yaw=0.05).run(3)
+        rig.bridge_end.cut = True
+        before = rig.mount.yaw
+        rig.run(6)
+        turned[flavour] = rig.mount.yaw - before
+    assert turned["px4"] < 0.05 * 2.3
+    assert turned["ardupilot"] == pytest.approx(0.05 * 6, rel=0.05)
+
+
+@both
+def test_9_a_broadcast_command_is_answered_by_the_camera_in_its_own_name(flavour):
+    rig = Rig(flavour).run(1.2)
+    rig.station.heartbeat()
+    rig.run(1.2)
+    rig.station.command(mav.MAV_CMD_CAMERA_TRACK_RECTANGLE, 0.4, 0.4, 0.6, 0.6, target=(1, 0))
+    rig.run(0.1)
+    rig.desk.accept(rig.bridge)
+    rig.run(0.1)
+    answers = rig.station.acks(mav.MAV_CMD_CAMERA_TRACK_RECTANGLE)
+    assert (mav.MAV_RESULT_UNSUPPORTED, 1) in answers
+    assert (mav.MAV_RESULT_ACCEPTED, 100) in answers
+
+
+@both
+def test_9_a_strangers_refusal_of_control_is_not_taken_for_the_managers(flavour):
+    rig = Rig(flavour).steer().run(3)
+    rig.station.heartbeat()
+    stranger = Peer(rig.station.link, rig.time, (1, 191))
+    ack = mav.MAVLink_command_ack_message(
+        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, mav.MAV_RESULT_DENIED, target_system=1, target_component=100
+    )
+    stranger.send(ack)
+    rig.run(1)
+    assert not rig.said("refuses")
+
+
+@both
+def test_10_we_speak_first_and_what_we_say_gets_through(flavour):
+    """Neither autopilot forwards anything to a link that has not spoken."""
+    rig = Rig(flavour).run(1.2)
+    assert rig.sent("HEARTBEAT")[0].type == mav.MAV_TYPE_CAMERA
+    rig.station.heartbeat()
+    rig.run(1.2)
+    assert rig.station.of("HEARTBEAT", (1, 100))
+    rig.station.command(mav.MAV_CMD_REQUEST_MESSAGE, mav.MAVLINK_MSG_ID_CAMERA_INFORMATION)
+    rig.run(0.1)
+    assert rig.station.of("CAMERA_INFORMATION", (1, 100))
+    rig.bridge.track(status(TrackState.TRACKING))
+    rig.run(0.1)
+    assert rig.station.of("CAMERA_TRACKING_IMAGE_STATUS", (1, 100))
+
+
+def test_11_the_firmware_version_has_its_first_number_lowest(monkeypatch):
+    monkeypatch.setattr(efftam_ros, "__version__", "1.2.3")
+    rig = Rig("px4").run(0.1)
+    rig.station.heartbeat()
+    rig.run(1.2)
+    rig.station.command(mav.MAV_CMD_REQUEST_MESSAGE, mav.MAVLINK_MSG_ID_CAMERA_INFORMATION)
+    rig.run(0.1)
+    assert rig.station.of("CAMERA_INFORMATION")[0].firmware_version == 0x00030201
+
+
+def test_limits_in_degrees_are_not_believed():
+    """PX4 with a servo mount gives them so, and roll limits from memory nobody wrote."""
+    limits = Rig("px4", device=False).run(3).log.limits_seen[0]
+    assert all(map(math.isinf, (limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)))
+    limits = Rig("px4", device=True).run(3).log.limits_seen[0]
+    assert limits.pitch_max == pytest.approx(math.radians(45))

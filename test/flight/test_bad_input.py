@@ -1,0 +1,254 @@
+"""What goes wrong on the links and in the vehicle: one line, zero rates where it matters, and on it goes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from flight.loop import sine
+from flight.rig import EPOCH_NS, FLAVOURS, Chase, Peer, Rig, status
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import ControlConfig, Phase
+from efftam_ros.flight.law import LineOfSightGains
+from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.framing import Encoder
+from efftam_ros.flight.values import NS, CameraIntrinsics, Control, GimbalLimits, Rates
+
+both = pytest.mark.parametrize("flavour", list(FLAVOURS))
+HANDLED = [
+    mav.MAVLink_command_long_message,
+    mav.MAVLink_command_int_message,
+    mav.MAVLink_command_ack_message,
+    mav.MAVLink_heartbeat_message,
+    mav.MAVLink_attitude_message,
+    mav.MAVLink_distance_sensor_message,
+    mav.MAVLink_gimbal_device_attitude_status_message,
+    mav.MAVLink_gimbal_manager_status_message,
+    mav.MAVLink_gimbal_manager_information_message,
+]
+WHOLE = {"int8_t": 8, "int16_t": 16, "int32_t": 32, "int64_t": 64}
+
+
+def a_number(kind: str) -> st.SearchStrategy[float]:
+    if kind in ("float", "double"):
+        return st.one_of(
+            st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e30, -1.0, 275.0, 259.0]),
+            st.floats(width=32),
+        )
+    signed = kind in WHOLE
+    bits = WHOLE[kind] if signed else WHOLE[kind.replace("uint", "int").replace("_mavlink_version", "")]
+    low = -(2 ** (bits - 1)) if signed else 0
+    return st.integers(low, low + 2**bits - 1)
+
+
+@st.composite
+def any_message(draw: st.DrawFn) -> object:
+    kind = draw(st.sampled_from(HANDLED))
+    values = {}
+    for name, field_type in zip(kind.fieldnames, kind.fieldtypes, strict=True):
+        length = kind.array_lengths[kind.ordered_fieldnames.index(name)]
+        number = a_number(field_type)
+        values[name] = draw(st.lists(number, min_size=length, max_size=length) if length else number)
+    for name, ours in (("target_system", 1), ("target_component", 100)):
+        if name in values and draw(st.booleans()):
+            values[name] = ours
+    if "command" in values:
+        values["command"] = draw(st.sampled_from([511, 512, 521, 1001, 2004, 2005, 2010, 31999]))
+    return kind(**values)
+
+
+@given(
+    messages=st.lists(
+        st.tuples(any_message(), st.sampled_from([1, 100, 154, 190]), st.sampled_from([1, 255]))
+    ),
+    cut=st.integers(0, 30),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wildly(messages, cut):
+    rig = Rig("px4", device=False)
+    rig.steer(yaw=0.1).run(0.1)
+    for message, component, system in messages:
+        frame = Encoder(system, component).encode(message)
+        rig.bridge_end.other.send(frame[: len(frame) - cut] if cut % 3 == 0 else frame)
+        rig.run(0.02)
+        rig.control.tick(rig.time.instant())
+    rig.run(0.1)
+    for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"):
+        assert abs(wish.angular_velocity_y) + abs(wish.angular_velocity_z) < 0.11
+    before = len(rig.sent("HEARTBEAT"))
+    rig.run(1.1)
+    assert len(rig.sent("HEARTBEAT")) == before + 1
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_noise_on_the_link_stops_nothing(pieces):
+    rig = Rig("px4")
+    for piece in pieces:
+        rig.bridge_end.other.send(piece)
+        rig.run(0.01)
+    rig.run(1.1)
+    assert rig.sent("HEARTBEAT")
+
+
+def test_a_tracker_that_says_nan_is_shown_without_a_box():
+    rig = Rig("px4").run(0.1)
+    rig.bridge.track(status(TrackState.TRACKING, x=math.nan, width=math.inf))
+    message = rig.sent("CAMERA_TRACKING_IMAGE_STATUS")[-1]
+    assert (message.tracking_status, message.tracking_mode, message.target_data) == (1, 0, 0)
+    assert math.isnan(message.rec_top_x)
+
+
+def chase(rig: Rig, **how: float) -> Chase:
+    return Chase(rig, lambda t: (sine(t)[0], 0.0), **how)
+
+
+@both
+@pytest.mark.parametrize("fault", ["tracker", "lost", "link", "gimbal", "uncalibrated", "switched off"])
+def test_after_each_fault_the_last_rate_is_zero_within_half_a_second(flavour, fault):
+    """A tracker that fell silent counts half a second from its last answer."""
+    rig = Rig(flavour)
+    loop = chase(rig)
+    rig.run(8.3)
+    assert not rig.control.tick(rig.time.instant()).rates.is_zero
+    if fault == "tracker":
+        loop.answering = False
+    elif fault == "lost":
+        loop.state = TrackState.LOST
+    elif fault == "link":
+        rig.autopilot_runs = False
+    elif fault == "gimbal":
+        rig.device.powered = False
+    elif fault == "uncalibrated":
+        rig.control.on_camera(CameraIntrinsics(0, 0, 0, 0, 1280, 720))
+    else:
+        rig.control.set_enabled(False)
+    rig.run(3.6 if fault == "link" else 1.0 if fault == "gimbal" else 0.54)
+    if fault == "link":
+        # Nothing can be sent: nothing is, and the controller knows.
+        sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+        rig.run(1)
+        assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+        assert rig.log.controls[-1] is Control.SILENT
+        assert rig.control.tick(rig.time.instant()).rates.is_zero
+    else:
+        assert rig.last_rates() == (0.0, 0.0)
+
+
+@both
+def test_an_autopilot_that_restarts_ends_the_steering_until_it_is_enabled_again(flavour):
+    rig = Rig(flavour)
+    chase(rig)
+    rig.run(8)
+    rig.autopilot.restart()
+    rig.run(4)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.CONTROL_LOST
+    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    rig.run(2)
+    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+    assert rig.said("steering ends") == 1
+    rig.control.set_enabled(True)
+    rig.bridge.take_control(True)
+    rig.run(3)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+
+
+def test_a_link_that_comes_back_with_control_still_held_goes_on():
+    rig = Rig("ardupilot")
+    chase(rig)
+    rig.run(8)
+    rig.bridge_port.cut = True
+    rig.run(4)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.HOLDING
+    rig.bridge_port.cut = False
+    rig.run(4)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+    assert rig.log.controls[-1] is Control.HELD
+
+
+@pytest.mark.parametrize("by_s", [-100.0, -0.5, 0.5, 100.0])
+def test_a_clock_of_the_images_that_is_set_passes(by_s):
+    rig = Rig("ardupilot")
+    loop = chase(rig)
+    rig.run(8)
+    rig.time.jump_s = by_s
+    rig.run(0.02)
+    assert rig.control.tick(rig.time.instant()).rates.is_zero
+    rig.run(6)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+    assert loop.figures(after_s=12.0)[0] < 2.0
+
+
+def test_a_gimbal_whose_clock_starts_anew_passes():
+    rig = Rig("px4")
+    loop = chase(rig)
+    rig.run(8)
+    rig.device._booted_s = rig.time.t
+    rig.run(6)
+    assert loop.figures(after_s=10.0)[0] < 2.0
+
+
+@pytest.mark.parametrize("late_s", [0.05, -0.05])
+def test_attitudes_50_ms_off_either_way_stay_calm_with_the_gains_for_it(late_s):
+    config = ControlConfig(line_of_sight=LineOfSightGains(2.5, 0.5), attitude_offset_s=late_s)
+    rig = Rig("ardupilot", control=config)
+    loop = chase(rig)
+    rig.run(26)
+    rms, p99 = loop.figures()
+    assert rms < 3.5
+    assert p99 < 8.0
+
+
+def test_a_mount_at_its_stop_comes_back_without_delay():
+    limits = GimbalLimits(yaw_min=-math.radians(10), yaw_max=math.radians(10))
+    rig = Rig("px4", control=ControlConfig(limits=limits))
+    rig.mount.limits = limits
+    loop = chase(rig)
+    stops = 0
+    for _ in range(200):
+        rig.run(0.1)
+        stops += rig.control.tick(rig.time.instant()).at_stop == ("yaw",)
+    assert stops > 20
+    # Within reach the target is followed as if there was no stop.
+    off = [math.degrees(e) for t, e in loop.errors if t > 6 and abs(sine(t)[0]) < math.radians(6)]
+    assert np.median(off) < 2.0
+
+
+def test_two_stations_at_once_both_see_the_target():
+    rig = Rig("ardupilot").run(1.2)
+    other = Peer(rig.station.link, rig.time, (254, 190))
+    rig.station.heartbeat()
+    rig.run(0.1)
+    rig.station.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 100_000)
+    other.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 500_000)
+    rig.run(0.2)
+    rig.bridge.track(status(TrackState.TRACKING, EPOCH_NS + round(rig.time.t * NS)))
+    rig.run(0.9)
+    assert len(rig.station.of("CAMERA_TRACKING_IMAGE_STATUS")) > 8
+    assert {m.target_system for m in rig.station.of("COMMAND_ACK")} == {254, 255}
+
+
+@both
+def test_the_gimbal_is_given_back_when_steering_ends(flavour):
+    rig = Rig(flavour)
+    chase(rig)
+    rig.run(6)
+    rig.control.set_enabled(False)
+    rig.bridge.take_control(False)
+    rig.run(1)
+    assert rig.autopilot.primary == (0, 0)
+    rig.bridge.set_rates(Rates(0.0, 0.5))
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+
+
+def test_control_that_is_not_given_is_named():
+    rig = Rig("px4")
+    rig.autopilot._configure = lambda message: None
+    rig.autopilot.primary = (255, 190)
+    rig.steer().run(8)
+    assert rig.said("255/190") == 1
+    assert rig.sent("GIMBAL_MANAGER_SET_ATTITUDE") == []

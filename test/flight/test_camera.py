@@ -1,0 +1,455 @@
+"""What a ground station gets from the camera component."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from flight.rig import EPOCH_NS, Desk, Peer, Time, status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.camera import CameraConfig, firmware_version
+from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.selection import Outcome, RequestKind, SelectionOutcome
+from efftam_ros.flight.mavlink.tracking_status import StreamView
+from efftam_ros.flight.simulation.memory_link import memory_link
+from efftam_ros.flight.values import NS, CameraIntrinsics, TargetEstimate
+
+NAN = math.nan
+RECT, POINT, STOP = 2005, 2004, 2010
+REQUEST, REQUEST_OLD, INTERVAL = 512, 521, 511
+INFORMATION, STATUS = 259, 275
+ACCEPTED, REJECTED, DENIED, UNSUPPORTED, IN_PROGRESS = 0, 1, 2, 3, 5
+BOX = (0.4, 0.4, 0.6, 0.6)
+
+
+class Scene:
+    """A bridge and a ground station on one link."""
+
+    def __init__(self, **camera: object) -> None:
+        self.time = Time()
+        here, there = memory_link("link", self.time)
+        self.lines: list[str] = []
+        self.desk = Desk()
+        config = BridgeConfig(camera=CameraConfig(**camera), landing_target=True)  # type: ignore[arg-type]
+        self.bridge = Bridge(
+            config,
+            [here],
+            self.desk,
+            None,  # type: ignore[arg-type]
+            self.time.instant,
+            lambda severity, text: self.lines.append(text),
+        )
+        self.station = Peer(there, self.time)
+        self.run(0.1)
+
+    def run(self, seconds: float = 0.1) -> Scene:
+        for _ in range(round(seconds / 0.01)):
+            self.time.t += 0.01
+            self.bridge.step()
+        self.station.read()
+        return self
+
+    def ask(self, number: int, *parameters: float, **how: object) -> list[int]:
+        """Send a command; the results that came back within 0.1 s."""
+        before = len(self.station.acks(number))
+        self.station.command(number, *parameters, **how)  # type: ignore[arg-type]
+        self.run()
+        return [result for result, _ in self.station.acks(number)[before:]]
+
+    def last_status(self) -> object:
+        return self.station.of("CAMERA_TRACKING_IMAGE_STATUS")[-1]
+
+    def show(self, state: TrackState, **fields: float) -> object:
+        self.bridge.track(status(state, EPOCH_NS + round(self.time.t * NS), **fields))
+        self.run()
+        return self.last_status()
+
+
+# Who we are
+
+
+def test_heartbeats_of_a_camera_once_a_second_in_mavlink_2():
+    scene = Scene().run(5)
+    beats = scene.station.of("HEARTBEAT")
+    assert len(beats) in (5, 6)
+    assert (beats[0].type, beats[0].autopilot) == (mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID)
+    assert beats[0].get_msgbuf()[0] == 0xFD
+    assert (beats[0].get_srcSystem(), beats[0].get_srcComponent()) == (1, 100)
+
+
+@pytest.mark.parametrize("ask", [(REQUEST, INFORMATION), (REQUEST_OLD, 1)])
+def test_camera_information_by_both_requests(ask):
+    scene = Scene(model="Tracker", gimbal_device_id=154)
+    scene.bridge.set_camera(CameraIntrinsics(900, 910, 640, 360, 1280, 720))
+    assert scene.ask(*ask) == [ACCEPTED]
+    info = scene.station.of("CAMERA_INFORMATION")[0]
+    assert bytes(info.model_name).rstrip(b"\0") == b"Tracker"
+    assert info.flags == 512 | 1024
+    assert (info.resolution_h, info.resolution_v) == (1280, 720)
+    assert info.focal_length / info.sensor_size_h == pytest.approx(900 / 1280)
+    assert info.focal_length / info.sensor_size_v == pytest.approx(910 / 720)
+    assert info.gimbal_device_id == 154
+
+
+def test_an_uncalibrated_camera_has_no_focal_length():
+    scene = Scene()
+    scene.bridge.set_camera(CameraIntrinsics(0, 0, 0, 0, 640, 480))
+    scene.ask(REQUEST, INFORMATION)
+    info = scene.station.of("CAMERA_INFORMATION")[0]
+    assert math.isnan(info.focal_length)
+    assert (info.resolution_h, info.resolution_v) == (640, 480)
+
+
+@pytest.mark.parametrize("message_id", [269, 271, 276, 31999, NAN])
+def test_messages_we_do_not_have_are_unsupported(message_id):
+    scene = Scene()
+    assert scene.ask(REQUEST, message_id) == [UNSUPPORTED]
+
+
+def test_to_a_broadcast_we_answer_only_what_is_ours():
+    scene = Scene()
+    for number, parameters in ((400, (1,)), (REQUEST, (269,)), (2500, ())):
+        assert scene.ask(number, *parameters, target=(1, 0)) == []
+    assert scene.ask(2500) == [UNSUPPORTED]
+    assert scene.ask(REQUEST, INFORMATION, target=(0, 0)) == [ACCEPTED]
+
+
+@pytest.mark.parametrize("target", [(2, 100), (1, 101), (1, 1), (255, 190)])
+def test_commands_for_others_are_not_answered(target):
+    scene = Scene()
+    assert scene.ask(RECT, *BOX, target=target) == []
+    assert scene.desk.requests == []
+
+
+def test_nobody_asking_is_said_once():
+    scene = Scene().run(25)
+    assert sum("asked" in line for line in scene.lines) == 1
+    scene = Scene()
+    scene.ask(REQUEST, INFORMATION)
+    assert not any("asked" in line for line in scene.run(15).lines)
+
+
+def test_a_vehicle_with_another_id_is_named():
+    scene = Scene()
+    Peer(scene.station.link, scene.time, (7, 1)).send(mav.MAVLink_heartbeat_message(2, 3, 0, 0, 4, 3))
+    scene.run()
+    assert any("7" in line and "system_id" in line for line in scene.lines)
+
+
+# Selecting
+
+
+def test_a_rectangle_becomes_a_request_with_the_time_of_the_picture():
+    scene = Scene(video_latency_s=0.25)
+    assert scene.ask(RECT, *BOX, NAN, NAN, NAN) == [IN_PROGRESS]
+    request = scene.desk.requests[0]
+    assert request.kind is RequestKind.BOX
+    assert (request.x, request.y, request.width, request.height) == pytest.approx((0.4, 0.4, 0.2, 0.2))
+    drawn_s = (request.stamp_ns - EPOCH_NS) / NS
+    assert drawn_s == pytest.approx(0.11 - 0.25, abs=0.011)
+    scene.desk.accept(scene.bridge)
+    scene.run()
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
+
+
+def test_a_point_becomes_a_request():
+    scene = Scene()
+    scene.ask(POINT, 0.25, 0.75, 0.02)
+    request = scene.desk.requests[0]
+    assert (request.kind, request.x, request.y) == (RequestKind.POINT, 0.25, 0.75)
+
+
+def test_a_stop_is_accepted_also_when_nothing_is_tracked():
+    scene = Scene()
+    scene.ask(STOP)
+    assert scene.desk.requests[0].kind is RequestKind.CLEAR
+    scene.bridge.selection_result(SelectionOutcome(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
+    scene.run()
+    assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [
+        (NAN, 0.2, 0.4, 0.4),
+        (0.2, 0.2, math.inf, 0.4),
+        (1.2, 0.2, 1.4, 0.4),
+        (0.5, 0.5, 0.5, 0.5),
+        (0.6, 0.2, 0.4, 0.4),
+        (-0.4, 0.2, -0.1, 0.4),
+    ],
+)
+def test_a_rectangle_that_is_none_is_denied(corners):
+    scene = Scene()
+    assert scene.ask(RECT, *corners) == [DENIED]
+    assert scene.desk.requests == []
+
+
+@pytest.mark.parametrize("point", [(NAN, 0.5), (0.5, NAN), (1.5, 0.5), (-0.1, 0.5), (math.inf, 0.5)])
+def test_a_point_outside_is_denied(point):
+    scene = Scene()
+    assert scene.ask(POINT, *point) == [DENIED]
+
+
+def test_a_rectangle_that_hangs_over_the_edge_is_clipped():
+    scene = Scene()
+    scene.ask(RECT, -0.5, 0.2, 0.4, 1.5)
+    request = scene.desk.requests[0]
+    assert (request.x, request.y, request.width, request.height) == pytest.approx((0.0, 0.2, 0.4, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("camera", "results"), [(0, [IN_PROGRESS]), (100, [IN_PROGRESS]), (NAN, [IN_PROGRESS]), (101, [DENIED])]
+)
+def test_the_target_camera_is_all_ours_or_unset(camera, results):
+    assert Scene().ask(RECT, *BOX, camera) == results
+
+
+def test_a_command_by_whole_numbers_is_the_same():
+    scene = Scene()
+    scene.station.send(
+        mav.MAVLink_command_int_message(1, 100, 0, RECT, 0, 0, *BOX, 2**31 - 1, 2**31 - 1, NAN)
+    )
+    scene.run()
+    assert len(scene.desk.requests) == 1
+
+
+def test_what_the_tracker_refuses_is_denied_with_its_words():
+    scene = Scene()
+    scene.ask(RECT, *BOX)
+    stamp = scene.desk.requests[0].stamp_ns
+    scene.bridge.selection_result(SelectionOutcome(stamp + 1, Outcome.ACCEPTED))
+    scene.bridge.selection_result(SelectionOutcome(stamp, Outcome.REFUSED, "the image is 9 s old"))
+    scene.run()
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
+    assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
+
+
+def test_a_tracker_that_cannot_now_is_a_temporary_refusal():
+    scene = Scene()
+    scene.desk.impossible = "the node is not active"
+    assert scene.ask(RECT, *BOX) == [REJECTED]
+
+
+def test_a_tracker_that_never_answers_is_a_temporary_refusal_before_the_station_gives_up():
+    scene = Scene()
+    scene.ask(RECT, *BOX)
+    scene.run(1.6)
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (REJECTED, 100)]
+
+
+def test_a_repeat_is_answered_and_does_not_select_again():
+    scene = Scene()
+    scene.ask(RECT, *BOX, NAN)
+    assert scene.ask(RECT, *BOX, NAN, confirmation=1) == [IN_PROGRESS]
+    scene.desk.accept(scene.bridge)
+    scene.run(0.1)
+    assert scene.ask(RECT, *BOX, NAN)[-1] == ACCEPTED
+    scene.run(2)
+    assert scene.ask(RECT, *BOX, NAN, confirmation=2)[-1] == ACCEPTED
+    assert len(scene.desk.requests) == 1
+    # The same rectangle drawn again, later, is a wish of its own.
+    assert scene.ask(RECT, *BOX, NAN) == [IN_PROGRESS]
+    assert len(scene.desk.requests) == 2
+
+
+def test_two_stations_are_two_wishes_and_each_gets_its_answer():
+    scene = Scene()
+    other = Peer(scene.station.link, scene.time, (254, 190))
+    scene.station.command(RECT, *BOX)
+    other.command(RECT, *BOX)
+    scene.run()
+    assert len(scene.desk.requests) == 2
+    first, second = (r.stamp_ns for r in scene.desk.requests)
+    assert first != second
+    scene.bridge.selection_result(SelectionOutcome(first, Outcome.REFUSED, "no"))
+    scene.bridge.selection_result(SelectionOutcome(second, Outcome.ACCEPTED))
+    scene.run()
+    answers = [(m.result, m.target_system) for m in scene.station.of("COMMAND_ACK")]
+    assert answers[-2:] == [(DENIED, 255), (ACCEPTED, 254)]
+
+
+# Saying
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "mode"),
+    [
+        (TrackState.IDLE, 0, 0),
+        (TrackState.ACQUIRING, 1, 2),
+        (TrackState.TRACKING, 1, 2),
+        (TrackState.COASTING, 9, 2),
+        (TrackState.LOST, 2, 0),
+    ],
+)
+def test_states_have_their_flags(state, flags, mode):
+    message = Scene().show(state)
+    assert (message.tracking_status, message.tracking_mode) == (flags, mode)
+    box = (message.rec_top_x, message.rec_top_y, message.rec_bottom_x, message.rec_bottom_y)
+    if mode:
+        assert box == pytest.approx(BOX)
+        assert message.target_data == 4
+    else:
+        assert all(map(math.isnan, box))
+        assert message.target_data == 0
+    assert all(map(math.isnan, (message.point_x, message.point_y, message.radius)))
+
+
+def test_lost_can_be_told_as_idle_and_a_burnt_in_overlay_as_rendered():
+    scene = Scene(lost_status="idle", rendered=True)
+    assert scene.show(TrackState.LOST).tracking_status == 0
+    assert scene.show(TrackState.TRACKING).target_data == 4 | 2
+
+
+def test_each_change_is_told_at_once_without_any_stream():
+    scene = Scene()
+    for state in (TrackState.ACQUIRING, TrackState.TRACKING, TrackState.TRACKING, TrackState.COASTING):
+        scene.show(state)
+    said = [m.tracking_status for m in scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")]
+    assert said == [1, 9]
+    scene.show(TrackState.TRACKING)
+    scene.show(TrackState.TRACKING, selection=2)
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == 4
+
+
+def test_a_box_is_clipped_to_the_picture():
+    message = Scene().show(TrackState.TRACKING, x=-100.0, width=300.0)
+    assert message.rec_top_x == 0.0
+    assert message.rec_bottom_x == pytest.approx(200 / 1280)
+
+
+def test_a_stream_has_the_rate_asked_and_ends():
+    scene = Scene()
+    assert scene.ask(INTERVAL, STATUS, 100_000) == [ACCEPTED]
+    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+    scene.run(5)
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(50, abs=2)
+    assert scene.ask(INTERVAL, STATUS, -1) == [ACCEPTED]
+    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+    scene.run(2)
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) == before
+
+
+@pytest.mark.parametrize(
+    ("message_id", "interval"), [(276, 1e6), (259, 1e6), (275, NAN), (275, 100.0), (NAN, 1e6)]
+)
+def test_what_is_not_streamed_is_denied(message_id, interval):
+    assert Scene().ask(INTERVAL, message_id, interval) == [DENIED]
+
+
+def test_one_station_that_stops_its_stream_leaves_the_others():
+    scene = Scene()
+    other = Peer(scene.station.link, scene.time, (254, 190))
+    scene.ask(INTERVAL, STATUS, 500_000)
+    other.command(INTERVAL, STATUS, 100_000)
+    scene.run()
+    other.command(INTERVAL, STATUS, -1)
+    scene.run()
+    before = len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS"))
+    scene.run(5)
+    assert len(scene.station.of("CAMERA_TRACKING_IMAGE_STATUS")) - before == pytest.approx(10, abs=1)
+
+
+def test_a_silent_tracker_is_not_claimed_to_track():
+    scene = Scene()
+    scene.show(TrackState.TRACKING)
+    scene.run(1.2)
+    assert scene.last_status().tracking_status == 2
+    assert any("no answer of the tracker" in line for line in scene.lines)
+    assert scene.show(TrackState.TRACKING).tracking_status == 1
+
+
+# The picture the operator sees
+
+
+@given(
+    left=st.floats(-0.2, 0.5),
+    top=st.floats(-0.2, 0.5),
+    width=st.floats(0.1, 1.0),
+    height=st.floats(0.1, 1.0),
+    turns=st.integers(0, 3),
+    u=st.floats(0, 1),
+    v=st.floats(0, 1),
+)
+def test_the_map_to_the_video_goes_both_ways(left, top, width, height, turns, u, v):
+    view = StreamView(left, top, width, height, turns)
+    assert view.to_video(*view.to_image(u, v)) == pytest.approx((u, v), abs=1e-9)
+
+
+def test_a_cropped_and_turned_video_is_mapped():
+    scene = Scene(view=StreamView(left=0.5, top=0.0, width=0.5, height=1.0, quarter_turns=1))
+    scene.ask(RECT, 0.0, 0.0, 0.5, 0.5)
+    request = scene.desk.requests[0]
+    # The upper left quarter of the turned video is the lower left quarter of the image's right half.
+    assert (request.x, request.y, request.width, request.height) == pytest.approx((0.5, 0.5, 0.25, 0.5))
+    message = scene.show(TrackState.TRACKING, x=640.0, y=360.0, width=320.0, height=360.0)
+    box = (message.rec_top_x, message.rec_top_y, message.rec_bottom_x, message.rec_bottom_y)
+    assert box == pytest.approx((0.0, 0.0, 0.5, 0.5))
+
+
+# Landing
+
+
+def test_a_landing_target_has_the_angles_of_the_image_axes():
+    scene = Scene()
+    scene.bridge.set_camera(CameraIntrinsics(900, 900, 640, 360, 1280, 720))
+    scene.show(TrackState.TRACKING, width=90.0, height=45.0)
+    x, y = 0.3, -0.4
+    estimate = TargetEstimate(
+        EPOCH_NS,
+        TrackState.TRACKING,
+        True,
+        True,
+        0.0,
+        True,
+        azimuth=math.atan(x),
+        elevation=math.atan(y / math.hypot(1.0, x)),
+    )
+    scene.bridge.estimate(estimate)
+    for silent in (
+        replace(estimate, state=TrackState.COASTING),
+        replace(estimate, measured=False),
+        replace(estimate, has_bearing=False),
+        replace(estimate, azimuth=NAN),
+    ):
+        scene.bridge.estimate(silent)
+    scene.run()
+    (message,) = scene.station.of("LANDING_TARGET")
+    assert math.tan(message.angle_x) == pytest.approx(x, rel=1e-5)
+    assert math.tan(message.angle_y) == pytest.approx(y, rel=1e-5)
+    assert message.size_x == pytest.approx(2 * math.atan(45 / 900), rel=1e-5)
+    assert (message.distance, message.position_valid) == (0.0, 0)
+
+
+def test_a_landing_target_takes_the_distance_from_a_rangefinder_that_looks_down():
+    scene = Scene()
+    sensor = mav.MAVLink_distance_sensor_message(0, 10, 5000, 1200, 0, 0, 25, 0)
+    scene.station.send(sensor)
+    scene.run()
+    good = TargetEstimate(EPOCH_NS, TrackState.TRACKING, True, True, 0.0, True, 0.0, 0.0)
+    scene.bridge.estimate(good)
+    scene.run(2)
+    scene.bridge.estimate(good)
+    scene.run()
+    assert [m.distance for m in scene.station.of("LANDING_TARGET")] == [12.0, 0.0]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "bad", [{"system_id": 0}, {"component_id": 256}, {"model": ""}, {"vendor": "x" * 33}]
+)
+def test_settings_that_cannot_be_are_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        CameraConfig(**bad)
+
+
+def test_versions_are_packed_with_the_first_number_lowest():
+    assert firmware_version("1.2.3") == 0x00030201
+    assert firmware_version("0.1.0rc1") == 0x00010100

@@ -1,0 +1,187 @@
+"""The picture's motion from attitudes and gyros, and the signs of directions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efftam_ros.core.bearing import Intrinsics
+from efftam_ros.flight.angles import (
+    axis_direction,
+    from_yaw_pitch,
+    interpolated,
+    multiplied,
+    rotated,
+    target_direction,
+    wrapped,
+)
+from efftam_ros.flight.camera_motion import AttitudeMotion, GyroAttitude, rotation_homography
+from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
+
+CAMERA = Intrinsics(900.0, 900.0, 639.5, 359.5)
+FRAME_S = 1 / 30
+angle = st.floats(-3.0, 3.0)
+tilt = st.floats(-1.4, 1.4)
+
+
+def moved(h: np.ndarray, u: float, v: float) -> tuple[float, float]:
+    x, y, w = h @ (u, v, 1.0)
+    return x / w, y / w
+
+
+def pixel(q: tuple, yaw: float, pitch: float) -> tuple[float, float]:
+    """Where the camera of attitude ``q`` sees a direction, by its own sums."""
+    flat = math.cos(pitch)
+    world = (flat * math.cos(yaw), flat * math.sin(yaw), -math.sin(pitch))
+    forward, right, down = rotated((q[0], -q[1], -q[2], -q[3]), world)
+    return 640.0 + 900.0 * right / forward, 360.0 + 900.0 * down / forward
+
+
+# Signs: yaw right, pitch up; azimuth right, elevation down
+
+
+def test_the_camera_yawed_right_moves_a_fixed_point_left_and_pitched_up_moves_it_down():
+    level = from_yaw_pitch(0.0, 0.0)
+    right = rotation_homography(level, from_yaw_pitch(math.radians(2), 0.0), CAMERA)
+    assert np.subtract(moved(right, 640.0, 360.0), (640.0, 360.0)) == pytest.approx((-31.4, 0.0), abs=0.05)
+    up = rotation_homography(level, from_yaw_pitch(0.0, math.radians(2)), CAMERA)
+    assert np.subtract(moved(up, 640.0, 360.0), (640.0, 360.0)) == pytest.approx((0.0, 31.4), abs=0.05)
+
+
+def test_a_target_right_of_the_axis_lies_at_more_yaw_and_one_below_at_less_pitch():
+    assert target_direction(from_yaw_pitch(0.5, 0.0), 0.1, 0.0) == pytest.approx((0.6, 0.0))
+    assert target_direction(from_yaw_pitch(0.5, -0.2), 0.0, 0.1) == pytest.approx((0.5, -0.3))
+
+
+def test_seen_steeply_the_same_bearing_is_more_yaw():
+    yaw, _ = target_direction(from_yaw_pitch(0.0, math.radians(-60)), math.radians(1), 0.0)
+    assert yaw == pytest.approx(math.radians(2), rel=0.01)
+
+
+@given(yaw=angle, pitch=tilt, roll=st.floats(-0.5, 0.5))
+def test_yaw_and_pitch_come_back_out_of_a_quaternion(yaw, pitch, roll):
+    back = axis_direction(from_yaw_pitch(yaw, pitch, roll))
+    assert wrapped(back[0] - yaw) == pytest.approx(0.0, abs=1e-9)
+    assert back[1] == pytest.approx(pitch, abs=1e-9)
+
+
+@given(yaw=angle, pitch=tilt, share=st.floats(0.0, 1.5), turn=st.floats(-0.5, 0.5))
+def test_interpolation_goes_at_a_constant_rate_also_beyond(yaw, pitch, share, turn):
+    a = from_yaw_pitch(yaw, pitch)
+    step = (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2))
+    part = (math.cos(share * turn / 2), 0.0, 0.0, math.sin(share * turn / 2))
+    mixed = interpolated(a, multiplied(a, step), share)
+    assert abs(sum(p * q for p, q in zip(mixed, multiplied(a, part), strict=True))) == pytest.approx(1.0)
+
+
+# Homography
+
+
+@given(
+    yaw=angle,
+    pitch=tilt,
+    roll=st.floats(-0.3, 0.3),
+    turn=st.floats(-0.2, 0.2),
+    rise=st.floats(-0.2, 0.2),
+    u=st.floats(100, 1180),
+    v=st.floats(100, 620),
+)
+def test_every_direction_is_found_again(yaw, pitch, roll, turn, rise, u, v):
+    before = from_yaw_pitch(yaw, pitch, roll)
+    after = from_yaw_pitch(yaw + turn, pitch + rise, -roll)
+    azimuth = math.atan((u - 640.0) / 900.0)
+    elevation = math.atan2((v - 360.0) / 900.0, math.hypot(1.0, (u - 640.0) / 900.0))
+    direction = target_direction(before, azimuth, elevation)
+    assert pixel(before, *direction) == pytest.approx((u, v), abs=1e-6)
+    there = pixel(after, *direction)
+    assert moved(rotation_homography(before, after, CAMERA), u, v) == pytest.approx(there, abs=1e-5)
+
+
+def test_there_and_back_is_the_identity():
+    a, b = from_yaw_pitch(0.3, -0.4, 0.1), from_yaw_pitch(0.5, -0.2)
+    both = rotation_homography(b, a, CAMERA) @ rotation_homography(a, b, CAMERA)
+    assert both / both[2, 2] == pytest.approx(np.eye(3), abs=1e-9)
+
+
+def pan(t: float) -> float:
+    """A pan of 60 deg/s at its fastest."""
+    return math.radians(60) / (2 * math.pi * 0.25) * math.sin(2 * math.pi * 0.25 * t)
+
+
+def worst_pan_error(motion: AttitudeMotion, feed) -> tuple[float, float]:
+    """RMS px of a fixed point predicted one frame ahead, with the motion and without."""
+    errors, still = [], []
+    fed = 0.0
+    for i in range(1, 120):
+        t = i * FRAME_S
+        while fed <= t:
+            feed(motion, fed)
+            fed += 0.005
+        before, after = from_yaw_pitch(pan(t - FRAME_S), -0.3), from_yaw_pitch(pan(t), -0.3)
+        point = target_direction(before, 0.2, 0.1)
+        u, v = pixel(before, *point)
+        true = pixel(after, *point)
+        h = motion.homography(round((t - FRAME_S) * NS), round(t * NS))
+        assert h is not None
+        errors.append(math.dist(moved(h, u, v), true))
+        still.append(math.dist((u, v), true))
+    return float(np.sqrt(np.mean(np.square(errors)))), float(np.sqrt(np.mean(np.square(still))))
+
+
+def test_a_pan_of_60_degrees_per_second_is_taken_out_by_attitudes_at_50_hz():
+    def feed(motion: AttitudeMotion, t: float) -> None:
+        if round(t * 200) % 4 == 0:
+            q = from_yaw_pitch(pan(t), -0.3)
+            motion.add_attitude(AttitudeSample(round(t * NS), q, YawFrame.EARTH))
+
+    with_it, without = worst_pan_error(AttitudeMotion(CAMERA), feed)
+    assert without > 15.0
+    assert with_it < 0.5
+
+
+def test_a_pan_is_taken_out_by_a_gyro_with_noise_and_bias():
+    gyro, rng = GyroAttitude(), np.random.default_rng(1)
+
+    def feed(motion: AttitudeMotion, t: float) -> None:
+        rate = (pan(t + 1e-4) - pan(t - 1e-4)) / 2e-4
+        # About the camera's own axes, which look down by 0.3 rad.
+        noise = np.radians(0.1) * rng.normal(size=3) + math.radians(0.5)
+        own = np.array([rate * math.sin(0.3), 0.0, rate * math.cos(0.3)]) + noise
+        sample = gyro.add(round(t * NS), tuple(own))
+        if sample is not None:
+            motion.add_attitude(sample)
+
+    with_it, without = worst_pan_error(AttitudeMotion(CAMERA), feed)
+    assert without > 15.0
+    assert with_it < 1.5
+
+
+def test_a_gimbal_that_turns_with_its_vehicle_needs_the_heading():
+    motion = AttitudeMotion(CAMERA)
+    for i in range(11):
+        t_ns = i * NS // 50
+        motion.add_attitude(AttitudeSample(t_ns, from_yaw_pitch(0.0, 0.0), YawFrame.VEHICLE))
+    assert motion.homography(0, NS // 10) is None
+    for i in range(11):
+        motion.add_vehicle(VehicleSample(i * NS // 50, 0.02 * i, 1.0))
+    want = rotation_homography(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0), CAMERA)
+    assert motion.homography(0, NS // 10) == pytest.approx(want, abs=1e-9)
+
+
+def test_what_is_not_known_is_none():
+    motion = AttitudeMotion(CAMERA)
+    assert motion.homography(0, 1) is None
+    for i in range(100):
+        motion.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.0, 0.0), YawFrame.EARTH))
+    assert motion.homography(0, 99 * NS // 50) is None
+    assert motion.homography(90 * NS // 50, 150 * NS // 50) is None
+    assert motion.homography(90 * NS // 50, 99 * NS // 50) is not None
+    assert not motion.add_attitude(AttitudeSample(3 * NS, (math.nan,) * 4, YawFrame.EARTH))
+    gyro = GyroAttitude()
+    assert gyro.add(0, (math.nan, 0.0, 0.0)) is None
+    assert gyro.add(0, (0.0, 0.0, 0.0)) is not None
+    assert gyro.add(0, (0.0, 0.0, 0.0)) is None

@@ -1,0 +1,94 @@
+"""How well the gimbal follows, in simulated time against a simple gimbal.
+
+The bounds are those measured for this recipe elsewhere, with 15 % for the noise's seed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from flight.loop import Loop, enabled, sine
+from flight.rig import Chase, Rig
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import ControlConfig, Law
+from efftam_ros.flight.law import ImageGains, LineOfSightGains
+
+
+def through_autopilot(flavour: str) -> tuple[float, float]:
+    rig = Rig(flavour)
+    chase = Chase(rig, in_yaw)
+    rig.run(46)
+    assert rig.control.tick(rig.time.instant()).law is Law.LINE_OF_SIGHT
+    return chase.figures()
+
+
+@pytest.mark.parametrize(("flavour", "most"), [("ardupilot", (0.81, 1.62)), ("px4", (1.08, 2.75))])
+def test_through_both_autopilots_the_loop_is_as_good_as_measured_with_the_real_ones(flavour, most):
+    rms, p99 = through_autopilot(flavour)
+    assert rms <= most[0] + 0.005
+    assert p99 <= most[1] + 0.005
+
+
+def in_yaw(t: float) -> tuple[float, float]:
+    return sine(t)[0], 0.0
+
+
+@pytest.mark.parametrize(("latency_s", "most"), [(0.05, 0.60), (0.1, 0.85), (0.15, 1.20), (0.2, 1.53)])
+def test_line_of_sight_does_not_depend_on_the_latency_for_its_stability(latency_s, most):
+    rms, _ = Loop(enabled(), in_yaw, latency_s=latency_s).run(26).figures()
+    assert rms < 1.15 * most
+
+
+def test_feed_forward_more_than_halves_the_error():
+    without = ControlConfig(line_of_sight=LineOfSightGains(6.0, 0.0))
+    rms, _ = Loop(enabled(without), in_yaw).run(16).figures()
+    assert 1.7 < rms < 2.4
+    assert Loop(enabled(), in_yaw).run(16).figures()[0] < 0.5 * rms
+
+
+def test_image_only_follows_with_the_error_of_its_latency():
+    config = ControlConfig(image_only=ImageGains.for_latency(0.1, gain=0.7))
+    rms, p99 = Loop(enabled(config), in_yaw, attitude=False).run(26).figures()
+    assert rms < 3.6 * 1.1
+    assert p99 < 7.1 * 1.1
+
+
+def test_gains_follow_from_the_latency():
+    gains = ImageGains.for_latency(0.1, gain=0.7)
+    assert gains.kp == pytest.approx(3.6, abs=0.1)
+    assert gains.ki == pytest.approx(1.6, abs=0.1)
+
+
+@pytest.mark.parametrize(("error_s", "most"), [(0.02, 0.97), (0.03, 1.08), (-0.03, 0.85)])
+def test_attitudes_that_are_30_ms_off_are_borne(error_s, most):
+    rms, _ = Loop(enabled(), in_yaw, attitude_error_s=error_s).run(26).figures()
+    assert rms < 1.15 * most
+
+
+@pytest.mark.parametrize("error_s", [0.05, -0.05])
+def test_with_attitudes_50_ms_off_the_gains_for_unknown_times_stay_calm(error_s):
+    weak = ControlConfig(line_of_sight=LineOfSightGains(2.5, 0.5))
+    rms, p99 = Loop(enabled(weak), in_yaw, attitude_error_s=error_s).run(26).figures()
+    assert rms < 3.4
+    assert p99 < 8.0
+
+
+def test_the_offset_of_the_attitudes_can_be_taken_out():
+    config = ControlConfig(attitude_offset_s=-0.05)
+    rms, _ = Loop(enabled(config), in_yaw, attitude_error_s=0.05).run(26).figures()
+    assert rms < 1.15 * 0.85
+
+
+def test_the_target_is_near_again_when_it_comes_back_after_half_a_second():
+    errors = []
+    for phase in np.linspace(7.0, 12.0, 5):
+        loop = Loop(
+            enabled(),
+            in_yaw,
+            seen=lambda t, a=phase: TrackState.COASTING if a < t < a + 0.5 else TrackState.TRACKING,
+        ).run(phase + 0.5)
+        errors.append(math.degrees(loop.errors[-1][1]))
+    assert max(errors) < 6.0

@@ -1,0 +1,154 @@
+"""Links over real sockets and a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import socket
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from efftam_ros.flight.mavlink.connection import Connection, connect
+
+
+def free_port(kind: int = socket.SOCK_DGRAM) -> int:
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], Connection]]:
+    with ExitStack() as stack:
+
+        def open_one(address: str) -> Connection:
+            return stack.enter_context(closing(connect(address)))
+
+        yield open_one
+
+
+def wait_for(
+    link: Connection, data: bytes, again: Callable[[], None] = lambda: None
+) -> list[tuple[str, bytes]]:
+    """All pieces until ``data`` has come."""
+    pieces: list[tuple[str, bytes]] = []
+    end = time.monotonic() + 5
+    while data not in b"".join(part for _, part in pieces):
+        assert time.monotonic() < end, pieces
+        again()
+        select.select(link.files(), [], [], 0.05)
+        pieces += link.receive()
+    return pieces
+
+
+def test_udp_both_ways(opened):
+    port = free_port()
+    listener = opened(f"udpin:127.0.0.1:{port}")
+    caller = opened(f"udpout:127.0.0.1:{port}")
+    listener.send(b"nobody there yet")
+    caller.send(b"hello")
+    wait_for(listener, b"hello")
+    listener.send(b"answer")
+    wait_for(caller, b"answer")
+
+
+def test_a_listener_answers_all_who_called_and_tells_them_apart(opened):
+    port = free_port()
+    listener = opened(f"udpin:127.0.0.1:{port}")
+    callers = [opened(f"udpout:127.0.0.1:{port}") for _ in range(2)]
+    for number, caller in enumerate(callers):
+        caller.send(b"%d" % number)
+    pieces = wait_for(listener, b"0")
+    end = time.monotonic() + 5
+    while len({peer for peer, _ in pieces}) < 2 and time.monotonic() < end:
+        pieces += listener.receive()
+    assert len({peer for peer, _ in pieces}) == 2
+    listener.send(b"to all")
+    for caller in callers:
+        wait_for(caller, b"to all")
+
+
+def test_a_port_where_nobody_listens_is_no_error(opened):
+    caller = opened(f"udpout:127.0.0.1:{free_port()}")
+    for _ in range(5):
+        caller.send(b"x")
+        assert caller.receive() == []
+
+
+def test_tcp_calls_again_after_the_other_side_went_away(opened):
+    port = free_port(socket.SOCK_STREAM)
+    address = f"tcpin:127.0.0.1:{port}"
+    server = connect(address)
+    caller = opened(f"tcp:127.0.0.1:{port}")
+    wait_for(server, b"one", lambda: caller.send(b"one"))
+    server.send(b"two")
+    wait_for(caller, b"two")
+    server.close()
+    caller.receive()
+    with closing(connect(address)) as server:
+        wait_for(server, b"three", lambda: caller.send(b"three"))
+
+
+def test_tcp_waits_for_a_server_that_is_not_there_yet(opened):
+    port = free_port(socket.SOCK_STREAM)
+    caller = opened(f"tcp:127.0.0.1:{port}")
+    caller.send(b"lost")
+    assert caller.receive() == []
+    server = opened(f"tcpin:127.0.0.1:{port}")
+    wait_for(server, b"here", lambda: caller.send(b"here"))
+
+
+def test_a_peer_that_does_not_read_blocks_nothing(opened):
+    port = free_port(socket.SOCK_STREAM)
+    server = opened(f"tcpin:127.0.0.1:{port}")
+    with socket.create_connection(("127.0.0.1", port)) as deaf:
+        deaf.sendall(b"hi")
+        wait_for(server, b"hi")
+        for _ in range(2000):
+            server.send(b"x" * 10_000)
+
+
+def test_a_serial_line_both_ways(opened):
+    pytest.importorskip("serial")
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    line = opened(f"serial:{os.ttyname(slave)}:57600")
+    os.write(master, b"from the autopilot")
+    wait_for(line, b"from the autopilot")
+    line.send(b"from us")
+    assert os.read(master, 100) == b"from us"
+    os.close(slave)
+    os.close(master)
+    # The device is gone: no error, and no answer.
+    for _ in range(3):
+        line.send(b"x")
+        line.receive()
+
+
+def test_a_serial_device_that_is_not_there_is_waited_for(opened, tmp_path):
+    pytest.importorskip("serial")
+    line = opened(f"serial:{tmp_path}/ttyNONE:57600")
+    line.send(b"x")
+    assert line.receive() == []
+    assert line.files() == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "udp", "14550", "udpin:14550", "udpin:host:port", "udpin:127.0.0.1:0", "udpout:h:99999", "ftp:h:1"],
+)
+def test_an_address_that_is_none_is_refused_with_what_one_is(address):
+    with pytest.raises(ValueError, match=r"MAVLink address|65535"):
+        connect(address)
+
+
+def test_a_port_that_is_taken_is_named(opened):
+    port = free_port()
+    opened(f"udpin:127.0.0.1:{port}")
+    with pytest.raises(OSError, match=str(port)):
+        connect(f"udpin:127.0.0.1:{port}")

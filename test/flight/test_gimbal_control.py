@@ -1,0 +1,435 @@
+"""When the gimbal controller steers, by what, and when its rates are zero."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.angles import from_yaw_pitch
+from efftam_ros.flight.control_config import ControlConfig, GimbalCommand, Instant, Law, Phase
+from efftam_ros.flight.gimbal_control import GimbalControl
+from efftam_ros.flight.law import LineOfSightGains
+from efftam_ros.flight.values import (
+    NS,
+    AttitudeSample,
+    CameraIntrinsics,
+    Control,
+    GimbalLimits,
+    Rates,
+    TargetEstimate,
+    VehicleSample,
+    YawFrame,
+)
+
+EPOCH_NS = 1_700_000_000 * NS
+RIGHT = math.radians(2.0)  # the target lies so far right of the axis
+KP = LineOfSightGains().kp
+SETTLED = 20  # ticks until the limits at the start are over
+
+
+@dataclass
+class Bench:
+    """A controller with clocks and inputs that go on by themselves, 20 ms at a time."""
+
+    control: GimbalControl
+    t: float = 0.0
+    jump_s: float = 0.0
+    attitude: tuple[float, float] | None = (0.0, 0.0)  # yaw, pitch
+    frame: YawFrame = YawFrame.EARTH
+    vehicle: tuple[float, float] | None = None  # heading, rate
+    answers: bool = True
+    latency_s: float = 0.1
+    estimate: TargetEstimate = field(
+        default_factory=lambda: TargetEstimate(
+            0, TrackState.TRACKING, True, True, 0.0, True, azimuth=RIGHT, elevation=0.0
+        )
+    )
+
+    def instant(self) -> Instant:
+        return Instant(EPOCH_NS + round((self.t + self.jump_s) * NS), self.t)
+
+    def step(self, count: int = 1) -> GimbalCommand:
+        for _ in range(count):
+            now = self.instant()
+            if self.attitude is not None:
+                q = from_yaw_pitch(*self.attitude)
+                self.control.on_attitude(AttitudeSample(now.stamp_ns, q, self.frame), now)
+            if self.vehicle is not None:
+                self.control.on_vehicle(VehicleSample(now.stamp_ns, *self.vehicle))
+            if self.answers:
+                stamp = now.stamp_ns - round(self.latency_s * NS)
+                self.control.on_estimate(replace(self.estimate, stamp_ns=stamp), now)
+            command = self.control.tick(now)
+            self.t += 0.02
+        return command
+
+    def given(self, **fields: object) -> Bench:
+        self.estimate = replace(self.estimate, **fields)
+        return self
+
+
+def bench(enabled: bool = True, **config: object) -> Bench:
+    made = Bench(GimbalControl(ControlConfig(**config)))  # type: ignore[arg-type]
+    made.control.set_enabled(enabled)
+    return made
+
+
+def following(**config: object) -> Bench:
+    made = bench(**config)
+    command = made.step(SETTLED + 15)
+    assert command.phase is Phase.FOLLOWING
+    assert command.rates.yaw > 0
+    return made
+
+
+def assert_stops(made: Bench, phase: Phase = Phase.HOLDING) -> GimbalCommand:
+    """Zero at the next tick, sent for a second, then nothing is sent any more."""
+    first = made.step()
+    assert first.rates.is_zero
+    assert first.send
+    assert first.phase is phase
+    assert made.step(48).send
+    last = made.step(5)
+    assert last.rates.is_zero
+    assert not last.send
+    return first
+
+
+# Who may steer
+
+
+def test_off_until_somebody_says_yes():
+    made = bench(enabled=False)
+    command = made.step(50)
+    assert command.phase is Phase.OFF
+    assert not command.send
+    made.control.set_enabled(True)
+    assert made.step(SETTLED).phase is Phase.FOLLOWING
+
+
+def test_switched_off_in_motion_sends_zeros_first():
+    made = following()
+    made.control.set_enabled(False)
+    assert_stops(made, Phase.OFF)
+
+
+@pytest.mark.parametrize("taker", [Control.OTHER, Control.NOBODY])
+def test_nothing_is_sent_once_control_is_lost_until_enabled_again(taker):
+    made = following()
+    made.control.on_control(Control.HELD)
+    made.step()
+    made.control.on_control(taker)
+    command = made.step()
+    assert command.phase is Phase.CONTROL_LOST
+    assert not command.send
+    assert command.reason
+    assert not made.control.enabled
+    made.control.on_control(Control.HELD)
+    assert not made.step(10).send
+    made.control.set_enabled(True)
+    assert made.step(SETTLED).phase is Phase.FOLLOWING
+
+
+def test_waits_while_the_manager_has_not_given_control():
+    made = bench()
+    made.control.on_control(Control.OTHER)
+    assert made.step(SETTLED).phase is Phase.HOLDING
+    made.control.on_control(Control.HELD)
+    assert made.step(SETTLED).phase is Phase.FOLLOWING
+
+
+# Rows of the table
+
+
+def test_a_measured_target_is_followed_with_the_gain_of_line_of_sight():
+    command = following().step(50)
+    assert command.law is Law.LINE_OF_SIGHT
+    assert command.rates.yaw == pytest.approx(KP * RIGHT, rel=0.02)
+    assert command.rates.pitch == pytest.approx(0.0, abs=1e-6)
+    assert command.reason == ""
+
+
+def test_an_old_answer_is_carried_on_by_prediction():
+    made = following()
+    made.latency_s = 0.3
+    made.step(20)
+    command = made.step()
+    assert command.phase is Phase.PREDICTING
+    assert command.rates.yaw > 0
+
+
+def test_coasting_goes_on_for_a_second_then_fades_to_zero():
+    made = following().given(state=TrackState.COASTING, measured=False)
+    seen = []
+    for i in range(150):
+        made.given(age_s=0.02 * i)
+        seen.append(made.step())
+    whole = [c.rates.yaw for c in seen[:40]]
+    assert all(c.phase is Phase.PREDICTING for c in seen[:40])
+    assert min(whole) == pytest.approx(max(whole), rel=0.05)
+    fading = [c.rates.yaw for c in seen[46:90]]
+    assert all(c.phase is Phase.FADING for c in seen[46:90])
+    assert fading == sorted(fading, reverse=True)
+    assert fading[22] == pytest.approx(whole[-1] * 0.5, rel=0.1)
+    assert seen[100].rates.is_zero
+    assert seen[100].phase is Phase.HOLDING
+
+
+def test_coasting_freezes_the_integral_of_image_control():
+    made = bench()
+    made.attitude = None
+    made.step(60)
+    made.given(state=TrackState.COASTING, measured=False, age_s=0.2)
+    before = made.step().rates.yaw
+    assert made.step(20).rates.yaw == pytest.approx(before)
+
+
+def test_a_lost_target_stops_the_gimbal():
+    assert_stops(following().given(state=TrackState.LOST))
+
+
+def test_no_target_stops_the_gimbal():
+    assert_stops(following().given(state=TrackState.IDLE), Phase.WAITING)
+
+
+def test_silence_is_noticed_also_while_the_images_clock_stands_still():
+    made = following()
+    made.answers = False
+    for _ in range(26):
+        made.jump_s -= 0.02
+        command = made.step()
+    assert command.rates.is_zero
+
+
+def test_silence_of_the_tracker_stops_the_gimbal_within_half_a_second():
+    made = following()
+    made.answers = False
+    still = [made.step().rates.is_zero for _ in range(26)]
+    assert not still[10]
+    assert still[25]
+    assert made.step(48 - sum(still)).send
+    assert not made.step(5).send
+
+
+def test_a_tracker_that_repeats_an_old_image_counts_as_silent():
+    made = following()
+    made.latency_s = 0.7
+    command = made.step()
+    assert command.rates.is_zero
+    assert command.phase is Phase.HOLDING
+
+
+def test_an_answer_that_is_not_valid_stops_with_the_trackers_reason():
+    made = following().given(valid=False, reason="no image for 0.4 s")
+    assert assert_stops(made).reason == "no image for 0.4 s"
+
+
+def test_acquiring_is_limited_to_a_third_of_the_rate():
+    made = bench(max_acceleration=1e3).given(state=TrackState.ACQUIRING, azimuth=0.5)
+    assert made.step(60).rates.yaw == pytest.approx(0.3 * math.radians(90))
+    made.given(state=TrackState.TRACKING)
+    assert made.step(14).rates.yaw == pytest.approx(0.3 * math.radians(90))
+    assert made.step(4).rates.yaw == pytest.approx(math.radians(90))
+
+
+def test_a_return_is_limited_for_a_while():
+    made = bench(max_acceleration=1e3).given(azimuth=0.5)
+    assert made.step(60).rates.yaw == pytest.approx(math.radians(90))
+    made.given(state=TrackState.COASTING, measured=False, age_s=0.1).step(3)
+    made.given(state=TrackState.TRACKING, measured=True, age_s=0.0)
+    assert made.step().rates.yaw == pytest.approx(0.3 * math.radians(90))
+    assert made.step(18).rates.yaw == pytest.approx(math.radians(90))
+
+
+def test_without_young_attitude_the_image_steers_with_its_own_gain():
+    made = following()
+    made.attitude = None
+    made.step(12)
+    command = made.step()
+    assert command.law is Law.IMAGE_ONLY
+    assert command.reason
+    gains = made.control.config.image_only
+    assert gains.kp * RIGHT <= command.rates.yaw < 1.2 * gains.kp * RIGHT
+    made.attitude = (0.0, 0.0)
+    assert made.step(3).law is Law.LINE_OF_SIGHT
+
+
+def assert_starts_anew(made: Bench) -> None:
+    """The next answer counts alone: one that was joined to those before it would look like a leap."""
+    command = made.given(azimuth=-RIGHT).step()
+    assert command.law is Law.LINE_OF_SIGHT
+    assert command.rates.yaw == pytest.approx(-KP * RIGHT, rel=0.02)
+
+
+def quick() -> Bench:
+    made = following(max_acceleration=1e3, cautious_acceleration=1e3)
+    made.control.on_camera(CameraIntrinsics(900, 900, 640, 360, 1280, 720))
+    made.step(30)
+    return made
+
+
+def test_a_leap_of_the_same_target_does_not_start_anew():
+    command = quick().given(azimuth=-RIGHT).step()
+    assert command.rates.yaw < -1.2 * KP * RIGHT
+
+
+def test_another_target_starts_the_filter_anew():
+    assert_starts_anew(quick().given(selection=1))
+
+
+def test_stamps_that_go_back_start_the_filter_anew():
+    made = quick()
+    made.latency_s = 0.4
+    assert_starts_anew(made)
+
+
+def test_zoom_starts_the_filter_anew():
+    made = quick()
+    made.control.on_camera(CameraIntrinsics(1800, 1800, 640, 360, 1280, 720))
+    assert_starts_anew(made)
+
+
+def test_an_uncalibrated_camera_stops_the_gimbal():
+    made = following()
+    made.control.on_camera(CameraIntrinsics(0, 0, 0, 0, 1280, 720))
+    assert_stops(made)
+    assert_stops(following().given(has_bearing=False))
+
+
+def test_a_stop_takes_the_push_away_and_lets_the_mount_come_back():
+    made = following(limits=GimbalLimits(yaw_min=-1.0, yaw_max=1.0))
+    made.frame = YawFrame.VEHICLE
+    made.attitude = (0.995, 0.0)
+    command = made.step(30)
+    assert command.rates.yaw == 0.0
+    assert command.at_stop == ("yaw",)
+    assert "yaw" in command.reason
+    made.given(azimuth=-RIGHT)
+    command = made.step(30)
+    assert command.rates.yaw < 0
+    assert command.at_stop == ()
+
+
+def test_at_a_stop_nothing_is_integrated():
+    made = bench(limits=GimbalLimits(pitch_max=0.5))
+    made.attitude = (0.0, 0.5)
+    made.given(elevation=-RIGHT, azimuth=0.0)
+    made.control._steering._filter.update = lambda *a: None  # line of sight never starts
+    made.step(200)
+    made.given(elevation=RIGHT)
+    gains = made.control.config.image_only
+    assert made.step(2).rates.pitch == pytest.approx(-gains.kp * RIGHT, rel=0.05)
+
+
+def test_a_stop_that_the_gimbal_names_itself_is_reported():
+    made = following()
+    made.attitude = None
+    now = made.instant()
+    sample = AttitudeSample(now.stamp_ns, (1, 0, 0, 0), YawFrame.EARTH, at_yaw_limit=True)
+    made.control.on_attitude(sample, now)
+    assert made.step().at_stop == ("yaw",)
+
+
+def test_at_nadir_yaw_is_held():
+    made = following()
+    for pitch, share in ((-70, 1.0), (-81.5, 0.5), (-89, 0.0)):
+        made.attitude = (0.0, math.radians(pitch))
+        made.control.set_enabled(True)
+        made.given(azimuth=0.001)
+        command = made.step(60)
+        want = KP * math.atan2(math.tan(0.001), math.cos(math.radians(pitch))) * share
+        assert command.rates.yaw == pytest.approx(want, rel=0.05, abs=1e-9)
+
+
+def test_a_silent_gimbal_stops_the_wish():
+    made = following()
+    made.control.on_gimbal_alive(False)
+    assert_stops(made)
+    made.control.on_gimbal_alive(True)
+    assert made.step(5).phase is Phase.FOLLOWING
+
+
+# Frames
+
+
+def test_rates_from_the_vehicle_take_its_own_turn_off():
+    made = following(yaw_lock=False)
+    made.frame, made.vehicle = YawFrame.VEHICLE, (0.3, 0.5)
+    made.given(azimuth=0.0)
+    assert made.step(60).rates.yaw == pytest.approx(-0.5, abs=0.02)
+    locked = following(yaw_lock=True)
+    locked.frame, locked.vehicle = YawFrame.VEHICLE, (0.3, 0.5)
+    locked.given(azimuth=0.0)
+    assert locked.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
+
+
+# Clocks and bad input
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, -1.0, 0.3, 1.0, 3600.0])
+def test_a_clock_that_is_set_stops_and_then_goes_on(by_s):
+    made = following()
+    made.answers = False
+    made.jump_s = by_s
+    command = made.step()
+    assert command.rates.is_zero
+    made.answers = True
+    assert made.step(SETTLED).phase is Phase.FOLLOWING
+    assert made.step(SETTLED).law is Law.LINE_OF_SIGHT
+
+
+def test_images_from_the_future_stop():
+    made = following()
+    made.latency_s = -0.5
+    assert made.step().rates.is_zero
+
+
+def test_attitude_from_the_future_and_no_rotation_are_refused():
+    control = GimbalControl()
+    now = Instant(EPOCH_NS, 0.0)
+    good = AttitudeSample(EPOCH_NS, (1.0, 0.0, 0.0, 0.0), YawFrame.EARTH)
+    assert control.on_attitude(good, now)
+    for bad in (
+        replace(good, stamp_ns=EPOCH_NS + NS),
+        replace(good, q=(math.nan,) * 4),
+        replace(good, q=(0.0, 0.0, 0.0, 0.0)),
+        replace(good, q=(1.0, math.inf, 0.0, 0.0)),
+    ):
+        assert not control.on_attitude(bad, now)
+    assert not control.on_vehicle(VehicleSample(EPOCH_NS, math.nan, 0.0))
+
+
+NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    azimuth=NUMBERS,
+    elevation=NUMBERS,
+    azimuth_rate=NUMBERS,
+    elevation_rate=NUMBERS,
+    age_s=NUMBERS,
+    state=st.sampled_from(TrackState),
+    measured=st.booleans(),
+    attitude=st.booleans(),
+)
+def test_whatever_the_answer_the_rates_are_finite_and_bounded(attitude, **fields):
+    made = bench()
+    made.attitude = (0.1, -0.2) if attitude else None
+    made.step(5)
+    made.given(**fields)
+    for _ in range(10):
+        command = made.step()
+        assert command.rates.is_finite
+        assert abs(command.rates.yaw) <= math.radians(90) + 1e-9
+        assert abs(command.rates.pitch) <= math.radians(90) + 1e-9
+
+
+def test_twist_has_the_signs_of_ros():
+    assert Rates(pitch=0.2, yaw=0.3).to_twist() == (0.0, -0.2, -0.3)
+    assert Rates.from_twist(9.0, -0.2, -0.3) == Rates(pitch=0.2, yaw=0.3)

@@ -1,0 +1,152 @@
+"""A camera and tracker for tests: each picture carries its own stamp as a row of black and white blocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator.feed import (
+    Answer,
+    BoxReport,
+    MotionReport,
+    Outcome,
+    Picture,
+    Reply,
+    Result,
+    Selection,
+    Sink,
+    SteeringState,
+)
+
+BITS = 64
+BLOCK = 8  # px: survives JPEG and half size
+
+
+def barcode_picture(stamp_ns: int, width: int = 640, height: int = 360) -> np.ndarray:
+    """uint8 [H, W, 3] BGR: a grey ramp, and in its top rows the stamp's 64 bits, least significant first."""
+    row = np.linspace(60, 140, width).astype(np.uint8)
+    bgr = np.repeat(np.repeat(row[None, :, None], height, 0), 3, 2)
+    bits = np.array([stamp_ns >> i & 1 for i in range(BITS)], np.uint8) * 255
+    bgr[: 2 * BLOCK, : BITS * BLOCK] = np.repeat(bits, BLOCK)[None, :, None]
+    return bgr
+
+
+class BarcodeFeed:
+    """Runs at ``rate_hz`` on a thread of its own. A test says what the tracker claims (``state``, ``box``,
+    ...) and reads what was selected. ``refuse``: the tracker's words for refusing, or empty."""
+
+    def __init__(
+        self, rate_hz: float = 30.0, size: tuple[int, int] = (640, 360), buffer_s: float = 8.0
+    ) -> None:
+        self.rate_hz, self.size, self.buffer_s = rate_hz, size, buffer_s
+        self.state = TrackState.IDLE
+        self.box: Box | None = None
+        self.reason = ""
+        self.velocity = (0.0, 0.0)
+        self.selection = 0
+        self.refuse = ""
+        self.mute = False  # the tracker answers nothing and publishes nothing
+        self.stamp_offset_ns = 0
+        self.selections: list[Selection] = []
+        self.cleared: list[int] = []
+        self.watched: list[bool] = []
+        self.stamps: list[int] = []
+        self.sink: Sink | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, sink: Sink) -> None:
+        self.sink = sink
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def watch(self, watched: bool) -> None:
+        self.watched.append(watched)
+
+    def select(self, selection: Selection, reply: Reply) -> None:
+        self.selections.append(selection)
+        if self.mute:
+            return
+        if self.refuse:
+            reply(Answer(False, self.refuse))
+            return
+        self.selection += 1
+        self.box, self.state = selection.box, TrackState.TRACKING
+        if selection.points:
+            (x, y), *_ = selection.points
+            self.box = Box.from_centre(x, y, 20, 20)
+        reply(Answer(True, f"following selection {self.selection}", self.selection))
+        self._tell(Result(selection.stamp_ns, Outcome.ACCEPTED, selection=self.selection))
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        self.cleared.append(target_id)
+        self.box, self.state = None, TrackState.IDLE
+        reply(Answer(True, "cleared"))
+        self._tell(Result(0, Outcome.CLEARED))
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def emit(self, stamp_ns: int) -> None:
+        """One image with its reports."""
+        assert self.sink is not None
+        width, height = self.size
+        picture = barcode_picture(stamp_ns, width, height)
+        self.stamps.append(stamp_ns)
+        self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
+        if self.mute:
+            return
+        shown = self.state not in (TrackState.IDLE, TrackState.LOST)
+        measured = self.state in (TrackState.TRACKING, TrackState.ACQUIRING)
+        self.sink.box(
+            BoxReport(
+                stamp_ns,
+                self.size,
+                self.state,
+                selection=self.selection,
+                reason=self.reason,
+                measured=measured,
+                box=self.box if shown else None,
+                presence=0.97 if measured else 0.1,
+                quality=0.85 if measured else float("nan"),
+                age_s=0.0 if measured else 1.5,
+            )
+        )
+        self.sink.motion(MotionReport(stamp_ns, valid=shown, velocity=self.velocity))
+
+    def _tell(self, result: Result) -> None:
+        assert self.sink is not None
+        self.sink.result(result)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._ended.is_set():
+            self.emit(time.time_ns() + self.stamp_offset_ns)
+            due += 1 / self.rate_hz
+            self._ended.wait(max(0.0, due - time.monotonic()))
+
+
+class RecordedSteering:
+    """Notes what was asked of the gimbal, and says so to the page."""
+
+    def __init__(self, feed: BarcodeFeed) -> None:
+        self.calls: list[str] = []
+        self._feed = feed
+
+    def enable(self, reply: Reply) -> None:
+        self._do("enable", True, reply)
+
+    def stop(self, reply: Reply) -> None:
+        self._do("stop", False, reply)
+
+    def _do(self, call: str, enabled: bool, reply: Reply) -> None:
+        self.calls.append(call)
+        assert self._feed.sink is not None
+        self._feed.sink.steering(SteeringState(True, enabled, "following" if enabled else "stopped"))
+        reply(Answer(True, call))

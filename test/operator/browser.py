@@ -1,0 +1,116 @@
+"""A real Chromium on the page: how it is started, and how a person's hands are imitated."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, headless, with a new profile. Skips the test where there is none."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="pip install playwright (the driver alone)"
+    )
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Hands:
+    """A person at one page. Places are image px of the picture shown, as ``feed.size`` has it."""
+
+    def __init__(self, page: Any, image: tuple[int, int] = (640, 360), canvas: str = "#view") -> None:
+        self.page, self.image, self.canvas = page, image, canvas
+        self._touch: Any = None
+
+    def see(self) -> None:
+        """Wait for the first picture."""
+        self.page.wait_for_selector(f"{self.canvas}[data-stamp]:not([data-stamp=''])")
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The page's coordinates of an image px, while the whole picture is shown."""
+        box = self.page.locator(self.canvas).bounding_box()
+        width, height = self.image
+        scale = min(box["width"] / width, box["height"] / height)
+        left = box["x"] + (box["width"] - width * scale) / 2
+        top = box["y"] + (box["height"] - height * scale) / 2
+        return left + x * scale, top + y * scale
+
+    @property
+    def scale(self) -> float:
+        return (self.at(100, 0)[0] - self.at(0, 0)[0]) / 100
+
+    def drag(self, x0: float, y0: float, x1: float, y1: float) -> None:
+        mouse = self.page.mouse
+        mouse.move(*self.at(x0, y0))
+        mouse.down()
+        mouse.move(*self.at((x0 + x1) / 2, (y0 + y1) / 2))
+        mouse.move(*self.at(x1, y1))
+        mouse.up()
+
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        """``touchStart``, ``touchMove`` or ``touchEnd`` with fingers at these image px."""
+        if self._touch is None:
+            self._touch = self.page.context.new_cdp_session(self.page)
+        places = [self.at(*point) for point in points]
+        self._touch.send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(places)]},
+        )
+
+    def tap(self, x: float, y: float) -> None:
+        self.touch("touchStart", (x, y))
+        self.touch("touchEnd")
+
+    def keys(self, *names: str) -> None:
+        for name in names:
+            self.page.keyboard.press(name)
+
+    @property
+    def mode(self) -> str:
+        return self.page.get_attribute(self.canvas, "data-mode")
+
+    def wait_mode(self, mode: str) -> None:
+        self.page.wait_for_selector(f"{self.canvas}[data-mode={mode}]")
+
+    def wait_text(self, selector: str, text: str) -> None:
+        self.page.locator(selector).filter(has_text=text).first.wait_for(state="attached")
+
+    def see_newer(self, stamp_ns: int) -> None:
+        """Wait for a picture after this one."""
+        self.page.wait_for_function(
+            "([selector, stamp]) => BigInt(document.querySelector(selector).dataset.stamp) > BigInt(stamp)",
+            arg=[self.canvas, str(stamp_ns)],
+        )
+
+    def pixels(self, *places: tuple[float, float]) -> list[tuple[int, int, int]]:
+        """The colours that are painted at image px."""
+        box = self.page.locator(self.canvas).bounding_box()
+        points = [(x - box["x"], y - box["y"]) for x, y in (self.at(*place) for place in places)]
+        colours = self.page.evaluate(
+            """([selector, points]) => {
+                const context = document.querySelector(selector).getContext("2d"), ratio = devicePixelRatio;
+                return points.map(([x, y]) => [...context.getImageData(x * ratio, y * ratio, 1, 1).data]);
+            }""",
+            [self.canvas, points],
+        )
+        return [(r, g, b) for r, g, b, _ in colours]

@@ -1,0 +1,179 @@
+"""The screenshots of docs/operator.md, made anew with EFFTAM_UPDATE_IMAGES=1."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from barcode_feed import BarcodeFeed, RecordedSteering
+from browser import Hands, chromium
+from ground_scene import HEIGHT, WIDTH, GroundScene
+
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator.feed import (
+    BoxReport,
+    MotionReport,
+    Picture,
+    RecordedRun,
+    SteeringState,
+)
+
+DOCS = Path(__file__).parents[2] / "docs" / "images"
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+DESKTOP = {"viewport": {"width": 1100, "height": 720}}
+SCENE = GroundScene()
+
+
+class SceneFeed(BarcodeFeed):
+    """The scene in real time; the car is found where it is as soon as something was selected."""
+
+    def __init__(self) -> None:
+        super().__init__(rate_hz=15.0, size=(WIDTH, HEIGHT))
+        self._began = time.monotonic()
+
+    def emit(self, stamp_ns: int) -> None:
+        t = (time.monotonic() - self._began) % 12
+        picture = SCENE.picture(t)
+        self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
+        self.sink.box(report(t, stamp_ns, self.state if self.selection else TrackState.IDLE, self.reason))
+        self.sink.motion(MotionReport(stamp_ns, valid=self.selection > 0, velocity=(45.0, -9.0)))
+
+
+def report(t, stamp_ns, state, reason=""):
+    measured = state in (TrackState.ACQUIRING, TrackState.TRACKING)
+    return BoxReport(
+        stamp_ns,
+        (WIDTH, HEIGHT),
+        state,
+        reason=reason,
+        measured=measured,
+        box=SCENE.car(t) if measured or state is TrackState.COASTING else None,
+        presence=0.95 + 0.03 * np.sin(3 * t) if measured else 0.12,
+        quality=0.84 + 0.05 * np.sin(2 * t) if measured else float("nan"),
+        age_s=0.0 if measured else 0.8,
+    )
+
+
+class SceneRecording:
+    """Eight seconds of the scene; the first run loses the car for a while."""
+
+    def __init__(self) -> None:
+        times = np.arange(0, 8, 1 / 15)
+        self.stamps_ns = [round(t * 1e9) for t in times]
+        self.runs = [RecordedRun(name, *self._reports(times, changes)) for name, changes in RUNS.items()]
+
+    def _reports(self, times, changes):
+        states = [next(state for end, state in changes if t < end) for t in times]
+        boxes = [report(t, round(t * 1e9), state) for t, state in zip(times, states, strict=True)]
+        motions = [
+            MotionReport(box.stamp_ns, valid=box.box is not None, velocity=(44 + 6 * np.sin(t), -9.0))
+            for t, box in zip(times, boxes, strict=True)
+        ]
+        return boxes, motions
+
+    def picture(self, index):
+        picture = SCENE.picture(self.stamps_ns[index] / 1e9)
+        return Picture(self.stamps_ns[index], bgr=lambda: picture)
+
+
+A, T, C, L = TrackState.ACQUIRING, TrackState.TRACKING, TrackState.COASTING, TrackState.LOST
+RUNS = {
+    "before": [(0.4, A), (3.0, T), (4.2, C), (6.0, L), (6.4, A), (9, T)],
+    "after": [(0.4, A), (3.4, T), (3.9, C), (4.2, A), (9, T)],
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+def save(page, name, folder):
+    """Keep a screenshot; it must show something."""
+    path = folder / name
+    page.screenshot(path=path)
+    image = cv2.imread(str(path))
+    assert image.std() > 20
+    if os.environ.get("EFFTAM_UPDATE_IMAGES"):
+        from PIL import Image
+
+        picture = Image.open(path).convert("RGB").quantize(200, dither=Image.Dither.NONE)
+        picture.save(DOCS / name, optimize=True)
+    assert (DOCS / name).stat().st_size < 200_000
+
+
+@pytest.fixture
+def scene(serve):
+    feed = SceneFeed()
+    yield feed, serve(feed, steering=RecordedSteering(feed)).url
+    feed.close()
+
+
+def opened(browser, url, device):
+    page = browser.new_page(**device)
+    page.goto(url)
+    hands = Hands(page, (WIDTH, HEIGHT))
+    hands.see()
+    return page, hands
+
+
+def test_live_on_a_desktop(browser, scene, tmp_path):
+    feed, url = scene
+    page, hands = opened(browser, url, DESKTOP)
+    feed.sink.steering(SteeringState(True, False, "ready"))
+    time.sleep(1)
+    hands.drag(400, 440, 560, 540)
+    hands.wait_text("#state", "TRACKING")
+    time.sleep(6.5)
+    feed.state, feed.reason = C, ""
+    time.sleep(1)
+    feed.state = T
+    time.sleep(2.0)
+    save(page, "operator-live.png", tmp_path)
+    page.close()
+
+
+def test_drawing_on_a_phone(browser, scene, tmp_path):
+    feed, url = scene
+    page, hands = opened(browser, url, PHONE)
+    feed.sink.steering(SteeringState(True, False, "ready"))
+    time.sleep(1)
+    car = SCENE.car(time.monotonic() - feed._began)
+    hands.touch("touchStart", (car.x - 6, car.y - 8))
+    hands.touch("touchMove", (car.cx, car.cy))
+    hands.touch("touchMove", (car.x1 + 8, car.y1 + 8))
+    hands.wait_text("#banners", "FROZEN")
+    time.sleep(0.5)
+    save(page, "operator-phone.png", tmp_path)
+    hands.touch("touchEnd")
+    page.close()
+
+
+def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
+    feed, url = scene
+    page, hands = opened(browser, url, PHONE)
+    hands.touch("touchStart", (400, 440))
+    hands.touch("touchMove", (560, 540))
+    hands.touch("touchEnd")
+    hands.wait_text("#state", "TRACKING")
+    feed.state, feed.reason = L, "not seen for 2.1 s"
+    page.tap("#sun")
+    feed.sink.steering(SteeringState(True, True, "holds"))
+    hands.wait_text("#state", "LOST")
+    time.sleep(6.5)
+    save(page, "operator-phone-sun.png", tmp_path)
+    page.close()
+
+
+def test_two_runs_compared(browser, serve, tmp_path):
+    page, hands = opened(browser, serve(recording=SceneRecording()).url, DESKTOP)
+    hands.keys(*"nnn", "l")
+    hands.wait_text("#state", "LOST")
+    page.wait_for_timeout(800)
+    save(page, "operator-compare.png", tmp_path)
+    page.close()

@@ -1,0 +1,109 @@
+"""A command that tracks by itself: a person draws on its first picture, and then watches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from page_client import page
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.operator.drawn import drawn_prompt
+from efftam_ros.operator.settings import Settings
+
+PICTURE = np.full((90, 160, 3), 80, np.uint8)
+
+
+@pytest.fixture
+def command():
+    """A command on a thread: asks on the picture of stamp 5, then shows three tracked ones."""
+    prompts: list[Prompt] = []
+    with drawn_prompt(Settings(port=0)) as (drawn, url):
+
+        def work() -> None:
+            prompts.append(drawn.ask(PICTURE, 5))
+            for stamp in (6, 7, 8):
+                track = Track(
+                    stamp, TrackState.TRACKING, box=Box(stamp, 2, 30, 40), measured=True, presence=0.9
+                )
+                drawn.show(PICTURE, track)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        yield url, prompts, thread
+
+
+async def select(client, stamp=5, id="c1", **fields):
+    message = {"op": "select", "id": id, "stamp": str(stamp), "kind": "box", "box": [10, 20, 30, 40]}
+    await client.send(**{**message, **fields})
+    return await client.answer(id)
+
+
+def test_the_box_drawn_on_the_first_picture_is_the_prompt(command):
+    url, prompts, thread = command
+
+    async def draw() -> None:
+        async with page(url) as client:
+            frame = (await client.until(lambda: client.frames))[0]
+            assert frame.stamp_ns == 5
+            assert (await select(client))["ok"]
+            await client.until(lambda: client.messages("track")[-1]["stamp"] == "8")
+            assert client.messages("track")[-1]["targets"][0]["box"] == [8, 2, 30, 40]
+
+    asyncio.run(draw())
+    thread.join()
+    assert prompts == [Prompt(box=Box(10, 20, 30, 40))]
+
+
+def test_a_page_opened_late_sees_the_picture_too(command):
+    url, _, _ = command
+
+    async def look() -> None:
+        async with page(url) as first:
+            await first.until(lambda: len(first.frames) >= 3)
+        async with page(url) as second:
+            assert (await second.until(lambda: second.frames))[0].stamp_ns == 5
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"stamp": 4}, "not of 5"),
+        ({"box": [200, 10, 5, 5]}, "160x90"),
+        ({"kind": "points", "points": [[10, 91]], "labels": [1]}, "160x90"),
+    ],
+)
+def test_what_cannot_be_a_prompt_is_refused_and_asked_again(command, fields, said):
+    url, prompts, thread = command
+
+    async def draw() -> None:
+        async with page(url) as client:
+            await client.until(lambda: client.frames)
+            answer = await select(client, **fields)
+            assert not answer["ok"]
+            assert said in answer["message"]
+            assert prompts == []
+            assert (await select(client, id="c2"))["ok"]
+            answer = await select(client, id="c3")
+            assert not answer["ok"]
+
+    asyncio.run(draw())
+    thread.join()
+
+
+def test_a_box_over_the_edge_is_cut(command):
+    url, prompts, thread = command
+
+    async def draw() -> None:
+        async with page(url) as client:
+            await client.until(lambda: client.frames)
+            await select(client, box=[-10, 50, 30, 100])
+
+    asyncio.run(draw())
+    thread.join()
+    assert prompts[0].box == Box(0, 50, 20, 40)

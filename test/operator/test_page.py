@@ -1,0 +1,601 @@
+"""The page in a real browser: what a person does reaches the tracker, and what is true is seen."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from barcode_feed import RecordedSteering
+from browser import Hands, chromium
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.palette import STATE_STYLES
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator.feed import Outcome, Result
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(browser):
+    """``open_page(url, phone=False)``: Hands on a new page that shows a picture; errors of the page fail the
+    test."""
+    contexts, errors = [], []
+
+    def open_(url, *, phone=False, wait=True, size=(640, 360)):
+        size_ = PHONE if phone else DESKTOP
+        context = browser.new_context(
+            viewport=size_, has_touch=phone, is_mobile=phone, device_scale_factor=2 if phone else 1
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if "Content Security" in said.text else None)
+        page.goto(url)
+        hands = Hands(page, size)
+        if wait:
+            hands.see()
+        return hands
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+    return value
+
+
+def one_selection(feed):
+    until(lambda: feed.selections)
+    assert len(feed.selections) == 1
+    return feed.selections[0]
+
+
+# Selecting
+
+
+def test_a_mouse_drag_sends_its_box_on_the_image_it_was_drawn_on(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.drag(200, 100, 260, 150)
+    selection = one_selection(feed)
+    assert iou(selection.box, Box(200, 100, 60, 50)) > 0.95
+    assert selection.stamp_ns in feed.stamps
+    hands.wait_text("#state", "TRACKING")
+    hands.wait_text("#notices", "following selection 1")
+
+
+def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    mouse = hands.page.mouse
+    mouse.move(*hands.at(200, 100))
+    mouse.down()
+    hands.wait_mode("dragging")
+    drawn_on = hands.page.get_attribute("#view", "data-stamp")
+    count = len(feed.stamps)
+    until(lambda: len(feed.stamps) > count + 30)
+    assert hands.page.get_attribute("#view", "data-stamp") == drawn_on
+    hands.wait_text("#banners", "FROZEN")
+    mouse.move(*hands.at(260, 150))
+    mouse.up()
+    assert one_selection(feed).stamp_ns == int(drawn_on)
+    assert int(drawn_on) in feed.stamps
+    hands.wait_mode("live")
+    until(lambda: hands.page.get_attribute("#view", "data-stamp") != drawn_on)
+
+
+def test_a_thumb_drags_a_box_on_a_phone(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.touch("touchStart", (200, 100))
+    hands.touch("touchMove", (300, 150))
+    hands.touch("touchMove", (340, 220))
+    hands.touch("touchEnd")
+    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
+
+
+def test_two_taps_are_two_corners(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    hands.wait_mode("corner")
+    assert feed.selections == []
+    hands.page.locator("#choice-point").wait_for()
+    hands.tap(340, 220)
+    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
+
+
+def test_a_tap_and_point_is_a_point(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    hands.page.tap("#choice-point")
+    ((x, y),) = one_selection(feed).points
+    assert (x, y) == pytest.approx((200, 100), abs=2)
+    assert feed.selections[0].labels == (1,)
+
+
+def test_keys_alone_select(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.focus("#view")
+    hands.keys("ArrowLeft", "ArrowUp", "Enter")
+    hands.wait_mode("corner")
+    hands.keys(*["Shift+ArrowRight"] * 3, *["ArrowDown"] * 15, "Enter")
+    selection = one_selection(feed)
+    assert selection.box.xywh() == (319, 179, 30, 15)
+    assert selection.stamp_ns in feed.stamps
+
+
+def test_r_places_the_last_size_and_arrows_move_it(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.drag(200, 100, 260, 150)
+    first = one_selection(feed).box
+    hands.wait_mode("live")
+    hands.page.mouse.move(*hands.at(400, 200))
+    hands.keys("r")
+    hands.wait_mode("placed")
+    hands.keys("ArrowRight", "ArrowRight", "ArrowDown", "Enter")
+    until(lambda: len(feed.selections) == 2)
+    second = feed.selections[1].box
+    assert (second.width, second.height) == pytest.approx((first.width, first.height))
+    assert (second.cx, second.cy) == pytest.approx((402, 201), abs=1.1)
+
+
+def test_a_box_under_4_px_is_not_sent(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.drag(200, 100, 203, 160)
+    hands.wait_text("#notices", "at least 4 x 4")
+    assert feed.selections == []
+    assert hands.mode == "live"
+
+
+def test_zoomed_in_a_box_is_still_in_image_px(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    x, y = hands.at(200, 100)
+    hands.page.mouse.move(x, y)
+    hands.page.mouse.wheel(0, -1200)
+    until(lambda: float(hands.page.get_attribute("#view", "data-zoom")) > 5)
+    hands.page.mouse.down()
+    hands.page.mouse.move(x + 60, y + 45)
+    hands.page.mouse.up()
+    box = one_selection(feed).box
+    zoom = 60 / (box.width * hands.scale)
+    assert zoom == pytest.approx(float(hands.page.get_attribute("#view", "data-zoom")), rel=0.01)
+    assert (box.x, box.y) == pytest.approx((200, 100), abs=0.5)
+    assert box.height / box.width == pytest.approx(0.75, abs=0.03)
+
+
+def test_two_fingers_zoom_and_select_nothing(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.touch("touchStart", (300, 180))
+    hands.touch("touchStart", (300, 180), (340, 180))
+    for spread in range(20, 120, 20):
+        hands.touch("touchMove", (300 - spread, 180), (340 + spread, 180))
+    hands.touch("touchEnd")
+    time.sleep(0.2)
+    assert feed.selections == []
+    assert hands.mode == "live"
+    hands.touch("touchStart", (300, 180))
+    hands.touch("touchMove", (320, 200))
+    hands.touch("touchMove", (340, 220))
+    hands.touch("touchEnd")
+    # Zoomed in, the same way of the finger is a smaller box.
+    assert one_selection(feed).box.width < 25
+
+
+def test_escape_gives_up_and_twice_clears(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.mouse.move(*hands.at(200, 100))
+    hands.page.mouse.down()
+    hands.wait_mode("dragging")
+    hands.keys("Escape")
+    hands.wait_mode("live")
+    hands.page.mouse.up()
+    assert feed.cleared == []
+    time.sleep(1.1)
+    hands.keys("Escape", "Escape")
+    until(lambda: feed.cleared == [0])
+    assert feed.selections == []
+
+
+def test_space_holds_the_picture_and_lets_it_go(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.focus("#view")
+    hands.keys("Space")
+    hands.wait_mode("frozen")
+    held = hands.page.get_attribute("#view", "data-stamp")
+    time.sleep(0.3)
+    assert hands.page.get_attribute("#view", "data-stamp") == held
+    hands.drag(200, 100, 260, 150)
+    assert one_selection(feed).stamp_ns == int(held)
+    hands.wait_mode("live")
+
+
+def test_a_frozen_picture_that_gets_too_old_is_let_go(serve, feed, open_page):
+    feed.buffer_s = 1.5
+    hands = open_page(serve(feed).url)
+    hands.page.mouse.move(*hands.at(200, 100))
+    hands.page.mouse.down()
+    hands.wait_mode("dragging")
+    hands.wait_text("#notices", "1.5 s that the tracker keeps")
+    assert hands.mode == "live"
+    hands.page.mouse.up()
+    time.sleep(0.1)
+    assert feed.selections == []
+
+
+def test_a_reload_in_the_middle_of_a_drag_selects_nothing_and_keeps_the_seat(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.mouse.move(*hands.at(200, 100))
+    hands.page.mouse.down()
+    hands.wait_mode("dragging")
+    hands.page.reload()
+    hands.see()
+    hands.page.mouse.up()
+    assert feed.selections == []
+    assert hands.mode == "live"
+    hands.drag(200, 100, 260, 150)
+    one_selection(feed)
+
+
+def test_the_stamp_sent_is_the_one_in_the_pixels_for_a_thousand_frames(serve, feed, open_page):
+    """Each round draws a box by pointer events, and reads the stamp from the picture's own pixels."""
+    hands = open_page(serve(feed, selections_per_s=1000).url)
+    left, top = hands.at(0, 0)
+    origin = hands.page.locator("#view").bounding_box()
+    rounds = hands.page.evaluate(
+        """async ([left, top, scale]) => {
+            const canvas = document.querySelector("#view"), context = canvas.getContext("2d");
+            const box = canvas.getBoundingClientRect();
+            const stamps = [];
+            const event = (type, x, y) => canvas.dispatchEvent(new PointerEvent(type, {
+                pointerId: 1, pointerType: "mouse", button: 0, buttons: 1, bubbles: true,
+                clientX: box.left + left + x * scale, clientY: box.top + top + y * scale }));
+            const screen = () => new Promise(requestAnimationFrame);
+            const read = () => {
+                let stamp = 0n;
+                for (let i = 0; i < 64; i++) {
+                    const x = left + (8 * i + 4) * scale, y = top + 8 * scale;
+                    const [grey] = context.getImageData(x, y, 1, 1).data;
+                    if (grey > 128) stamp |= 1n << BigInt(i);
+                }
+                return stamp.toString();
+            };
+            while (stamps.length < 1000) {
+                while (canvas.dataset.mode !== "live") await screen();
+                event("pointerdown", 200, 100);
+                event("pointermove", 220, 130);
+                await screen();
+                stamps.push(read());
+                event("pointerup", 240, 150);
+                await screen();
+            }
+            return stamps;
+        }""",
+        [left - origin["x"], top - origin["y"], hands.scale],
+    )
+    until(lambda: len(feed.selections) == 1000)
+    sent = [selection.stamp_ns for selection in feed.selections]
+    assert [int(stamp) for stamp in rounds] == sent
+    assert set(sent) <= set(feed.stamps)
+    assert len(set(sent)) > 300
+
+
+# What is seen
+
+
+@pytest.mark.parametrize("state", list(TrackState), ids=lambda s: s.name)
+def test_each_state_has_its_word_and_its_colour(serve, feed, open_page, state):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
+    hands = open_page(serve(feed).url)
+    hands.wait_text("#state", "TRACKING")
+    feed.state = state
+    hands.wait_text("#state", state.name)
+    until(lambda: hands.page.locator("#state").inner_text() == state.name)
+    colour = hands.page.evaluate("getComputedStyle(document.querySelector('#state')).backgroundColor")
+    assert colour == "rgb({}, {}, {})".format(*STATE_STYLES[state].rgb)
+    if state is TrackState.IDLE:
+        return
+    hands.see_newer(feed.stamps[-1])
+    rgb = STATE_STYLES[state].rgb
+    # Along the box's left side near its upper corner every line style has ink; the label is above.
+    assert nearest_colour(hands.pixels(*[(200, 101 + i / 4) for i in range(50)]), rgb) < 30
+    if state is TrackState.LOST:
+        assert nearest_colour(hands.pixels(*[(1.4, 100 + i / 4) for i in range(40)]), rgb) < 60
+
+
+def nearest_colour(seen, rgb):
+    return min(sum(abs(a - b) for a, b in zip(colour, rgb, strict=True)) for colour in seen)
+
+
+def test_a_refusal_is_shown_in_the_tracker_s_own_words(serve, feed, open_page):
+    feed.refuse = "the image of 12.3 is 9.2 s old; the buffer keeps 8 s: draw on a newer one"
+    hands = open_page(serve(feed).url)
+    hands.drag(200, 100, 260, 150)
+    hands.wait_text("#notices .refusal", feed.refuse)
+    hands.wait_mode("live")
+    feed.sink.result(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
+    hands.wait_text("#notices .refusal", "decided later: nothing there")
+    assert feed.refuse in hands.page.locator("#spoken").inner_text()
+
+
+def test_a_silent_tracker_an_inactive_one_and_no_images_have_their_banners(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    feed.mute = True
+    hands.wait_text("#banners", "TRACKER SILENT")
+    feed.sink.inactive(True)
+    hands.wait_text("#banners", "TRACKER INACTIVE")
+    feed.mute = False
+    until(lambda: "TRACKER" not in hands.page.locator("#banners").inner_text())
+
+
+def test_pictures_that_stop_while_the_tracker_goes_on_are_called_old(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    feed.sink.picture, shown = (lambda picture: None), feed.sink.picture
+    hands.wait_text("#banners", "PICTURE OLD")
+    feed.sink.picture = shown
+    until(lambda: hands.page.locator("#banners p").count() == 0)
+
+
+def test_a_clock_an_hour_off_gives_no_false_age(serve, feed, open_page):
+    feed.stamp_offset_ns = -2 * 3_600_000_000_000
+    hands = open_page(serve(feed).url)
+    hands.wait_text("#age", "age unknown")
+    hands.drag(200, 100, 260, 150)
+    assert one_selection(feed).stamp_ns in feed.stamps
+
+
+def test_the_age_of_the_picture_is_shown(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    until(lambda: hands.page.locator("#age").inner_text().endswith(" ms"))
+    assert int(hands.page.locator("#age").inner_text()[:-3]) < 2000
+
+
+def test_a_camera_that_changes_its_size_is_followed(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.keyboard.press("+")
+    feed.size = (960, 720)
+    hands.see_newer(feed.stamps[-1])
+    hands.image = (960, 720)
+    hands.drag(100, 100, 200, 200)
+    assert iou(one_selection(feed).box, Box(100, 100, 100, 100)) > 0.95
+
+
+def test_changes_of_state_are_spoken(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    feed.reason, feed.state, feed.box = "the target left the image", TrackState.COASTING, Box(1, 2, 30, 40)
+    hands.wait_text("#spoken", "COASTING: the target left the image")
+    assert hands.page.get_attribute("#spoken", "aria-live") == "polite"
+
+
+def test_every_control_has_a_name(serve, feed, open_page):
+    hands = open_page(serve(feed, steering=RecordedSteering(feed)).url)
+    for role in ("button", "application"):
+        for element in hands.page.get_by_role(role).all():
+            assert (element.get_attribute("aria-label") or element.inner_text()).strip()
+
+
+@pytest.mark.parametrize("sun", [False, True])
+def test_text_has_a_contrast_of_7_to_1(serve, feed, open_page, sun):
+    hands = open_page(serve(feed, steering=RecordedSteering(feed)).url)
+    if sun:
+        hands.page.click("#sun")
+    pairs = hands.page.evaluate(
+        """() => {
+            const colour = (element) => getComputedStyle(element).backgroundColor;
+            const names = "#tools button, #detail, #age, #steering-text, #steer";
+            return [...document.querySelectorAll(names)].map((e) => {
+                let ground = e;
+                while (colour(ground) === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+                return [e.id, getComputedStyle(e).color, colour(ground)];
+            });
+        }"""
+    )
+
+    def luminance(css):
+        parts = [int(v) / 255 for v in css[4:-1].split(",")]
+        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+        return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+    for name, ink, ground in pairs:
+        low, high = sorted((luminance(ink), luminance(ground)))
+        assert (high + 0.05) / (low + 0.05) >= 7, name
+
+
+def test_a_phone_shows_all_of_the_picture_and_needs_no_sideways_scrolling(serve, feed, open_page):
+    hands = open_page(serve(feed, steering=RecordedSteering(feed)).url, phone=True)
+    assert hands.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert hands.page.evaluate("document.documentElement.scrollHeight") <= 740
+    stop = hands.page.locator("#stop").bounding_box()
+    assert stop["x"] + stop["width"] <= 360
+    assert stop["y"] + stop["height"] <= 740
+    for button in hands.page.locator("footer button:visible").all():
+        box = button.bounding_box()
+        assert min(box["width"], box["height"]) >= 44
+    left, _ = hands.at(0, 0)
+    right, _ = hands.at(640, 0)
+    assert left >= 0
+    assert right <= 360
+
+
+# The seat
+
+
+def test_two_pages_one_seat_and_a_take_over(serve, feed, open_page):
+    url = serve(feed).url
+    first, second = open_page(url), open_page(url)
+    second.wait_text("#banners", "VIEW ONLY")
+    second.drag(200, 100, 260, 150)
+    second.wait_text("#notices", "view only")
+    assert feed.selections == []
+    second.page.click("#banners button")
+    first.wait_text("#banners", "VIEW ONLY")
+    first.wait_text("#notices", "has the seat now")
+    second.drag(200, 100, 260, 150)
+    one_selection(feed)
+    until(lambda: second.page.locator("#banners p").count() == 0)
+
+
+def test_a_drag_that_loses_the_seat_is_given_up(serve, feed, open_page):
+    url = serve(feed).url
+    first, second = open_page(url), open_page(url)
+    first.page.mouse.move(*first.at(200, 100))
+    first.page.mouse.down()
+    first.wait_mode("dragging")
+    second.page.click("#banners button")
+    first.wait_mode("live")
+    first.page.mouse.move(*first.at(260, 150))
+    first.page.mouse.up()
+    time.sleep(0.2)
+    assert feed.selections == []
+
+
+def test_the_wrong_token_is_said_and_the_right_one_opens(serve, feed, open_page):
+    server = serve(feed, token=TOKEN)
+    base = server.url.split("#")[0]
+    for wrong in ("", "#token=" + "0" * 32):
+        hands = open_page(base + wrong, wait=False)
+        hands.wait_text("#banners", "NOT ADMITTED")
+        hands.wait_text("#banners", "token")
+    open_page(server.url)
+
+
+class OtherSite(http.server.BaseHTTPRequestHandler):
+    """A page of somebody else, which embeds ours."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(f"<iframe src='http://127.0.0.1:{self.server.ours}/'></iframe>".encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_page_of_another_site_can_neither_connect_nor_embed(serve, feed, browser):
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherSite)
+    other.ours = serve(feed).port
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{other.server_port}/")
+    outcome = page.evaluate(
+        """(url) => new Promise((done) => {
+            const socket = new WebSocket(url);
+            socket.onopen = () => done("open");
+            socket.onclose = () => done("closed");
+        })""",
+        f"ws://127.0.0.1:{other.ours}/ws",
+    )
+    assert outcome == "closed"
+    assert [frame.url for frame in page.frames[1:]] == ["chrome-error://chromewebdata/"]
+    page.close()
+    other.shutdown()
+    other.server_close()
+    assert feed.watched == []
+
+
+# Steering
+
+
+def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(serve, feed, open_page):
+    steering = RecordedSteering(feed)
+    hands = open_page(serve(feed, steering=steering).url)
+    steering._do("start", False, lambda answer: None)
+    hands.page.dblclick("#steer")
+    time.sleep(0.5)
+    assert steering.calls == ["start"]
+    hands.wait_text("#steer", "Press again")
+    hands.page.click("#steer")
+    until(lambda: steering.calls[-1] == "enable")
+    hands.wait_text("#steering-text", "GIMBAL FOLLOWS")
+    hands.page.click("#stop")
+    until(lambda: steering.calls[-1] == "stop")
+    hands.wait_text("#steering-text", "GIMBAL STOPPED")
+    hands.page.focus("#view")
+    hands.keys("s")
+    until(lambda: steering.calls.count("stop") == 2)
+
+
+def test_a_page_that_only_views_may_stop(serve, feed, open_page):
+    steering = RecordedSteering(feed)
+    url = serve(feed, steering=steering).url
+    open_page(url)
+    second = open_page(url)
+    second.wait_text("#banners", "VIEW ONLY")
+    second.page.click("#stop")
+    until(lambda: steering.calls == ["stop"])
+
+
+# When the server stands still
+
+
+SERVER = """
+import sys, time
+sys.path[:0] = {paths!r}
+from barcode_feed import BarcodeFeed
+from efftam_ros.operator.server import OperatorServer
+from efftam_ros.operator.serving import serve_until_stopped, serving
+from efftam_ros.operator.settings import Settings
+server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed())
+with serving(server):
+    print(server.url, flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.fixture
+def server_process():
+    """``start(port)``: a server in a process of its own; gives (process, url)."""
+    processes = []
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+
+    def start(port=0):
+        code = SERVER.format(paths=paths)
+        process = subprocess.Popen([sys.executable, "-c", code, str(port)], stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_a_stopped_server_is_noticed_and_goes_on_where_it_was(server_process, open_page):
+    process, url = server_process()
+    hands = open_page(url)
+    os.kill(process.pid, signal.SIGSTOP)
+    hands.wait_text("#banners", "NO LINK")
+    hands.drag(200, 100, 260, 150)
+    os.kill(process.pid, signal.SIGCONT)
+    until(lambda: "NO LINK" not in hands.page.locator("#banners").inner_text())
+
+
+def test_a_server_that_was_started_anew_is_found_again(server_process, open_page):
+    process, url = server_process()
+    hands = open_page(url)
+    process.kill()
+    process.wait()
+    hands.wait_text("#banners", "NO LINK")
+    server_process(int(url.rstrip("/").split(":")[-1]))
+    until(lambda: hands.page.locator("#banners p").count() == 0)
+    stamp = hands.page.get_attribute("#view", "data-stamp")
+    until(lambda: hands.page.get_attribute("#view", "data-stamp") != stamp)

@@ -1,0 +1,694 @@
+"""The page's server over real sockets: who gets in, what they see, who commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import string
+import time
+import urllib.error
+import urllib.request
+
+import aiohttp
+import cv2
+import numpy as np
+import pytest
+from barcode_feed import BITS, BLOCK, BarcodeFeed, RecordedSteering
+from page_client import page
+from thin_link import thin_link
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.palette import STATE_STYLES
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator.feed import Answer, BoxReport, Outcome, Picture, Result
+from efftam_ros.operator.server import OperatorServer
+from efftam_ros.operator.settings import Settings
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def get(url: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, response.read(), dict(response.headers)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read(), dict(error.headers)
+
+
+def stamp_in(payload: bytes) -> int:
+    grey = cv2.imdecode(np.frombuffer(payload, np.uint8), cv2.IMREAD_GRAYSCALE)
+    block = BLOCK * grey.shape[1] // 640
+    return sum(int(grey[block, block * i + block // 2] > 128) << i for i in range(BITS))
+
+
+# Files and headers
+
+
+def test_the_page_is_small_and_bound_to_its_own_server(serve, feed):
+    server = serve(feed)
+    status, _, headers = get(server.url)
+    assert status == 200
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert not [
+        name for name in headers if name.lower().startswith("access-control") or name.lower() == "set-cookie"
+    ]
+    assert sum(map(len, server._files.values())) < 100_000
+
+
+@pytest.mark.parametrize(
+    "path", ["static/nothing.js", "static/..%2fserver.py", "static/%2e%2e/wire.py", "server.py"]
+)
+def test_nothing_but_the_page_s_files_is_served(serve, feed, path):
+    assert get(serve(feed).url + path)[0] == 404
+
+
+def test_health_tells_the_state_of_the_chain(serve, feed):
+    server = serve(feed)
+    status, body, _ = get(server.url + "health")
+    assert status == 200
+    assert b'"source":"live"' in body
+    assert b'"viewers":0' in body
+
+
+def test_the_page_s_palette_is_the_overlay_s(serve, feed):
+    _, body, _ = get(serve(feed).url + "static/palette.js")
+    for state, style in STATE_STYLES.items():
+        assert state.name in body.decode()
+        assert style.hex in body.decode()
+
+
+# Who gets in
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[", "[::1", ""]
+)
+def test_a_name_that_is_not_this_machine_s_is_refused(serve, feed, host):
+    assert get(serve(feed).url, Host=host)[0] == 421
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:9000", "127.0.0.1:1234", "192.168.1.7:8080", "[::1]:8080", "drone.lan"]
+)
+def test_addresses_and_known_names_are_served(serve, feed, host):
+    assert get(serve(feed, hosts=("drone.lan",)).url, Host=host)[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:1", "http://["])
+def test_a_socket_of_another_site_is_refused(serve, feed, origin):
+    async def connect() -> None:
+        async with page(serve(feed).url, Origin=origin):
+            pass
+
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        asyncio.run(connect())
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1] + "0", TOKEN + "0", "\ud800", "é" * 32])
+def test_without_the_token_nothing_is_told(serve, feed, token):
+    async def connect() -> None:
+        async with page(serve(feed, token=TOKEN).url, token=token) as client:
+            await client.until(lambda: client.socket.closed)
+            assert client.socket.close_code == 4401
+            assert [m["op"] for m in client.order] == ["refused"]
+
+    asyncio.run(connect())
+
+
+def test_an_address_beyond_this_machine_gets_a_token_of_128_bits():
+    feed = BarcodeFeed()
+    servers = [OperatorServer(Settings(address="0.0.0.0"), feed=feed) for _ in range(2)]
+    tokens = {server.access.token for server in servers}
+    assert len(tokens) == 2
+    assert all(len(bytes.fromhex(token)) == 16 for token in tokens)
+    assert f"#token={servers[0].access.token}" in servers[0].url
+    assert OperatorServer(Settings(), feed=feed).access.token is None
+
+
+def test_a_guessable_token_is_refused():
+    with pytest.raises(InputError, match="16"):
+        OperatorServer(Settings(token="secret"), feed=BarcodeFeed())
+
+
+def test_a_port_in_use_is_named(serve, feed):
+    port = serve(feed).port
+    with pytest.raises(InputError, match=str(port)):
+        serve(BarcodeFeed(), port=port)
+
+
+def test_pages_beyond_the_limit_are_turned_away(serve, feed):
+    async def connect() -> None:
+        url = serve(feed, most_viewers=1).url
+        async with page(url) as first, page(url) as second:
+            await second.until(lambda: second.socket.closed)
+            assert second.socket.close_code == 4429
+            await first.until(lambda: first.frames)
+
+    asyncio.run(connect())
+
+
+# What they see
+
+
+def test_a_frame_carries_the_stamp_of_its_picture_and_comes_after_its_track(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: len(client.frames) >= 20)
+            for frame in client.frames:
+                assert stamp_in(frame.payload) == frame.stamp_ns
+                assert frame.stamp_ns <= frame.sent_ns
+                before = client.order[: client.order.index(frame)]
+                assert str(frame.stamp_ns) in {m.get("stamp") for m in before if isinstance(m, dict)}
+
+    asyncio.run(look())
+
+
+def test_a_picture_without_its_box_is_not_shown(serve, feed):
+    async def look() -> None:
+        feed.mute = True
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: len(client.messages("status")) >= 2)
+            assert len(feed.stamps) > 10
+            assert client.frames == []
+            assert client.messages("status")[-1]["tracker"] == "silent"
+
+    asyncio.run(look())
+
+
+def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url, acknowledges=False) as client:
+            await client.until(lambda: len(client.messages("track")) >= 40)
+            assert len(client.frames) == 2
+            await client.send(op="ack", seq=client.frames[0].seq)
+            await client.until(lambda: len(client.frames) == 3)
+            # The third is the newest of its time, not the next in a queue.
+            assert client.frames[2].seq > client.frames[1].seq + 10
+
+    asyncio.run(look())
+
+
+def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url, acknowledges=False) as client:
+
+            async def acknowledge(period_s: float, until) -> None:
+                done = 0
+                while not until():
+                    await asyncio.sleep(period_s)
+                    for frame in client.frames[done : done + 1]:
+                        await client.send(op="ack", seq=frame.seq)
+                        done += 1
+
+            slow = acknowledge(0.2, lambda: client.frames and client.frames[-1].half)
+            await asyncio.wait_for(slow, 20)
+            half = cv2.imdecode(np.frombuffer(client.frames[-1].payload, np.uint8), cv2.IMREAD_COLOR)
+            assert half.shape == (180, 320, 3)
+            client.acknowledges = True
+            await client.send(op="ack", seq=client.frames[-1].seq)
+            await client.until(lambda: not client.frames[-1].half, 20)
+
+    asyncio.run(look())
+
+
+def test_a_camera_s_jpeg_passes_untouched(serve, feed):
+    data = cv2.imencode(".jpg", np.full((48, 64, 3), 90, np.uint8))[1].tobytes()
+
+    async def look() -> None:
+        feed.rate_hz = 0.01
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            stamp = time.time_ns()
+            feed.sink.picture(Picture(stamp, jpeg=data))
+            feed.sink.box(BoxReport(stamp, (64, 48), TrackState.IDLE))
+            frame = await client.until(lambda: next((f for f in client.frames if f.stamp_ns == stamp), None))
+            assert frame.payload == data
+
+    asyncio.run(look())
+
+
+def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(serve, feed):
+    async def look() -> None:
+        def unreadable() -> np.ndarray:
+            raise InputError("encoding is 'bayer_xyz'; it is not known")
+
+        feed.rate_hz = 0.01
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            for make in (unreadable, lambda: np.zeros((360, 640, 3), np.uint8)):
+                stamp = time.time_ns()
+                feed.sink.picture(Picture(stamp, bgr=make))
+                feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                if make is unreadable:
+                    await client.until(lambda: "bayer_xyz" in client.messages("status")[-1]["picture"])
+            await client.until(lambda: len(client.frames) == 2)
+            await client.until(lambda: client.messages("status")[-1]["picture"] == "")
+
+    asyncio.run(look())
+
+
+def test_stamps_that_go_back_are_shown(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            feed.stamp_offset_ns = -3_600_000_000_000
+            await client.until(lambda: client.frames[-1].stamp_ns < feed.stamps[0])
+
+    asyncio.run(look())
+
+
+def test_numbers_that_are_unknown_are_null(serve, feed):
+    async def look() -> None:
+        feed.state = TrackState.LOST
+        feed.velocity = (float("nan"), float("inf"))
+        async with page(serve(feed).url) as client:
+            (target,) = (await client.until(lambda: client.messages("track")))[-1]["targets"]
+            assert target["box"] is None
+            assert target["quality"] is None
+            assert target["velocity"] == [None, None]
+            assert target["state"] == "LOST"
+
+    asyncio.run(look())
+
+
+def test_several_targets_of_an_image_come_in_one_track(serve, feed):
+    async def look() -> None:
+        feed.rate_hz = 0.01
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            stamp = time.time_ns()
+            for target in (1, 0):
+                feed.sink.box(
+                    BoxReport(stamp, (640, 360), TrackState.TRACKING, target, box=Box(target, 2, 3, 4))
+                )
+            track = await client.until(
+                lambda: next((m for m in client.messages("track") if m["stamp"] == str(stamp)), None)
+            )
+            assert [(t["id"], t["box"]) for t in track["targets"]] == [(0, [0, 2, 3, 4]), (1, [1, 2, 3, 4])]
+
+    asyncio.run(look())
+
+
+def test_pictures_are_wanted_only_while_somebody_watches(serve, feed):
+    async def look() -> None:
+        url = serve(feed).url
+        assert feed.watched == []
+        async with page(url) as client:
+            await client.until(lambda: client.frames)
+            assert feed.watched == [True]
+        for _ in range(500):
+            if not feed.watched[-1]:
+                break
+            await asyncio.sleep(0.01)
+        assert not feed.watched[-1]
+
+    asyncio.run(look())
+
+
+def test_an_inactive_tracker_is_told_apart_from_a_silent_one(serve, feed):
+    async def look() -> None:
+        feed.mute = True
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.messages("status"))
+            feed.sink.inactive(True)
+            await client.until(lambda: client.messages("status")[-1]["tracker"] == "inactive")
+
+    asyncio.run(look())
+
+
+# Who commands
+
+
+def select(stamp: int, id: str = "c1", **fields: object) -> dict[str, object]:
+    return {"op": "select", "id": id, "stamp": str(stamp), "kind": "box", "box": [10, 20, 30, 40], **fields}
+
+
+def test_a_selection_reaches_the_tracker_with_the_exact_stamp(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            frame = (await client.until(lambda: client.frames))[0]
+            await client.send(**select(frame.stamp_ns))
+            answer = await client.answer("c1")
+            assert (answer["ok"], answer["selection"]) == (True, 1)
+            assert answer["message"] == "following selection 1"
+            (selection,) = feed.selections
+            assert selection.stamp_ns == frame.stamp_ns
+            assert selection.box == Box(10, 20, 30, 40)
+            await client.until(lambda: client.messages("result"))
+            await client.until(lambda: client.messages("track")[-1]["targets"][0]["selection"] == 1)
+
+    asyncio.run(look())
+
+
+def test_points_reach_the_tracker_with_their_labels(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.send(**select(5, kind="points", points=[[1, 2], [3, 4]], labels=[1, 0]))
+            await client.answer("c1")
+            assert feed.selections[0].points == ((1, 2), (3, 4))
+            assert feed.selections[0].labels == (1, 0)
+
+    asyncio.run(look())
+
+
+def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
+    async def look() -> None:
+        feed.refuse = "the image is 9.2 s old; the buffer keeps 8 s"
+        async with page(serve(feed).url) as client:
+            await client.send(**select(1))
+            answer = await client.answer("c1")
+            assert (answer["ok"], answer["message"]) == (False, feed.refuse)
+            feed.sink.result(Result(1, Outcome.REFUSED, message="the box is empty"))
+            result = (await client.until(lambda: client.messages("result")))[0]
+            assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
+
+    asyncio.run(look())
+
+
+def test_a_tracker_that_answers_nothing_is_named(serve, feed):
+    async def look() -> None:
+        feed.mute = True
+        async with page(serve(feed, answer_s=0.2).url) as client:
+            await client.send(**select(1))
+            answer = await client.answer("c1")
+            assert not answer["ok"]
+            assert "0.2 s" in answer["message"]
+
+    asyncio.run(look())
+
+
+def test_a_second_answer_to_one_command_is_dropped(serve, feed):
+    async def look() -> None:
+        replies = []
+        feed.select = lambda selection, reply: replies.append(reply)
+        async with page(serve(feed).url) as client:
+            await client.send(**select(1))
+            await client.until(lambda: client.messages("status") and replies)
+            replies[0](Answer(True, "first"))
+            replies[0](Answer(False, "second"))
+            count = len(client.messages("status"))
+            await client.until(lambda: len(client.messages("status")) > count)
+            assert [m["message"] for m in client.messages("answer")] == ["first"]
+
+    asyncio.run(look())
+
+
+def test_one_page_commands_and_others_view_until_they_take_over(serve, feed):
+    async def look() -> None:
+        url = serve(feed).url
+        async with page(url) as first, page(url) as second:
+            assert (await first.until(lambda: first.messages("hello")))[0]["role"] == "operator"
+            assert (await second.until(lambda: second.messages("hello")))[0]["role"] == "viewer"
+            await second.send(**select(1))
+            answer = await second.answer("c1")
+            assert not answer["ok"]
+            assert first.messages("hello")[0]["name"] in answer["message"]
+            await second.send(op="clear", id="c2")
+            assert not (await second.answer("c2"))["ok"]
+            assert feed.selections == []
+            assert feed.cleared == []
+            await second.send(op="seat", action="take")
+            name = second.messages("hello")[0]["name"]
+            await first.until(lambda: first.messages("seat")[-1]["holder"] == name)
+            await second.send(**select(1, "c3"))
+            assert (await second.answer("c3"))["ok"]
+            await first.send(**select(1, "c4"))
+            assert not (await first.answer("c4"))["ok"]
+
+    asyncio.run(look())
+
+
+def test_the_seat_is_free_as_soon_as_its_page_is_gone(serve, feed):
+    async def look() -> None:
+        url = serve(feed).url
+        async with page(url) as second:
+            async with page(url) as first:
+                await first.until(lambda: first.messages("hello"))
+                await second.send(op="seat", action="release")
+                await first.send(op="seat", action="take")
+                await second.until(
+                    lambda: second.messages("seat")[-1]["holder"] == first.messages("hello")[0]["name"]
+                )
+            await second.until(lambda: second.messages("seat")[-1]["holder"] is None)
+            await second.send(**select(1))
+            assert (await second.answer("c1"))["ok"]
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize(("rule", "cleared"), [("keep", []), ("clear", [0])])
+def test_what_becomes_of_the_target_when_the_operator_is_lost(serve, feed, rule, cleared):
+    async def look() -> None:
+        url = serve(feed, on_operator_lost=rule, lease_s=1.0).url
+        async with page(url) as first:
+            await first.until(lambda: first.frames)
+        await asyncio.sleep(3.5)
+        assert feed.cleared == cleared
+
+    asyncio.run(look())
+
+
+def test_a_reload_within_the_lease_clears_nothing(serve, feed):
+    async def look() -> None:
+        url = serve(feed, on_operator_lost="clear", lease_s=2.0).url
+        for _ in range(3):
+            async with page(url) as client:
+                await client.until(lambda: len(client.messages("status")) >= 2)
+                assert client.messages("hello")[0]["role"] == "operator"
+        assert feed.cleared == []
+
+    asyncio.run(look())
+
+
+def test_selections_beyond_five_a_second_are_refused(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            for i in range(12):
+                await client.send(**select(1, f"c{i}"))
+            answers = [await client.answer(f"c{i}") for i in range(12)]
+            assert [a["ok"] for a in answers[:5]] == [True] * 5
+            assert not answers[-1]["ok"]
+            assert len(feed.selections) < 8
+
+    asyncio.run(look())
+
+
+# Steering
+
+
+def test_steering_takes_two_presses_of_the_operator(serve, feed):
+    async def look() -> None:
+        steering = RecordedSteering(feed)
+        async with page(serve(feed, steering=steering).url) as client:
+            await client.send(op="steer", id="e0", action="enable")
+            assert not (await client.answer("e0"))["ok"]
+            await client.send(op="steer", id="a1", action="arm")
+            await client.send(op="steer", id="e1", action="enable")  # a double click is one press
+            assert not (await client.answer("e1"))["ok"]
+            await client.send(op="steer", id="a2", action="arm")
+            await client.answer("a2")
+            await asyncio.sleep(0.4)
+            await client.send(op="steer", id="e2", action="enable")
+            assert (await client.answer("e2"))["ok"]
+            assert steering.calls == ["enable"]
+            await client.until(lambda: client.messages("steering")[-1]["enabled"])
+
+    asyncio.run(look())
+
+
+def test_any_page_may_stop_and_only_the_operator_enable(serve, feed):
+    async def look() -> None:
+        steering = RecordedSteering(feed)
+        url = serve(feed, steering=steering).url
+        async with page(url) as first, page(url) as second:
+            await first.until(lambda: first.messages("hello"))
+            await second.until(lambda: second.messages("hello"))
+            viewer = second if second.messages("hello")[0]["role"] == "viewer" else first
+            await viewer.send(op="steer", id="a", action="arm")
+            assert not (await viewer.answer("a"))["ok"]
+            await viewer.send(op="steer", id="s", action="stop")
+            assert (await viewer.answer("s"))["ok"]
+            assert steering.calls == ["stop"]
+
+    asyncio.run(look())
+
+
+def test_without_a_gimbal_steering_is_refused(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            assert (await client.until(lambda: client.messages("hello")))[0]["steering"] is False
+            await client.send(op="steer", id="s", action="stop")
+            assert not (await client.answer("s"))["ok"]
+
+    asyncio.run(look())
+
+
+# Bad messages
+
+
+def fuzzed(rng: random.Random) -> str:
+    """A message that is nearly right, or not at all."""
+    values = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2.5,
+        1e999,
+        2**70,
+        "",
+        "x",
+        "9" * 30,
+        "٣",
+        [],
+        [1, 2],
+        [[1, 2]],
+        {},
+        [None] * 4,
+    ]
+    if rng.random() < 0.2:
+        return "".join(rng.choices(string.printable + "\0é漢", k=rng.randint(0, 200)))
+    if rng.random() < 0.1:
+        return "[" * rng.randint(1, 30000)
+    message = {
+        "op": rng.choice(["hello", "ack", "select", "clear", "seat", "ping", "seek", "steer", *values[:5]])
+    }
+    for key in ("id", "stamp", "kind", "box", "points", "labels", "target", "seq", "t", "action", "token"):
+        if rng.random() < 0.7:
+            message[key] = rng.choice([*values, "box", "points", "123", "c1", [1, 2, 3, 4], [1e300, 1, 1, 1]])
+    return json.dumps(message)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fuzzed_messages_reach_nobody_and_stop_nothing(serve, feed, seed):
+    async def look() -> None:
+        rng = random.Random(seed)
+        url = serve(feed, messages_per_s=1000).url
+        async with page(url) as other:
+            sent = 0
+            while sent < 50:
+                async with page(url) as client:
+                    await client.until(lambda: client.messages("hello"))
+                    while sent < 50 and not client.socket.closed:
+                        try:
+                            await client.socket.send_str(fuzzed(rng))
+                        except (ConnectionError, aiohttp.ClientError):
+                            break
+                        sent += 1
+                        await asyncio.sleep(0)
+            seen = len(other.frames)
+            await other.until(lambda: len(other.frames) > seen + 5)
+        for selection in feed.selections:
+            assert selection.box is None or not selection.box.is_empty
+        assert get(url + "health")[0] == 200
+
+    asyncio.run(look())
+
+
+def test_a_page_of_bad_messages_is_cut_off(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            for _ in range(30):
+                await client.socket.send_str("no json")
+            await client.until(lambda: client.socket.closed)
+            assert client.socket.close_code == 4400
+
+    asyncio.run(look())
+
+
+def test_a_message_beyond_64_kb_is_cut_off(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            await client.socket.send_str('{"op":"hello","token":"' + "x" * 70_000 + '"}')
+            await client.until(lambda: client.socket.closed)
+            assert client.socket.close_code == 1009
+
+    asyncio.run(look())
+
+
+def test_a_socket_that_says_nothing_is_closed(serve, feed, monkeypatch):
+    monkeypatch.setattr("efftam_ros.operator.server.HELLO_S", 0.2)
+
+    async def look() -> None:
+        async with page(serve(feed).url, hello=False) as client:
+            await client.until(lambda: client.socket.closed)
+            assert client.frames == []
+
+    asyncio.run(look())
+
+
+def test_a_page_that_stops_reading_costs_the_server_nothing(serve, feed):
+    async def look() -> None:
+        feed.size = (1920, 1080)
+        url = serve(feed).url
+        host, port = url.split("/")[2].split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        lines = [
+            "GET /ws HTTP/1.1",
+            f"Host: {host}:{port}",
+            f"Origin: http://{host}:{port}",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        await reader.readuntil(b"\r\n\r\n")
+        hello = b'{"op":"hello","token":""}'
+        writer.write(bytes([0x81, 0x80 | len(hello), 0, 0, 0, 0]) + hello)
+        async with page(url) as client:
+            await client.until(lambda: len(client.frames) > 30, 30)
+            assert client.messages("status")[-1]["viewers"] == 2
+        writer.close()
+
+    asyncio.run(look())
+
+
+# Thin links
+
+
+def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
+    """Full frames are 100 kB here: at 4 Mbit/s five of them a second, and any queue would add a fifth of a
+    second each."""
+    noise = np.random.default_rng(1).integers(0, 255, (360, 640, 3), np.uint8)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 0.8)
+
+    async def look() -> None:
+        feed.rate_hz = 0.01
+        server = serve(feed)
+        with thin_link(server.port, 4e6, 0.02) as port:
+            async with page(f"http://127.0.0.1:{port}/") as client:
+                await client.until(lambda: client.frames)
+
+                async def camera() -> None:
+                    while True:
+                        stamp = time.time_ns()
+                        feed.sink.picture(Picture(stamp, bgr=lambda: smooth))
+                        feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                        await asyncio.sleep(1 / 30)
+
+                task = asyncio.create_task(camera())
+                try:
+                    await client.until(lambda: client.frames[-1].half, 20)
+                    seen, under_way = len(client.frames), []
+                    while len(client.frames) < seen + 30:
+                        count = len(client.frames)
+                        await client.until(lambda n=count: len(client.frames) > n, 20)
+                        newest = max(int(m["stamp"]) for m in client.messages("track"))
+                        under_way.append((newest - client.frames[-1].stamp_ns) / 1e9)
+                finally:
+                    task.cancel()
+        assert len(client.frames[-1].payload) < 0.6 * len(client.frames[1].payload)
+        # A picture is never behind its own tracks by more than the two frames that may be under way.
+        assert sorted(under_way)[len(under_way) // 2] < 1.0
+
+    asyncio.run(look())

@@ -1,0 +1,283 @@
+"""The parts of the server that need no socket: wire, seat, credit, pairing, access."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.palette import STATE_STYLES
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator import wire
+from efftam_ros.operator.credit import FrameCredit, RateLimit
+from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
+from efftam_ros.operator.pairing import MOTION_WAIT_S, Pairing
+from efftam_ros.operator.seat import Seat
+from efftam_ros.operator.settings import Settings
+
+STAMPS = st.integers(0, 2**63 - 1)
+
+
+# Wire
+
+
+def test_a_frame_s_header_byte_by_byte():
+    data = wire.frame(b"JPEG", stamp_ns=0x0102030405060708, sent_ns=9, seq=812, half=True)
+    stamp, sent = bytes([8, 7, 6, 5, 4, 3, 2, 1]), bytes([9, 0, 0, 0, 0, 0, 0, 0])
+    assert data == b"EFTM" + bytes([1, 1, 1, 0]) + stamp + sent + bytes([0x2C, 3, 0, 0]) + b"JPEG"
+    assert wire.HEADER.size == 28
+
+
+sides = st.floats(0.1, 1e4)
+
+
+@given(STAMPS, st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4), sides, sides))
+def test_a_selection_arrives_as_it_was_sent(stamp, box):
+    message = wire.parse(
+        json.dumps({"op": "select", "id": "a", "stamp": str(stamp), "kind": "box", "box": box})
+    )
+    assert message.selection.stamp_ns == stamp
+    assert message.selection.box == Box(*box)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5),
+    max_leaves=6,
+)
+fields = st.sampled_from(["id", "stamp", "kind", "box", "points", "labels", "target", "seq", "t", "action"])
+
+
+@examples(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([*wire._READERS, "", "other"]), st.dictionaries(fields, json_values))
+def test_whatever_is_sent_is_a_message_or_a_refusal_of_one_line(op, data):
+    assert_parsed_or_refused(json.dumps({"op": op, **data}))
+
+
+def assert_parsed_or_refused(text):
+    refusal = ""
+    try:
+        wire.parse(text)
+    except wire.MessageRefused as refused:
+        refusal = str(refused)
+    assert len(refusal) < 300
+    assert "\n" not in refusal
+
+
+@given(st.text())
+def test_any_text_is_a_message_or_a_refusal_of_one_line(text):
+    assert_parsed_or_refused(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"stamp": 1795298319517108788}, "stamp"),
+        ({"stamp": "-1"}, "stamp"),
+        ({"stamp": "9223372036854775808"}, "9223372036854775807"),
+        ({"box": [1, 2, 0, 4]}, "0 x 4"),
+        ({"box": [1, 2, 3]}, "4"),
+        ({"box": [1, 2, 3, 1e9]}, "65536"),
+        ({"box": [1, 2, 3, True]}, "4"),
+        ({"target": 256}, "255"),
+        ({"kind": "mask"}, "box or points"),
+        ({"kind": "points", "points": []}, "16"),
+        ({"kind": "points", "points": [[1, 2]], "labels": [2]}, "labels"),
+        ({"id": "x" * 65}, "64"),
+    ],
+)
+def test_each_wrong_field_is_named_with_its_limit(change, named):
+    message = {"op": "select", "id": "a", "stamp": "1", "kind": "box", "box": [1, 2, 3, 4], **change}
+    with pytest.raises(wire.MessageRefused, match=named):
+        wire.parse(json.dumps(message))
+
+
+# Seat
+
+
+def test_a_lease_ends_ten_seconds_after_the_last_word():
+    seat = Seat(10.0)
+    assert seat.take("a", 0.0) is None
+    seat.heard("a", 5.0)
+    seat.heard("b", 9.0)
+    assert seat.holder(15.0) == "a"
+    assert seat.holder(15.1) is None
+
+
+def test_taking_over_names_who_lost_the_seat():
+    seat = Seat()
+    seat.take("a", 0.0)
+    assert seat.take("b", 1.0) == "a"
+    assert not seat.release("a")
+    assert seat.holder(2.0) == "b"
+    assert seat.release("b")
+    assert seat.holder(2.0) is None
+
+
+# Credit
+
+
+def simulate(seconds, link_hz, *, full_hz=None, camera_hz=30.0, start=0.0, credit=None):
+    """A link that takes ``link_hz`` frames per second at half size, ``full_hz`` (or as many) at full size.
+    Gives (credit, [(time, half)] of every frame sent, most under way)."""
+    credit = credit or FrameCredit()
+    sent, under_way, most, free_s = [], [], 0, start
+    for i in range(int(seconds * camera_hz)):
+        now = start + i / camera_hz
+        for seq, done in list(under_way):
+            if done <= now:
+                under_way.remove((seq, done))
+                credit.acknowledged(seq, done)
+        credit.offered(now)
+        if credit.is_ready:
+            seq = len(sent)
+            credit.sent(seq)
+            hz = link_hz if credit.half else (full_hz or link_hz)
+            free_s = max(free_s, now) + 1 / hz
+            under_way.append((seq, free_s))
+            sent.append((now, credit.half))
+        most = max(most, len(under_way))
+    return credit, sent, most
+
+
+@pytest.mark.parametrize("hz", [0.5, 3, 12, 100])
+def test_never_more_than_two_frames_are_under_way(hz):
+    _, _, most = simulate(20, hz)
+    assert most <= 2
+
+
+def test_a_link_for_ten_full_frames_a_second_keeps_full_size():
+    _, sent, _ = simulate(20, 30, full_hz=12)
+    assert not any(half for _, half in sent)
+
+
+def test_a_thinner_link_gets_half_size_within_two_seconds_and_its_retries_grow_rare():
+    _, sent, _ = simulate(180, 15, full_hz=4)
+    assert next(now for now, half in sent if half) <= 2.0
+    changes = [now for (_, before), (now, after) in pairwise(sent) if before and not after]
+    assert len(changes) <= 6
+    assert changes[-1] - changes[-2] > 50
+    assert sum(half for _, half in sent) / len(sent) > 0.9
+
+
+def test_a_slow_camera_is_no_thin_link():
+    _, sent, _ = simulate(20, 100, camera_hz=5.0)
+    assert not any(half for _, half in sent)
+
+
+def test_acknowledging_what_was_never_sent_gives_no_credit():
+    credit = FrameCredit()
+    credit.sent(1)
+    credit.sent(2)
+    credit.acknowledged(99, 0.0)
+    assert not credit.is_ready
+    credit.acknowledged(2, 0.0)
+    assert credit.is_ready
+
+
+def test_a_rate_limit_is_full_at_first_and_refills():
+    limit = RateLimit(5)
+    assert [limit.allows(0.0) for _ in range(7)] == [True] * 5 + [False] * 2
+    assert limit.allows(0.21)
+    assert not limit.allows(0.21)
+
+
+# Pairing
+
+
+def report(stamp, target=0):
+    return BoxReport(stamp, (64, 48), TrackState.TRACKING, target)
+
+
+def picture(stamp):
+    return Picture(stamp, jpeg=b"jpeg")
+
+
+@given(st.permutations(["picture", "box", "motion"]))
+def test_the_parts_of_an_image_may_come_in_any_order(order):
+    pairing, told = Pairing(), []
+    for part in order:
+        if part == "picture":
+            pairing.add_picture(picture(7))
+        elif part == "box":
+            pairing.add_box(report(7), 0.0)
+        else:
+            pairing.add_motion(MotionReport(7), 0.0)
+        told += pairing.finished(0.0)
+    assert [image.stamp_ns for image in told] == [7]
+    assert told[0].motions
+    assert pairing.newest_picture().stamp_ns == 7
+    assert pairing.newest_picture() is None
+
+
+def test_a_box_waits_a_moment_for_its_motion_and_no_longer():
+    pairing = Pairing()
+    pairing.add_box(report(7), 1.0)
+    assert pairing.finished(1.0 + MOTION_WAIT_S / 2) == []
+    assert pairing.is_waiting
+    assert [image.stamp_ns for image in pairing.finished(1.0 + MOTION_WAIT_S)] == [7]
+    pairing.add_motion(MotionReport(7), 1.1)
+    assert not pairing.is_waiting
+
+
+def test_only_pictures_with_a_box_are_given_out_the_newest_first():
+    pairing = Pairing()
+    for stamp in (1, 2, 3):
+        pairing.add_picture(picture(stamp))
+    for stamp in (1, 2):
+        pairing.add_box(report(stamp), 0.0)
+    pairing.finished(1.0)
+    assert pairing.newest_picture().stamp_ns == 2
+    assert pairing.newest_picture() is None
+    pairing.add_box(report(3), 1.0)
+    pairing.finished(2.0)
+    assert pairing.newest_picture().stamp_ns == 3
+
+
+def test_a_silent_tracker_doesn_t_fill_the_memory():
+    pairing = Pairing()
+    for stamp in range(1000):
+        pairing.add_picture(picture(stamp))
+        pairing.add_motion(MotionReport(stamp), 0.0)
+    assert len(pairing._pictures) <= 8
+    assert len(pairing._open) <= 64
+
+
+# Palette and settings
+
+
+def luminance(rgb):
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in rgb)]
+    return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def test_each_state_has_a_colour_and_a_line_of_its_own():
+    assert set(STATE_STYLES) == set(TrackState)
+    assert len({style.rgb for style in STATE_STYLES.values()}) == len(TrackState)
+    assert len({style.line for style in STATE_STYLES.values()}) == len(TrackState)
+
+
+@pytest.mark.parametrize("state", list(TrackState), ids=lambda s: s.name)
+def test_black_words_on_a_state_s_colour_can_be_read(state):
+    assert (luminance(STATE_STYLES[state].rgb) + 0.05) / 0.05 >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"port": 70000}, "65535"),
+        ({"jpeg_quality": 0}, "1..100"),
+        ({"on_operator_lost": "land"}, "keep or clear"),
+        ({"lease_s": 0.0}, "3600"),
+        ({"certificate": "x"}, "both"),
+    ],
+)
+def test_settings_out_of_range_are_refused_with_the_limits(change, named):
+    with pytest.raises(InputError, match=named):
+        Settings(**change)

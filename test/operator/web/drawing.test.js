@@ -1,0 +1,119 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Drawing } from "../../../efftam_ros/operator/web/drawing.js";
+
+const FRAME = { stamp: 42n, width: 640, height: 360, ageS: 0.5 };
+const at = (x, y) => ({ x, y });
+const near = (a, b) => Math.hypot(a.x - b.x, a.y - b.y) <= 10;
+
+function pressed(x = 100, y = 50) {
+  const drawing = new Drawing();
+  drawing.freeze(FRAME, 10);
+  drawing.press(at(x, y));
+  return drawing;
+}
+
+test("press, drag, release sends a box with the frozen stamp", () => {
+  const drawing = pressed();
+  drawing.move(at(130, 90));
+  assert.deepEqual(drawing.shownBox, { x: 100, y: 50, width: 30, height: 40 });
+  assert.deepEqual(drawing.release(at(80, 90), true, near), { stamp: 42n, box: { x: 80, y: 50, width: 20, height: 40 } });
+  assert.equal(drawing.mode, "sent");
+});
+
+test("a picture that arrives meanwhile is not the one that was drawn on", () => {
+  const drawing = pressed();
+  drawing.freeze({ ...FRAME, stamp: 99n }, 11);
+  assert.equal(drawing.release(at(150, 90), true, near).stamp, 42n);
+});
+
+test("two taps are two corners", () => {
+  const drawing = pressed();
+  assert.equal(drawing.release(at(101, 50), false, near), null);
+  assert.equal(drawing.mode, "corner");
+  drawing.press(at(160, 120));
+  assert.deepEqual(drawing.release(at(160, 120), false, near).box, { x: 101, y: 50, width: 59, height: 70 });
+});
+
+test("two taps on one place are a point", () => {
+  const drawing = pressed();
+  drawing.release(at(100, 50), false, near);
+  drawing.press(at(104, 52));
+  assert.deepEqual(drawing.release(at(104, 52), false, near), { stamp: 42n, points: [at(100, 50)], labels: [1] });
+});
+
+test("one tap and a word is a point", () => {
+  const drawing = pressed();
+  drawing.release(at(100, 50), false, near);
+  assert.deepEqual(drawing.confirmPoint().points, [at(100, 50)]);
+});
+
+test("a drag after a tap is a box of its own", () => {
+  const drawing = pressed();
+  drawing.release(at(100, 50), false, near);
+  drawing.press(at(300, 200));
+  assert.deepEqual(drawing.release(at(340, 240), true, near).box, { x: 300, y: 200, width: 40, height: 40 });
+});
+
+test("keys alone: corner, corner, send", () => {
+  const drawing = new Drawing();
+  drawing.nudge(10, 0, FRAME);
+  drawing.freeze(FRAME, 0);
+  assert.equal(drawing.confirm(), null);
+  drawing.nudge(30, 0, FRAME);
+  drawing.nudge(0, 20, FRAME);
+  assert.deepEqual(drawing.confirm().box, { x: 330, y: 180, width: 30, height: 20 });
+});
+
+test("R places a box of the last size, arrows move it inside the image", () => {
+  const drawing = pressed();
+  drawing.release(at(130, 90), true, near);
+  drawing.live();
+  drawing.freeze(FRAME, 0);
+  drawing.move(at(5, 200));
+  drawing.place();
+  assert.deepEqual(drawing.shownBox, { x: 0, y: 180, width: 30, height: 40 });
+  drawing.nudge(-1, 0, FRAME);
+  drawing.nudge(1, 0, FRAME);
+  drawing.nudge(1, 0, FRAME);
+  assert.deepEqual(drawing.confirm().box, { x: 2, y: 180, width: 30, height: 40 });
+});
+
+test("a slip of the hand is not sent", () => {
+  const drawing = pressed();
+  assert.deepEqual(drawing.release(at(103, 90), true, near), { tooSmall: { x: 100, y: 50, width: 3, height: 40 } });
+  assert.equal(drawing.mode, "live");
+});
+
+test("a box is cut at the image's edge before it is judged", () => {
+  assert.ok(pressed(639, 0).release(at(700, 100), true, near).tooSmall);
+});
+
+test("giving up returns to what was before: live, or held by hand", () => {
+  const drawing = pressed();
+  drawing.cancel();
+  assert.equal(drawing.isFrozen, false);
+  drawing.freeze(FRAME, 0, true);
+  drawing.press(at(1, 1));
+  drawing.cancel();
+  assert.equal(drawing.mode, "frozen");
+  drawing.cancel();
+  assert.equal(drawing.isFrozen, false);
+});
+
+test("the countdown knows how old the picture was when it froze", () => {
+  const drawing = pressed();
+  assert.ok(Math.abs(drawing.secondsLeft(8, 12) - (8 - 0.3 - 0.5 - 2)) < 1e-9);
+  assert.equal(drawing.secondsLeft(null, 12), null);
+  assert.equal(new Drawing().secondsLeft(8, 12), null);
+});
+
+test("nothing is drawn while an answer is awaited", () => {
+  const drawing = pressed();
+  drawing.release(at(150, 90), true, near);
+  drawing.press(at(1, 1));
+  assert.equal(drawing.mode, "sent");
+  assert.equal(drawing.release(at(50, 50), true, near), null);
+  drawing.place();
+  assert.equal(drawing.mode, "sent");
+});

@@ -1,0 +1,171 @@
+"""What one sender on an open domain can make the node spend: memory, log, diagnostics. The real network where
+memory is at stake."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.msg import TargetSelection
+from level_pipeline import HEIGHT, WIDTH, bright_box, scene
+from ros_helpers import ROOT, box_selection, image_message, new_namespace, stamp_of
+from sensor_msgs.msg import CompressedImage
+from support.bombs import png_bomb
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.interop.messages import MOST_FRAME_ID
+
+pytestmark = pytest.mark.ros
+
+MIB = 2**20
+# The longest line of log or diagnostics that an input may cause: a reason with two cut texts.
+LONGEST_LINE = 700
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory the process ever held."""
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
+
+
+def compressed(data: bytes, i: int, kind: str = "png") -> CompressedImage:
+    message = CompressedImage(format=kind, data=data)
+    message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_of(i), 10**9)
+    return message
+
+
+def png(i: int) -> bytes:
+    return cv2.imencode(".png", scene(i))[1].tobytes()
+
+
+@pytest.fixture
+def real_tracker(processes, peers, tmp_path):
+    """The node as it ships, with its network, in a home of its own."""
+
+    def start(*arguments: str, **peer):
+        namespace, home = new_namespace(), tmp_path / "home"
+        home.mkdir()
+        made = peers(namespace, **peer)
+        made.home = home
+        command = [sys.executable, str(ROOT / "scripts" / "efftam_tracker"), "--ros-args"]
+        command += ["-r", f"__ns:=/{namespace}", "-p", "image_timeout:=60.0", "-p", "threads:=1", *arguments]
+        made.process = processes(command, HOME=str(home), XDG_CACHE_HOME="")
+        made.wait_until_active()
+        return made
+
+    return start
+
+
+def test_selections_of_any_size_take_no_memory_and_telemetry_leaves_no_file(real_tracker):
+    peer = real_tracker()
+    peer.warm_up()
+    peer.show(0)
+    before = peak_bytes(peer.process.pid)
+    as_shares = box_selection(Box(0.0, 0.0, 60.0, 60.0), units=TargetSelection.NORMALIZED)
+    answer = peer.select(as_shares)
+    assert not answer.success
+    assert "60 x 60 in shares of the image; at most 1.5" in answer.message
+    assert "PIXELS" in answer.message
+    for i, box in enumerate((Box(-5e8, -5e8, 1e9, 1e9), Box(0, 0, 1e7, 1.0)), start=1):
+        peer.show(2 * i)
+        peer.follow(2 * i, box)
+        peer.show(2 * i + 1)
+    assert peak_bytes(peer.process.pid) - before < 200 * MIB
+    left = [path for path in peer.home.rglob("*") if path.is_file() and ".ros" not in path.parts]
+    assert left == []
+
+
+def test_a_bomb_is_refused_by_its_header_and_the_stream_goes_on(real_tracker):
+    peer = real_tracker(
+        *("-p", "image_transport:=compressed", "-p", "diagnostics_period:=0.1"), image_type=CompressedImage
+    )
+    peer.warm_up(lambda stamp: compressed(png(0), (stamp - stamp_of(0)) // 33_000_000 - 100))
+    peer.send(compressed(png(0), 0))
+    before = peak_bytes(peer.process.pid)
+    peer.images.publish(compressed(png_bomb(), 1))
+    _, values = peer.diagnosis(lambda s, v: "32000" in v["last refused image"], "the refused bomb")
+    assert "max_image_pixels" in values["last refused image"]
+    peer.send(compressed(png(2), 2))
+    assert peak_bytes(peer.process.pid) - before < 100 * MIB
+
+
+def test_the_most_pixels_are_a_parameter_for_raw_images_too(tracker):
+    peer = tracker(
+        *("-p", f"max_image_pixels:={WIDTH * HEIGHT}", "-p", "diagnostics_period:=0.1"),
+        *("-p", "image_timeout:=60.0"),
+    )
+    peer.show(0)
+    peer.images.publish(image_message(scene(1, WIDTH + 2, HEIGHT), stamp_of(1)))
+    _, values = peer.diagnosis(lambda s, v: "max_image_pixels" in v["last refused image"], "the refusal")
+    assert f"at most {WIDTH * HEIGHT} are read" in values["last refused image"]
+    peer.show(2)
+
+
+def test_a_selection_is_judged_without_decoding_its_image(tracker):
+    """Decoding belongs to the worker: the service answers by the announced size, the refusal comes later."""
+    peer = tracker(
+        *("-p", "image_transport:=compressed", "-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1"),
+        peer={"image_type": CompressedImage},
+        warm_up=lambda stamp: compressed(png(0), (stamp - stamp_of(0)) // 33_000_000 - 100),
+    )
+    peer.send(compressed(png(0), 0))
+    broken = png(1)[:60] + b"\xff" * 200
+    peer.images.publish(compressed(broken, 1))
+    peer.diagnosis(lambda s, v: "can't be decoded" in v["last refused image"], "the broken image")
+    assert peer.select(box_selection(bright_box(0), stamp_of(1))).success
+    peer.diagnosis(lambda s, v: "can't be decoded" in v["last refused selection"], "the refused selection")
+    peer.send(compressed(png(2), 2))
+
+
+def test_long_texts_reach_neither_log_nor_diagnostics(tracker):
+    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1")
+    peer.show(0)
+    message = image_message(scene(1), stamp_of(1))
+    message.encoding = "x" * 1_400_000
+    peer.images.publish(message)
+    _, values = peer.diagnosis(lambda s, v: "xxx" in v["last refused image"], "the long encoding")
+    message = image_message(scene(2), stamp_of(2))
+    message.header.frame_id = "f" * 1_000_000
+    peer.images.publish(message)
+    peer.diagnosis(lambda s, v: "frame_id" in v["last refused image"], "the long frame_id")
+    message.header.frame_id = "f" * MOST_FRAME_ID
+    assert peer.send(message).header.frame_id == message.header.frame_id
+    assert max(map(len, values.values())) < LONGEST_LINE
+    peer.spin_for(0.5)
+    assert max(map(len, peer.process.output.splitlines())) < LONGEST_LINE
+
+
+def test_a_flood_of_requests_leaves_a_short_log(tracker):
+    peer = tracker("-p", "image_timeout:=60.0")
+    peer.show(0)
+    for i in range(150):
+        assert not peer.select(box_selection(Box(400 + i, 10, 20, 20))).success
+        assert peer.select(box_selection(bright_box(0))).success
+        peer.clear()
+    peer.selections.publish(TargetSelection(kind=9))
+    peer.show(1)
+    text = peer.process.output
+    assert len(text.splitlines()) < 60, text
+    assert 1 <= text.count("selection refused") < 10
+
+
+def test_images_of_one_pixel_are_kept_in_bounded_number(tracker):
+    """Their bytes are next to nothing: what they cost besides counts."""
+    peer = tracker(
+        "-p", "image_timeout:=60.0", "-p", "selection_buffer:=60.0", "-p", "selection_buffer_bytes:=1048576"
+    )
+    pixel = np.zeros((1, 1, 3), np.uint8)
+    peer.send(image_message(pixel, stamp_of(0)))
+    for i in range(1, 2_000):
+        peer.images.publish(image_message(pixel, stamp_of(0) + i * 1_000_000))
+        peer.spin_for(0.001)
+    assert (
+        "selection_buffer_bytes 1048576" in peer.select(box_selection(Box(0, 0, 1, 1), stamp_of(0))).message
+    )

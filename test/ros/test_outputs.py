@@ -1,0 +1,56 @@
+"""The publishers of one configured node, between the thread that tracks and the one that watches."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+import rclpy
+from ros_helpers import new_namespace
+from std_msgs.msg import Header
+
+from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.tracker import publishing
+
+pytestmark = pytest.mark.ros
+LAST = Track(1000, TrackState.TRACKING, image_size=(64, 48))
+
+
+@pytest.fixture
+def outputs(ros):
+    node = rclpy.create_node("outputs", namespace=new_namespace())
+    yield publishing.Outputs(node, with_detections=False)
+    node.destroy_node()
+
+
+def test_after_closing_the_watch_publishes_nothing(outputs):
+    outputs.close()
+    outputs.publish_stale(Header(), LAST, "no image for 0.3 s")
+
+
+def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatch):
+    """A publisher that goes while it publishes would raise in the other thread."""
+    making, closed = threading.Event(), threading.Event()
+    make_fields = publishing.velocity_fields
+
+    def slow_fields(*args, **kwargs):
+        making.set()
+        closed.wait(0.5)
+        return make_fields(*args, **kwargs)
+
+    monkeypatch.setattr(publishing, "velocity_fields", slow_fields)
+
+    def close():
+        making.wait(5.0)
+        outputs.close()
+        closed.set()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    outputs.publish_stale(Header(), LAST, "no image for 0.3 s")
+    closing.join()
+    assert closed.is_set()

@@ -1,0 +1,171 @@
+"""What the kernels are told of an image and a view, and which of its rows they need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runtime.cuda.shim import shared_shim
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
+from efftam_ros.runtime.image.encodings import ENCODINGS
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIDE = 16
+DISTINCT = ["bgr8", "rgba8", "mono8", "mono16", "nv12", "nv21", "uyvy", "yuyv", "bayer_rggb8", "bayer_gbrg8"]
+
+
+def maker() -> PreprocessParameters:
+    return PreprocessParameters(SIDE, MEAN, STD)
+
+
+def random_image(encoding: str, width: int, height: int) -> Image:
+    facts = ENCODINGS[encoding]
+    shape = (height * facts.rows_per_pair // 2, width * facts.bytes_per_pixel)
+    return Image(np.random.default_rng(0).integers(0, 256, shape, np.uint8), width, height, encoding)
+
+
+def network_input(image: Image, view: View, stored: np.ndarray) -> np.ndarray:
+    """What the kernel makes of this copy of the image's rows."""
+    out = np.empty((3, SIDE, SIDE), np.float32)
+    record = maker().record(image, view)
+    shared_shim().call("preprocess", (2, 2, 1), (8, 8, 1), record, stored, out)
+    return out
+
+
+class TestTheParameters:
+    def test_of_the_full_view_says_so(self) -> None:
+        record = maker().record(random_image("bgr8", 64, 48), View.full(64, 48, SIDE))
+        assert record.dtype == PREPROCESS_PARAMS
+        assert record.shape == ()
+        names = ("width", "height", "step", "side", "full_view", "x", "y", "scale_x")
+        assert [float(record[name]) for name in names] == [64, 48, 192, 16, 1, 0, 0, 0.25]
+
+    def test_of_a_window_lies_where_the_window_does(self) -> None:
+        record = maker().record(random_image("bgr8", 64, 48), View.window(30.5, 20.25, 8.0, SIDE))
+        names = ("full_view", "fine", "x", "y", "scale_x", "scale_y")
+        assert [float(record[name]) for name in names] == [0, 1, 26.5, 16.25, 2, 2]
+
+    @pytest.mark.parametrize(("encoding", "white"), [("bgr8", 255), ("mono16", 65535)])
+    def test_maps_white_and_black_to_the_normalised_values(self, encoding: str, white: int) -> None:
+        record = maker().record(random_image(encoding, 64, 48), View.full(64, 48, SIDE))
+        expected = (1 - np.array(MEAN)) / STD, -np.array(MEAN) / STD
+        assert np.allclose(white * record["gain"] + record["shift"], expected[0])
+        assert np.allclose(record["shift"], expected[1])
+
+    @pytest.mark.parametrize(
+        ("shrinking", "fine"),
+        [
+            (0.5, 1),
+            (1.0, 1),
+            (1.6, 1),
+            (5 / 3, 1),
+            (1.7, 2),
+            (3.0, 2),
+            (3.4, 3),
+            (5.000000000000001, 3),  # above a whole number of samples by rounding alone
+            (10, 6),
+        ],
+    )
+    def test_has_at_least_six_tenths_of_a_sample_per_image_pixel(self, shrinking: float, fine: int) -> None:
+        view = View.window(30, 20, SIDE * shrinking, SIDE)
+        assert maker().record(random_image("bgr8", 64, 48), view)["fine"] == fine
+
+    def test_has_the_step_of_a_packed_copy_of_the_rows(self) -> None:
+        padded = np.zeros((48, 200), np.uint8)
+        for rows, step in ((padded, 200), (padded[:, :192], 192), (padded[::-1, :195], 195)):
+            assert maker().record(Image(rows, 64, 48, "bgr8"), View.full(64, 48, SIDE))["step"] == step
+
+    @pytest.mark.parametrize("method", ["record", "needed_rows"])
+    def test_is_refused_as_on_the_cpu(self, method: str) -> None:
+        short = Image(np.zeros((48, 100), np.uint8), 64, 48, "bgr8")
+        with pytest.raises(InputError, match="has 100 bytes; 64 px of bgr8 need 192"):
+            getattr(maker(), method)(short, View.full(64, 48, SIDE))
+
+    @pytest.mark.parametrize("method", ["record", "needed_rows"])
+    def test_for_another_network_is_our_own_fault(self, method: str) -> None:
+        with pytest.raises(ValueError, match=r"64.* 16"):
+            getattr(maker(), method)(random_image("bgr8", 64, 48), View.full(64, 48, 64))
+
+
+class TestTheNeededRows:
+    @settings(max_examples=300, deadline=None)
+    @given(
+        encoding=st.sampled_from(DISTINCT),
+        half_height=st.integers(1, 40),
+        top=st.one_of(st.floats(-1.2, 1.2), st.sampled_from([-0.5, 0.0, 0.5, 1.0])),
+        offset=st.sampled_from([0.0, -0.5, 0.5, 1e-6, -1e-6]),
+        extent=st.sampled_from([0.5, 1.0, 2.0, 9.7, 33.0]),
+    )
+    def test_are_all_that_the_result_depends_on(
+        self, encoding: str, half_height: int, top: float, offset: float, extent: float
+    ) -> None:
+        height = 2 * half_height
+        image = random_image(encoding, 12, height)
+        view = View(2.3, top * height + offset, SIDE / 9, SIDE / extent, SIDE)
+        rng = np.random.default_rng(1)
+        copies = [rng.integers(0, 256, image.rows.shape, np.uint8) for _ in range(2)]
+        for copy in copies:
+            for rows in maker().needed_rows(image, view):
+                copy[rows] = image.rows[rows]
+        expected = network_input(image, view, image.rows)
+        for copy in copies:
+            assert np.array_equal(network_input(image, view, copy), expected)
+
+    @pytest.mark.parametrize("encoding", DISTINCT)
+    def test_are_few_for_a_small_window(self, encoding: str) -> None:
+        slices = maker().needed_rows(random_image(encoding, 200, 400), View.window(100, 100, 20, SIDE))
+        assert len(slices) == (2 if encoding in ("nv12", "nv21") else 1)
+        assert sum(rows.stop - rows.start for rows in slices) <= (20 + 8) * (1.5 if len(slices) == 2 else 1)
+
+    @pytest.mark.parametrize("shift", range(4))
+    def test_hold_the_chroma_of_every_row_of_luma(self, shift: int) -> None:
+        image = random_image("nv12", 200, 400)
+        luma, chroma = maker().needed_rows(image, View.window(100, 100 + shift / 2, 20 + shift, SIDE))
+        assert {400 + row // 2 for row in range(luma.start, luma.stop)} == set(
+            range(chroma.start, chroma.stop)
+        )
+
+    @pytest.mark.parametrize(("encoding", "stored"), [("bgr8", 48), ("nv12", 72), ("uyvy", 48)])
+    def test_are_the_whole_image_for_the_full_view(self, encoding: str, stored: int) -> None:
+        rows = maker().needed_rows(random_image(encoding, 64, 48), View.full(64, 48, SIDE))
+        assert rows == (slice(0, stored),)
+
+    @pytest.mark.parametrize("centre", [(-40, 20), (110, 20), (30, -30), (30, 80), (1e9, -1e9)])
+    @pytest.mark.parametrize("encoding", ["bgr8", "nv12"])
+    def test_are_none_for_a_view_past_the_image(self, encoding: str, centre: tuple[float, float]) -> None:
+        assert maker().needed_rows(random_image(encoding, 64, 48), View.window(*centre, 20, SIDE)) == ()
+
+    @settings(max_examples=100, deadline=None)
+    @given(y=st.floats(-200, 200), extent=st.floats(0.1, 300), encoding=st.sampled_from(DISTINCT))
+    def test_lie_within_the_image_without_overlap(self, y: float, extent: float, encoding: str) -> None:
+        image = random_image(encoding, 64, 48)
+        end = 0
+        for rows in maker().needed_rows(image, View.window(30, y, extent, SIDE)):
+            assert end <= rows.start < rows.stop <= image.rows.shape[0]
+            end = rows.stop
+
+
+class TestTheMaskView:
+    def test_of_the_full_view_spans_the_image(self) -> None:
+        record = mask_view(View.full(64, 48, SIDE), 64, 48, 4)
+        assert record.dtype == MASK_VIEW
+        assert record.shape == ()
+        names = ("width", "height", "low", "x0", "y0", "x1", "y1")
+        assert [int(record[name]) for name in names] == [64, 48, 4, 0, 0, 64, 48]
+        assert [float(record[name]) for name in ("start_x", "cells_x")] == [-0.46875, 1 / 16]
+        assert float(record["cells_y"]) == pytest.approx(1 / 12, rel=1e-7)
+
+    def test_of_a_window_spans_the_centres_that_it_shows(self) -> None:
+        record = mask_view(View(10.5, -3.0, 2.0, 2.0, SIDE), 64, 48, 4)
+        assert [int(record[name]) for name in ("x0", "y0", "x1", "y1")] == [10, 0, 18, 5]
+        assert [float(record[name]) for name in ("start_x", "start_y", "cells_x")] == [-0.5, 1.25, 0.5]
+
+    def test_past_the_image_spans_nothing(self) -> None:
+        record = mask_view(View.window(1e30, 5.0, 8.0, SIDE), 64, 48, 4)
+        assert [int(record[name]) for name in ("width", "x0", "y0", "x1", "y1")] == [64, 0, 0, 0, 0]

@@ -1,0 +1,67 @@
+"""What makes another engine necessary: everything that it was built from, and for."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.tensorrt import engine_set
+from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+
+WEIGHTS = "network.weights"
+
+
+@pytest.fixture
+def trt(gpu: Any) -> Any:
+    from runtime.tensorrt.fake_tensorrt import make_fake
+
+    return make_fake("10.3.0", gpu)
+
+
+@pytest.fixture
+def library(trt: Any) -> Library:
+    return Library.of(trt, TENSORRT)
+
+
+@pytest.fixture
+def folder(shipped: Bundle, tmp_path: Path) -> Path:
+    """A copy of the shipped bundle with weights in a file beside the graphs."""
+    copy = Path(shutil.copytree(shipped.folder, tmp_path / "bundle"))
+    (copy / WEIGHTS).write_bytes(b"first weights")
+    return copy
+
+
+def keys(bundle: Bundle, library: Library, facts: DeviceFacts, precision: str = "fp16") -> list[Any]:
+    engines = EngineSet(bundle, precision, library, facts, bundle.folder / "engines")
+    return [engines.key(name) for name in GRAPHS]
+
+
+def test_the_same_parts_have_the_same_key(folder: Path, library: Library, facts: DeviceFacts) -> None:
+    assert keys(Bundle.load(folder), library, facts) == keys(Bundle.load(folder), library, facts)
+
+
+def test_every_part_counts(
+    folder: Path, library: Library, facts: DeviceFacts, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from runtime.tensorrt.fake_tensorrt import make_fake
+
+    bundle = Bundle.load(folder)
+    found = [keys(bundle, library, facts), keys(bundle, library, facts, "fp32")]
+    found.append(keys(bundle, library, replace(facts, name="another GPU")))
+    found.append(keys(bundle, library, replace(facts, compute_capability=(8, 9))))
+    found.append(keys(bundle, Library.of(make_fake("10.16.1.11", gpu), TENSORRT), facts))
+    (folder / WEIGHTS).write_bytes(b"other weights")  # the graphs themselves are the same
+    found.append(keys(Bundle.load(folder), library, facts))
+    monkeypatch.setattr(engine_set, "__version__", "99.0.0")  # makes other FP16 graphs
+    found.append(keys(Bundle.load(folder), library, facts))
+    for number, one in enumerate(found):
+        for other in found[:number]:
+            assert not set(map(str, one)) & set(map(str, other))
