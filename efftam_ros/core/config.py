@@ -57,7 +57,7 @@ class TrackerConfig:
         3, "consistent frames after COASTING or LOST until TRACKING", low=1, high=100
     )
     search_windows: int = setting(
-        4,
+        6,
         "windows of each image that are searched for a target that is missed (policy default)",
         low=1,
         high=64,

@@ -54,7 +54,7 @@ class DefaultPolicy(RememberingPolicy):
     # How far from the prediction a target may return at once, in its sizes, and per second of absence.
     STRAY, STRAY_PER_S = 1.25, 1.0
     MAX_AREA_RATIO = 3.0
-    MOST_CHANGE = 0.18  # of the colours, for it to go on
+    MOST_CHANGE = 0.12  # of the colours, for it to go on
     LEAST_PRESENCE = 0.2  # of what becomes a hypothesis
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
@@ -244,13 +244,13 @@ class DefaultPolicy(RememberingPolicy):
             area = max(candidates.box(choice.index).area, 1.0)
             keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)
             keep &= self._prompted or self._is_large(area, self.WHOLE_SHARE)
-            descriptor = context.describe(candidates.box(choice.index))
-            if descriptor is not None:
-                self._appearance.add(descriptor)
             self._qualities.append(quality)
             self._confirmed_areas.append(area)
             if keep:
                 self._areas.append(area)
+                descriptor = context.describe(candidates.box(choice.index))
+                if descriptor is not None:
+                    self._appearance.add(descriptor)
         if keep:
             return self._store(candidates, choice)
         self.skip()
@@ -273,8 +273,8 @@ def worth(presence_logit: float, clearness: float, size_change: float, change: f
     """Logarithm of the odds that a candidate is the target. ``clearness``: predicted IoU in its usual ones;
     ``size_change``: logarithm of its area's ratio to the usual one, without sign; ``change``: of its colours,
     see `Appearance.change`. Logistic regression on the looks at real disappearances."""
-    seen = 0.22 * min(max(presence_logit, -3.0), 6.0) + 3.3 * min(clearness, 1.2)
-    return seen - 1.35 * size_change - 8.0 * min(change, 0.4) - 2.5
+    seen = 0.05 * min(max(presence_logit, -3.0), 6.0) + 4.2 * min(clearness, 1.2)
+    return seen - 0.5 * size_change - 22.0 * min(change, 0.3) - 2.3
 
 
 def _is_one(item: Hypothesis, box: Box) -> bool:

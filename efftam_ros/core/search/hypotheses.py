@@ -1,7 +1,7 @@
 """Places where the lost target may have been seen: each is followed over several looks until one is sure.
 
-A look is a candidate that a window showed. What it is worth is a logarithm of odds; looks at one place tell
-much the same again, so each counts less than the one before.
+A look is a candidate that a window showed. What it is worth is a logarithm of odds. Looks at one place tell much
+the same again, and what hides the target may be seen there before it: so what was seen fades.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ MATCH_IOU = 0.15  # of a candidate with a hypothesis' predicted box
 MATCH_SIZES = 0.8  # or distance of their centres, in sizes
 INNER_SHARE = 0.8  # of a window: what lies in it should have been seen
 MISS_WORTH = -1.5  # of a look that does not show what it should
-REPEATED = 0.75  # what a further look is worth in units of the one before: it tells much the same
+KEPT = 0.75  # of the evidence, when a further look comes
+LEAST_EVIDENCE = -2.0  # what was once seen at a place does not bar it
 FORGET_S = 1.5  # without a look
 MOST = 12  # hypotheses at a time
 
@@ -34,15 +35,18 @@ class Look:
 
 @dataclass
 class Hypothesis:
-    """A thing that may be the target. ``worths`` of its looks, oldest first; ``prior``: what the belief says."""
+    """A thing that may be the target. ``evidence`` of its looks; ``good_looks``: how many of the last ones in a
+    row speak for it; ``prior``: what the belief says; ``seen_ns``, ``missed_ns``: when it was last seen, and not
+    seen where it should have been."""
 
     motion: MotionFilter
-    worths: list[float]
-    prior: float = 0.0
-    looks: int = 1
-    seen_ns: int = 0
-    quality: float = 0.0
+    seen_ns: int
     missed_ns: int = 0
+    evidence: float = 0.0
+    good_looks: int = 0
+    prior: float = 0.0
+    _before: tuple[float, int] = (0.0, 0)  # evidence and good looks before this image
+    _worth: float = 0.0  # of this image's look
 
     @property
     def box(self) -> Box:
@@ -51,8 +55,30 @@ class Hypothesis:
     @property
     def score(self) -> float:
         """Logarithm of the odds that this is the target."""
-        count = len(self.worths)
-        return self.prior + sum(self.worths) / count * (1 - REPEATED**count) / (1 - REPEATED)
+        return self.prior + self.evidence
+
+    def look(self, stamp_ns: int, look: Look) -> None:
+        """It was seen. Several windows of one image tell one thing: the best counts."""
+        if self.seen_ns != stamp_ns:
+            self._before = self.evidence, self.good_looks
+        elif look.worth <= self._worth:
+            return
+        evidence, good_looks = self._before
+        is_good = look.worth > 0
+        if is_good and good_looks == 0:
+            self.motion = MotionFilter(stamp_ns, look.box)  # where something else was seen before
+        elif self.seen_ns != stamp_ns:
+            self.motion.update(look.box, look.quality)
+        self._worth, self.seen_ns = look.worth, stamp_ns
+        self.evidence = max(KEPT * evidence + look.worth, LEAST_EVIDENCE)
+        self.good_looks = good_looks + 1 if is_good else 0
+
+    def miss(self, stamp_ns: int) -> None:
+        """It should have been seen in this image, and was not."""
+        self.missed_ns = stamp_ns
+        self.evidence = max(KEPT * self.evidence + MISS_WORTH, LEAST_EVIDENCE)
+        self.good_looks = 0
+        self.motion.coast()
 
 
 @dataclass
@@ -70,29 +96,19 @@ class Hypotheses:
         """What the windows of one image showed: for each its best candidate, or None."""
         for known in self.items:
             known.motion.predict(stamp_ns)
-        looked: set[int] = set()
         ranked = sorted((look for _, look in shown if look is not None), key=lambda look: -look.worth)
         fresh: list[Hypothesis] = []
         for look in ranked:
             item = self._match(look.box, self.items)
-            if item is None:
-                if self._match(look.box, fresh) is None:
-                    motion = MotionFilter(stamp_ns, look.box)
-                    fresh.append(Hypothesis(motion, [look.worth], seen_ns=stamp_ns, quality=look.quality))
-            elif item.seen_ns == stamp_ns:  # several windows of one image tell one thing
-                looked.add(id(item))
-                item.worths[-1] = max(item.worths[-1], look.worth)
-            else:
-                looked.add(id(item))
-                item.motion.update(look.box, look.quality)
-                item.worths.append(look.worth)
-                item.looks, item.seen_ns, item.quality = item.looks + 1, stamp_ns, look.quality
+            if item is None and self._match(look.box, fresh) is None:
+                item = Hypothesis(MotionFilter(stamp_ns, look.box), seen_ns=-1)
+                fresh.append(item)
+            if item is not None:
+                item.look(stamp_ns, look)
         for known in self.items:
-            is_told = id(known) in looked or stamp_ns in (known.seen_ns, known.missed_ns)
+            is_told = stamp_ns in (known.seen_ns, known.missed_ns)
             if not is_told and any(_shows(view, known.box) for view, _ in shown):
-                known.worths.append(MISS_WORTH)
-                known.missed_ns = stamp_ns
-                known.motion.coast()
+                known.miss(stamp_ns)
         kept = [i for i in self.items + fresh if (stamp_ns - i.seen_ns) * 1e-9 <= FORGET_S]
         for known, prior in zip(kept, self.prior([i.box for i in kept]), strict=True):
             known.prior = prior

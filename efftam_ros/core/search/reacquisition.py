@@ -14,11 +14,12 @@ from efftam_ros.core.search.sweep import Sweep
 
 # A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
 # LEAD ahead of every other.
-ACCEPT_SCORE = 1.0
-LEAST_LOOKS = 2
+ACCEPT_SCORE = 1.5
+LEAST_LOOKS = 2  # good ones in a row
 LEAD = 0.5
-PRIOR_WEIGHT = 0.5
-HYPOTHESIS_WINDOWS = 2
+PRIOR_WEIGHT = 0.75
+LOOK_SCORE = -2.0  # of a hypothesis that is worth another look
+HYPOTHESIS_WINDOWS = 1  # besides the frame's own view, which shows the best
 OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
 
 
@@ -60,6 +61,8 @@ class Reacquisition:
             x, y = self.belief.ground
             views.append(_window(image_size, x, y, OPENED * extent_px, side))
         for item in self.hypotheses.items[:HYPOTHESIS_WINDOWS]:
+            if item.score < LOOK_SCORE:
+                break
             box = item.motion.at(stamp_ns).box
             views.append(_window(image_size, box.cx, box.cy, extent_px, side))
         views = views[: max(1, budget - 1)]
@@ -75,7 +78,7 @@ class Reacquisition:
     def view(self, stamp_ns: int, extent_px: float, side: int) -> View:
         """The window for the frame's own look: at the best hypothesis, else the next of the sweep."""
         best = self.best
-        if best is not None:
+        if best is not None and best.score >= LOOK_SCORE:
             return _window(self._image_size, best.box.cx, best.box.cy, extent_px, side)
         assert self._sweep is not None
         self.windows_seen += 1
@@ -96,7 +99,7 @@ class Reacquisition:
 
     def accepted(self, item: Hypothesis | None) -> bool:
         """Whether a hypothesis is the target."""
-        if item is None or item.looks < LEAST_LOOKS or item.score < ACCEPT_SCORE:
+        if item is None or item.good_looks < LEAST_LOOKS or item.score < ACCEPT_SCORE:
             return False
         others = [other.score for other in self.hypotheses.items if other is not item]
         return not others or item.score >= max(others) + LEAD

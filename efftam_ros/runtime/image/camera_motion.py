@@ -26,7 +26,7 @@ CORNER_DISTANCE_PX = 8  # of the small image
 FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
 INLIER_PX = 1.0  # of the small image
 LEAST_INLIERS = 12
-LEAST_INLIER_SHARE = 0.4
+LEAST_INLIER_SHARE = 0.3
 LEAST_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
 TARGET_MARGIN = 1.5  # sides of what is left out around the target, in target sides
 
@@ -89,18 +89,36 @@ def _between(previous: Grey, present: Grey, allowed: Grey) -> Matrix | str:
     count = 0 if corners is None else len(corners)
     if count < LEAST_INLIERS:
         return f"{count} corners in the image before (at least {LEAST_INLIERS})"
-    corners = np.asarray(corners, np.float32)
+    start = np.asarray(corners, np.float32)
+    found = _homography(previous, present, start, start)
+    if isinstance(found, str):
+        # A quick pan is beyond the flow's reach: the shift of the image as a whole leads it there.
+        halves = [np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in (previous, present)]
+        (dx, dy), _ = cv2.phaseCorrelate(halves[0], halves[1])
+        found = _homography(previous, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
+    return found
+
+
+def _homography(
+    previous: Grey, present: Grey, start: NDArray[np.float32], guess: NDArray[np.float32]
+) -> Matrix | str:
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
-        previous, present, corners, np.empty_like(corners), winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX), maxLevel=FLOW_LEVELS
+        previous,
+        present,
+        start,
+        guess.copy(),
+        winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX),
+        maxLevel=FLOW_LEVELS,
+        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
     )
     kept = found.ravel() == 1
-    before, after = corners[kept].reshape(-1, 2), moved[kept].reshape(-1, 2)
+    before, after = start[kept].reshape(-1, 2), moved[kept].reshape(-1, 2)
     if len(before) < LEAST_INLIERS:
         return f"{len(before)} corners were found again (at least {LEAST_INLIERS})"
     matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, INLIER_PX, maxIters=200, confidence=0.99)
     inliers = 0 if matrix is None else int(mask.sum())
-    if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * count):
-        return f"{inliers} of {count} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
+    if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
+        return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
     spread = before[mask.ravel() == 1].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < LEAST_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"
