@@ -29,6 +29,10 @@ from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
 
 
+UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
+SAME_IOU = 0.1  # of two candidates from which they show one thing
+
+
 class DefaultPolicy(RememberingPolicy):
     """Ours, in this order.
 
@@ -98,7 +102,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
         loss = self._searching(absence.motion)
-        shown = [(view, self._look(seen, absence.describe)) for view, seen in zip(views, found, strict=True)]
+        shown = [(view, self._looks(seen, absence.describe)) for view, seen in zip(views, found, strict=True)]
         loss.observe(absence.stamp_ns, shown)
         return loss.view(absence.stamp_ns, absence.extent_px, absence.side)
 
@@ -138,7 +142,7 @@ class DefaultPolicy(RememberingPolicy):
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
         self._searching(context.motion).observe(
-            context.stamp_ns, [(context.view, self._look(candidates, context.describe))]
+            context.stamp_ns, [(context.view, self._looks(candidates, context.describe))]
         )
         index, _, overlap = ranked[0]
         return Choice(index, True, False, reasons[0], overlap)
@@ -146,16 +150,21 @@ class DefaultPolicy(RememberingPolicy):
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
         loss = self._searching(context.motion)
-        best = loss.observe(context.stamp_ns, [(context.view, self._look(candidates, context.describe))])
+        best = loss.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
         present = candidates.presence >= self.config.presence_threshold
-        index = best_quality(candidates)
-        for index, box, overlap in self._ranked(candidates, None) if present else []:
-            quality = float(candidates.ious[index])
-            if self._is_near(box, context) and not self._faults(box, quality, context):
+        ranked = self._ranked(candidates, None) if present else []
+        for index, box, overlap in ranked:
+            if self._is_near(box, context) and not self._faults(box, float(candidates.ious[index]), context):
                 return Choice(index, True, True, motion_iou=overlap)
-            if loss.accepted(best) and best is not None and _is_one(best, box):
-                return Choice(index, True, True, "the target was found again", overlap, jumped=True)
-        return Choice(index, present, False, loss.summary)
+        if best is not None and loss.accepted(best):
+            for index, box, overlap in ranked:
+                if _is_one(best, box):
+                    return Choice(index, True, True, "the target was found again", overlap, jumped=True)
+        seen = "not sure of what is seen" if ranked else unseen(candidates)
+        if present and not ranked:
+            seen = "every mask is empty"
+        index = ranked[0][0] if ranked else best_quality(candidates)
+        return Choice(index, present, False, f"{seen}; {loss.summary}")
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
         """Whether the target, only just missed, may well be here."""
@@ -179,23 +188,23 @@ class DefaultPolicy(RememberingPolicy):
             return ""
         return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
 
-    def _look(self, candidates: Candidates, describe: Describe) -> Look | None:
-        """The best candidate of a window as evidence; None when the window shows nothing."""
+    def _looks(self, candidates: Candidates, describe: Describe) -> list[Look]:
+        """The candidates of a window as evidence, one of those that overlap."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
-            return None
-        ranked = self._ranked(candidates, None)
-        if not ranked:
-            return None
-        index, box, _ = ranked[0]
-        quality = float(candidates.ious[index])
-        change = self._appearance.change(describe(box))
-        return Look(box, quality, self._worth(candidates.presence_logit, quality, box, change))
+            return []
+        looks: list[Look] = []
+        for index, box, _ in self._ranked(candidates, None):
+            if all(iou(box, look.box) < SAME_IOU for look in looks):
+                quality, change = float(candidates.ious[index]), self._appearance.change(describe(box))
+                looks.append(Look(box, quality, self._worth(candidates.presence_logit, quality, box, change)))
+        return looks
 
     def _worth(self, presence_logit: float, quality: float, box: Box, change: float) -> float:
         """Logarithm of the odds that a candidate is the target rather than something else."""
         usual = float(np.median(self._qualities)) if self._qualities else quality
         area = float(np.median(self._areas)) if self._areas else box.area
         size = abs(math.log(max(box.area, 1.0) / max(area, 1.0)))
+        size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
         return worth(presence_logit, quality / max(usual, 0.1), size, change)
 
     def _ranked(self, candidates: Candidates, motion: MotionFilter | None) -> list[tuple[int, Box, float]]:

@@ -92,11 +92,11 @@ class Hypotheses:
         for item in self.items:
             item.motion.follow_camera(matrix)
 
-    def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Look | None]]) -> None:
-        """What the windows of one image showed: for each its best candidate, or None."""
+    def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]]) -> None:
+        """What the windows of one image showed."""
         for known in self.items:
             known.motion.predict(stamp_ns)
-        ranked = sorted((look for _, look in shown if look is not None), key=lambda look: -look.worth)
+        ranked = sorted((look for _, looks in shown for look in looks), key=lambda look: -look.worth)
         fresh: list[Hypothesis] = []
         for look in ranked:
             item = self._match(look.box, self.items)

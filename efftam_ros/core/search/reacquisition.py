@@ -17,7 +17,7 @@ from efftam_ros.core.search.sweep import Sweep
 ACCEPT_SCORE = 1.5
 LEAST_LOOKS = 2  # good ones in a row
 LEAD = 0.5
-PRIOR_WEIGHT = 0.75
+PRIOR_WEIGHT = 1.0
 LOOK_SCORE = -2.0  # of a hypothesis that is worth another look
 HYPOTHESIS_WINDOWS = 1  # besides the frame's own view, which shows the best
 OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
@@ -70,7 +70,7 @@ class Reacquisition:
         self.windows_seen += len(views)
         return views
 
-    def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Look | None]]) -> Hypothesis | None:
+    def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]]) -> Hypothesis | None:
         """Take in what the windows of one image showed; the best hypothesis."""
         self.hypotheses.observe(stamp_ns, shown)
         return self.best
@@ -87,11 +87,9 @@ class Reacquisition:
     @property
     def summary(self) -> str:
         """What the search has come to, one line."""
-        text = f"searching: {self.windows_seen} windows looked at"
         best = self.best
-        if best is None:
-            return f"{text}, nothing like the target"
-        return f"{text}, {len(self.hypotheses.items)} places, best score {best.score:.1f} of {ACCEPT_SCORE:g}"
+        found = f"best of {len(self.hypotheses.items)} places {best.score:.1f}" if best else "no place"
+        return f"{self.windows_seen} windows searched, {found} ({ACCEPT_SCORE:g} needed)"
 
     @property
     def best(self) -> Hypothesis | None:
