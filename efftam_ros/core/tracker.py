@@ -120,7 +120,9 @@ class Tracker:
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
-        context = FrameContext(frame.stamp_ns, view, TrackState.ACQUIRING, None, self._describer(frame))
+        context = FrameContext(
+            frame.stamp_ns, view, TrackState.ACQUIRING, None, _size(frame), self._describer(frame)
+        )
         choice = self._policy.begin(candidates, context)
         measured = candidates.box(choice.index) if choice.accepted else None
         start = measured or box or seen[0]
@@ -165,7 +167,7 @@ class Tracker:
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        context = FrameContext(stamp, view, self.state, self._motion, self._describer(frame))
+        context = FrameContext(stamp, view, self.state, self._motion, _size(frame), self._describer(frame))
         choice = self._policy.choose(candidates, context)
         before = self.state
         if choice.accepted:

@@ -33,6 +33,7 @@ class FrameContext:
     view: View
     state: TrackState
     motion: MotionFilter | None
+    image_size: tuple[int, int]
     describe: Describe = no_description
 
 

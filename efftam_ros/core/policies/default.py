@@ -94,21 +94,21 @@ class DefaultPolicy(RememberingPolicy):
             self._loss.follow_camera(matrix)
 
     def windows(self, absence: Absence) -> list[View]:
-        loss = self._searching(absence.motion)
+        loss = self._searching(absence.motion, absence.image_size)
         if not self._bank.records:
             return []
         budget = self.config.search_windows
         return loss.windows(absence.stamp_ns, absence.image_size, absence.extent_px, absence.side, budget)
 
     def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
-        loss = self._searching(absence.motion)
+        loss = self._searching(absence.motion, absence.image_size)
         shown = [(view, self._looks(seen, absence.describe)) for view, seen in zip(views, found, strict=True)]
         loss.observe(absence.stamp_ns, shown)
         return loss.view(absence.stamp_ns, absence.extent_px, absence.side)
 
-    def _searching(self, motion: MotionFilter | None) -> Reacquisition:
+    def _searching(self, motion: MotionFilter | None, image_size: tuple[int, int]) -> Reacquisition:
         if self._loss is None:
-            self._loss = Reacquisition()
+            self._loss = Reacquisition(image_size)
         if self._loss.belief is None and motion is not None:
             now = motion.ground
             self._loss.start(now.stamp_ns, now.box, now.velocity)
@@ -141,7 +141,7 @@ class DefaultPolicy(RememberingPolicy):
                 partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
-        self._searching(context.motion).observe(
+        self._searching(context.motion, context.image_size).observe(
             context.stamp_ns, [(context.view, self._looks(candidates, context.describe))]
         )
         index, _, overlap = ranked[0]
@@ -149,7 +149,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
-        loss = self._searching(context.motion)
+        loss = self._searching(context.motion, context.image_size)
         best = loss.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []

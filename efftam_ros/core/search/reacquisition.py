@@ -26,13 +26,13 @@ OPENED = 1.4  # side of the window where it is expected, in sides of the window 
 class Reacquisition:
     """One loss, from the first frame that misses the target to the frame that finds it."""
 
-    def __init__(self) -> None:
+    def __init__(self, image_size: tuple[int, int]) -> None:
+        self._image_size = image_size
         self.belief: Belief | None = None
         self.hypotheses = Hypotheses(self._priors)
         self.windows_seen = 0
         self._sweep: Sweep | None = None
         self._extent = 0.0
-        self._image_size = (1, 1)
 
     def start(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
         """The target is missed since ``stamp_ns``; where it was then."""
@@ -72,6 +72,8 @@ class Reacquisition:
 
     def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]]) -> Hypothesis | None:
         """Take in what the windows of one image showed; the best hypothesis."""
+        if self.belief is not None:
+            self.belief.advance(stamp_ns)
         self.hypotheses.observe(stamp_ns, shown)
         return self.best
 
