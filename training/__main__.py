@@ -1,4 +1,5 @@
-"""`python -m training data | train | evaluate | disappearances | export`: makes the compact network that ships."""
+"""`python -m training data | train | evaluate | disappearances | export`: makes and judges the network that
+ships."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ class MotionFilter:
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
         """Move the belief with the ground: ``matrix`` [3, 3] is the camera's motion from the image before to
         the one at hand, ``dt_s`` later (see `camera_motion`). From then on the filter's velocity is that over
-        the ground. Mean and covariance change by the homography's derivative at the centre; the stamp stays."""
+        the ground. Mean and covariance change by the homography's derivative at the centre; the stamp
+        stays."""
         j = jacobian(matrix, self._x[0], self._x[1])
         factor = float(np.sqrt(abs(np.linalg.det(j))))
         change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])

@@ -22,7 +22,7 @@ from efftam_ros.core.search.appearance import AppearanceSource
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import CameraMotion, Candidates, Frame, Motion, Prompt, Track, TrackState
 
-FIXED_SETTINGS = ("policy", "view", "window_factor")
+FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
 WHOLE_VALID_NS = 1_000_000_000
 """Age up to which the motion of the whole target is preferred to that of its last visible part."""
@@ -206,8 +206,8 @@ class Tracker:
     def _look(
         self, frame: Frame, motion: MotionFilter | None, believed: MotionFilter | None, interrupted: bool
     ) -> tuple[View, tuple[View, ...]]:
-        """The frame's own view, and the windows that were searched to choose it. ``believed``: the motion also
-        after an interruption. Raises InputError for a bad image."""
+        """The frame's own view, and the windows that were searched to choose it. ``believed``: the motion
+        also after an interruption. Raises InputError for a bad image."""
         stamp, size = frame.stamp_ns, _size(frame)
         gone = interrupted or self.state in (TrackState.COASTING, TrackState.LOST)
         extent = self._crop_policy.extent(size)

@@ -173,8 +173,9 @@ class Track:
     IoU; ``age_s`` seconds since the last measured box (0 when measured, NaN before the first); ``motion`` the
     filter's belief or None; ``reason`` one line saying why the state is not what one would hope, or why the
     frame was not used; ``processed`` False when the frame was refused before the network saw it (equal stamp,
-    bad image); ``stage_seconds`` time of each stage; ``windows`` searched for a missed target in this image, and
-    ``hypotheses`` of where it may be; ``camera`` what is known of the camera's motion, None where nobody asked.
+    bad image); ``stage_seconds`` time of each stage; ``windows`` searched for a missed target in this image,
+    and ``hypotheses`` of where it may be; ``camera`` what is known of the camera's motion, None where nobody
+    asked.
     """
 
     stamp_ns: int

@@ -14,7 +14,8 @@ from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 def open_tracker(
     pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
 ) -> Tracker:
-    """``attitude``: what ``camera_motion: topic`` uses. Raises InputError when it is asked for and missing."""
+    """``attitude``: what ``camera_motion: topic`` uses. Raises InputError when it is asked for and
+    missing."""
     config = config or TrackerConfig()
     source: CameraMotionSource | None = None
     if config.camera_motion == "auto":

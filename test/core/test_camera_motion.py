@@ -41,7 +41,7 @@ def test_a_box_moves_by_its_centre_and_grows_with_the_zoom():
 
 
 def test_the_filter_follows_a_pan_that_its_target_does_not_make():
-    """The ground and a target at rest on it move by 30 px an image: with the motion told, none is left over."""
+    """The ground and a target at rest on it move by 30 px an image: with that told, none is left over."""
     filter_ = MotionFilter(0, Box.from_centre(300, 200, 40, 30))
     for i in range(1, 11):
         filter_.follow_camera(shift(30, 0), 0.1)

@@ -1,8 +1,8 @@
 """Disappearances made of real clips, with exact truth.
 
 A virtual camera looks at a part of each frame: it shakes, pans and zooms, and in the case ``turn`` turns away
-from the target and back. In ``occluder`` something pasted on the ground, or passing over it, covers the target.
-In ``gap`` frames are missing, and the stamps say for how long.
+from the target and back. In ``occluder`` something pasted on the ground, or passing over it, covers the
+target. In ``gap`` frames are missing, and the stamps say for how long.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ Picture = NDArray[np.uint8]
 class Case:
     """One disappearance: which frames of a clip are shown when, what the camera does, what hides the target.
 
-    ``order``: frame of the clip for each picture (clips that are too short run back and forth); ``stamps_ns``;
-    ``hidden``: pictures [first, last] in which it should not be seen, for a gap the empty range before its end.
+    ``order``: frame of the clip for each picture (clips that are too short run back and forth);
+    ``stamps_ns`` of the pictures; ``first``, ``last``: pictures in which it should not be seen, for a gap those
+    that are missing.
     """
 
     number: int

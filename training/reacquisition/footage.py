@@ -75,8 +75,8 @@ def half_of(scene: str) -> str:
 
 
 def find_footage(folders: Sequence[Path]) -> list[Footage]:
-    """Every clip below these folders (``video.mp4`` with ``boxes.csv``), by name. Raises InputError when there
-    is none, or two have one name."""
+    """Every clip below these folders (``video.mp4`` with ``boxes.csv``), by name. Raises InputError when
+    there is none, or two have one name."""
     found: dict[str, Footage] = {}
     for folder in folders:
         for truth in sorted(folder.glob("**/boxes.csv")):
@@ -87,7 +87,7 @@ def find_footage(folders: Sequence[Path]) -> list[Footage]:
                 found[one.name] = one
     if not found:
         raise InputError(
-            f"no clip below {', '.join(map(str, folders))}; give folders of clips with video.mp4 and boxes.csv"
+            f"no clip below {', '.join(map(str, folders))}; give folders of clips: video.mp4 and boxes.csv"
         )
     return [found[name] for name in sorted(found)]
 

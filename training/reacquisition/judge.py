@@ -1,7 +1,7 @@
 """Judges a tracker by disappearances made of real clips: does it come back, and is it ever wrong?
 
-The first box is jittered as `efftam eval --repeats` does it. Rules of the tracker are chosen on one half of the
-footage and reported on the other; a hash of the scene's name tells which is which.
+The first box is jittered as `efftam eval --repeats` does it. Rules of the tracker are chosen on one half of
+the footage and reported on the other; a hash of the scene's name tells which is which.
 """
 
 from __future__ import annotations
@@ -164,9 +164,8 @@ def run(args: argparse.Namespace) -> int:
             bar.update()
             if result is not None:
                 results.append(result)
-    if args.cases:
-        for result in sorted(results, key=lambda r: r.name):
-            print(_line(result))
+                if args.cases:
+                    print(_line(result), flush=True)
     print_figures(results, f"disappearances on real footage, policy {args.policy or 'default'}")
     if args.json is not None:
         args.json.write_text(json.dumps(record(results), indent=1) + "\n", encoding="utf-8")
@@ -210,4 +209,5 @@ def _line(result: Result) -> str:
     after = "" if math.isnan(one.regained_after_s) else f" after {one.regained_after_s:.1f} s"
     wrong = ", wrong" if one.wrong else ""
     claimed = f", absent claimed {verdict.claimed_absent}/{verdict.absent}" if verdict.claimed_absent else ""
-    return f"{result.half:10}{result.name:36}{one.hidden_s:5.1f} s  {word}{after}{wrong}{claimed}, AO {verdict.ao:.2f}"
+    facts = f"{word}{after}{wrong}{claimed}, AO {verdict.ao:.2f}"
+    return f"{result.half:10}{result.name:36}{one.hidden_s:5.1f} s  {facts}"

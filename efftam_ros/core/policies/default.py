@@ -28,7 +28,6 @@ from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
 
-
 UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
 SAME_IOU = 0.1  # of two candidates from which they show one thing
 

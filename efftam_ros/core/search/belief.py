@@ -1,7 +1,8 @@
 """Where a target that is not seen may be: it orders the search and weighs what is found, and forbids nothing.
 
-Two guesses, each a normal distribution that spreads with time: the ground stays (the target moves on over it,
-slower and slower), and the image stays (a pilot or a gimbal follows the target). A flat floor covers the rest.
+Two guesses, each a normal distribution that spreads with time: the ground stays (the target moves on over
+it, slower and slower), and the image stays (a pilot or a gimbal follows the target). A flat floor covers the
+rest.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from efftam_ros.core.camera_motion import Matrix, jacobian, moved_point, zoom
 from efftam_ros.core.geometry import Box
 
 GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
-# Standard deviation in target sizes, at once and per second: as the motion filter erred with the ground's motion
-# and without it, 1 and 2 s ahead on aerial clips.
+# Standard deviation in target sizes, at once and per second: as the motion filter erred with the ground's
+# motion and without it, 1 and 2 s ahead on aerial clips.
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
 FADING_S = 1.0  # time constant of the target's speed: an unseen target does not leave the scene by itself
 

@@ -1,7 +1,7 @@
 """Places where the lost target may have been seen: each is followed over several looks until one is sure.
 
-A look is a candidate that a window showed. What it is worth is a logarithm of odds. Looks at one place tell much
-the same again, and what hides the target may be seen there before it: so what was seen fades.
+A look is a candidate that a window showed. What it is worth is a logarithm of odds. Looks at one place tell
+much the same again, and what hides the target may be seen there before it: so what was seen fades.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Look:
 
 @dataclass
 class Hypothesis:
-    """A thing that may be the target. ``evidence`` of its looks; ``good_looks``: how many of the last ones in a
-    row speak for it; ``prior``: what the belief says; ``seen_ns``, ``missed_ns``: when it was last seen, and not
-    seen where it should have been."""
+    """A thing that may be the target. ``evidence`` of its looks; ``good_looks``: how many of the last ones in
+    a row speak for it; ``prior``: what the belief says; ``seen_ns``, ``missed_ns``: when it was last seen, and
+    not seen where it should have been."""
 
     motion: MotionFilter
     seen_ns: int

@@ -1,4 +1,4 @@
-"""Which windows of an image to look at for a lost target, so that each place is looked at within bounded time."""
+"""Which windows of an image to look at for a lost target: each place is looked at within bounded time."""
 
 from __future__ import annotations
 

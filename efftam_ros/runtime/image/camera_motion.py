@@ -93,7 +93,9 @@ def _between(previous: Grey, present: Grey, allowed: Grey) -> Matrix | str:
     found = _homography(previous, present, start, start)
     if isinstance(found, str):
         # A quick pan is beyond the flow's reach: the shift of the image as a whole leads it there.
-        halves = [np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in (previous, present)]
+        halves = [
+            np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in (previous, present)
+        ]
         (dx, dy), _ = cv2.phaseCorrelate(halves[0], halves[1])
         found = _homography(previous, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
     return found

@@ -33,8 +33,8 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
 
     ``bgr``: uint8 [H, W, 3], C-contiguous, writable; ``mask``: uint8 [H, W], non-zero on the target, or None.
     A measured box is solid, a predicted one dashed; the arrow ends where the target will be in half a second.
-    While a target is missed the searched windows are thin and grey, places where it may be thin and dashed with
-    their scores.
+    While a target is missed the searched windows are thin and grey, places where it may be thin and dashed
+    with their scores.
     Lines and text grow with the picture. Raises ValueError for a picture that can't be drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
