@@ -113,7 +113,7 @@ class ComparedMotion:
         told, seen = (np.mean([pair[i] for pair in self._shifts], axis=0) for i in (0, 1))
         return (
             f"the attitude moves the image by ({told[0]:.0f}, {told[1]:.0f}) px, the images show "
-            f"({seen[0]:.0f}, {seen[1]:.0f}): are its axes or its clock wrong? camera_motion auto does without"
+            f"({seen[0]:.0f}, {seen[1]:.0f}): are its axes or its clock wrong? camera_motion auto needs none"
         )
 
 

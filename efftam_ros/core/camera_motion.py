@@ -86,8 +86,8 @@ def rotation_motion(intrinsics: Matrix, rotation: Matrix) -> Matrix:
     """Homography of a camera that turns about its centre: K R K^-1.
 
     ``intrinsics``: K [3, 3] px; ``rotation``: R [3, 3] takes a direction in the previous image's optical
-    frame (x right, y down, z forward) to the present one's. For a rotation it holds at every distance (Hartley
-    and Zisserman, Multiple View Geometry, 8.4.2).
+    frame (x right, y down, z forward) to the present one's. For a rotation it holds at every distance
+    (Hartley and Zisserman, Multiple View Geometry, 8.4.2).
     """
     matrix = intrinsics @ rotation @ np.linalg.inv(intrinsics)
     return np.asarray(matrix / matrix[2, 2], np.float64)

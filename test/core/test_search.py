@@ -1,4 +1,4 @@
-"""The search for a lost target: where it may be, which windows come when, and what several looks add up to."""
+"""The search for a lost target: where it may be, which windows come when, what several looks add up to."""
 
 from __future__ import annotations
 

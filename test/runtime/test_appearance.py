@@ -1,4 +1,4 @@
-"""Colours of a box: the same for the same thing elsewhere, another for another thing, silent without pixels."""
+"""Colours of a box: alike for the same thing elsewhere, not for another thing, silent without pixels."""
 
 from __future__ import annotations
 

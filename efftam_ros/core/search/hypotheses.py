@@ -36,8 +36,8 @@ class Look:
 @dataclass
 class Hypothesis:
     """A thing that may be the target. ``evidence`` of its looks; ``good_looks``: how many of the last ones in
-    a row speak for it; ``prior``: what the belief says; ``seen_ns``, ``missed_ns``: when it was last seen, and
-    not seen where it should have been."""
+    a row speak for it; ``prior``: what the belief says; ``seen_ns``, ``missed_ns``: when it was last seen,
+    and not seen where it should have been."""
 
     motion: MotionFilter
     seen_ns: int

@@ -18,7 +18,7 @@ ACCEPT_SCORE = 1.5
 LEAST_LOOKS = 2  # good ones in a row
 LEAD = 0.5
 PRIOR_WEIGHT = 1.0
-LOOK_SCORE = -2.0  # of a hypothesis that is worth another look
+LOOK_EVIDENCE = -1.0  # of a hypothesis that is worth another look, wherever it is
 HYPOTHESIS_WINDOWS = 1  # besides the frame's own view, which shows the best
 OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
 
@@ -60,9 +60,7 @@ class Reacquisition:
             self.belief.advance(stamp_ns)
             x, y = self.belief.ground
             views.append(_window(image_size, x, y, OPENED * extent_px, side))
-        for item in self.hypotheses.items[:HYPOTHESIS_WINDOWS]:
-            if item.score < LOOK_SCORE:
-                break
+        for item in self._promising[:HYPOTHESIS_WINDOWS]:
             box = item.motion.at(stamp_ns).box
             views.append(_window(image_size, box.cx, box.cy, extent_px, side))
         views = views[: max(1, budget - 1)]
@@ -79,9 +77,10 @@ class Reacquisition:
 
     def view(self, stamp_ns: int, extent_px: float, side: int) -> View:
         """The window for the frame's own look: at the best hypothesis, else the next of the sweep."""
-        best = self.best
-        if best is not None and best.score >= LOOK_SCORE:
-            return _window(self._image_size, best.box.cx, best.box.cy, extent_px, side)
+        promising = self._promising
+        if promising:
+            box = promising[0].box
+            return _window(self._image_size, box.cx, box.cy, extent_px, side)
         assert self._sweep is not None
         self.windows_seen += 1
         return self._sweep.next(1, self.belief)[0]
@@ -96,6 +95,10 @@ class Reacquisition:
     @property
     def best(self) -> Hypothesis | None:
         return self.hypotheses.items[0] if self.hypotheses.items else None
+
+    @property
+    def _promising(self) -> list[Hypothesis]:
+        return [item for item in self.hypotheses.items if item.evidence >= LOOK_EVIDENCE]
 
     def accepted(self, item: Hypothesis | None) -> bool:
         """Whether a hypothesis is the target."""
