@@ -30,7 +30,7 @@ def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_fr
     tracker = open_tracker(open_pipeline())
     states, boxes = [], []
     returned = None
-    for index, shown in enumerate(render_scene(frames=180, turns_away=True)):
+    for index, shown in enumerate(render_scene(turns_away=True)):
         prompt = None if index else Prompt(box=shown.box)
         track = tracker.step(Frame(Image.from_array(shown.bgr), index * NS // 30), prompt)
         states.append(track.state)

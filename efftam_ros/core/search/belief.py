@@ -19,7 +19,9 @@ GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
 # Standard deviation in target sizes, at once and per second: as the motion filter erred with the ground's
 # motion and without it, 1 and 2 s ahead on aerial clips.
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-FADING_S = 1.0  # time constant of the target's speed: an unseen target does not leave the scene by itself
+FADING_S = (
+    3.0  # time constant of the speed over the ground: an unseen target does not leave the scene by itself
+)
 
 
 class Belief:

@@ -58,7 +58,7 @@ def render_scene(
 
     The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the
     time and is hidden by the bridge for some tenths of a second at two thirds (never before 1.6 s). With
-    ``turns_away`` the camera pans away from it at a fifth of the time, for 1.5 s, and back. Raises
+    ``turns_away`` the camera pans away from it at half the time, for 1.5 s, and back. Raises
     InputError for a size or length out of range.
     """
     width, height = size
@@ -103,14 +103,12 @@ def write_scene(folder: Path, scene: Iterable[SceneFrame], fps: float = FPS) -> 
 
 
 class _Scene:
-    def __init__(
-        self, seed: int, frames: int, size: tuple[int, int], fps: float, turns_away: bool
-    ) -> None:
+    def __init__(self, seed: int, frames: int, size: tuple[int, int], fps: float, turns_away: bool) -> None:
         self.frames, self.fps, self.size = frames, fps, size
         self.scale = size[0] / WIDE
         self._rng = np.random.default_rng(seed)
         duration = frames / fps
-        self._turn_s = 0.2 * duration if turns_away else math.inf
+        self._turn_s = 0.5 * duration if turns_away else math.inf
         self._road = self._lay_road(duration)
         self._wander = self._rng.uniform(0, 2 * math.pi, (6, 3))
         self._bridge = self._lay_bridge(duration)
