@@ -1,9 +1,9 @@
 """For pip: editable installs, extras and the `efftam` command.
 
-colcon goes by package.xml (ament_cmake) and never runs this file. Name and version equal those of package.xml
-and of `efftam_ros.__version__`.
+colcon goes by package.xml (ament_cmake) and never runs this file. The version is the one in package.xml.
 """
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -22,11 +22,20 @@ MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
 SIM = ["panda3d>=1.10.15"]
 OPERATOR = ["aiohttp>=3.8.4,<4"]
-CHECKS = ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8", "ruff>=0.5"]
+CHECKS = [
+    "check-jsonschema>=0.29",
+    "coverage>=7.10",
+    "hypothesis>=6.100",
+    "mypy>=1.10",
+    "pytest>=8",
+    "ruff>=0.5",
+]
+
+MANIFEST = ET.parse(Path(__file__).with_name("package.xml")).getroot()
 
 setup(
     name="efftam_ros",
-    version="0.1.0",
+    version=MANIFEST.findtext("version"),
     description="Follows one target through a camera stream: mask, box and velocity for every image",
     license="Apache-2.0",
     license_files=["LICENSE"],

@@ -1,8 +1,8 @@
-"""Follow one target through a camera stream: mask, box and velocity for every image.
+"""Tracks one target through a camera stream: mask, box and velocity for every image.
 
-Kept free of imports of its own so that the parts without ROS (core, runtime, tools) import anywhere. The
-generated message modules live beside this file once the package is built; extending the path lets both halves
-be found when the checkout comes first on ``sys.path``.
+Has no imports, so that the parts without ROS can be imported without it. Generated message modules are
+installed in a package of the same name; extending the path finds them also when the checkout comes first on
+``sys.path``.
 """
 
 import os

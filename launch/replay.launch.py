@@ -1,7 +1,7 @@
-"""Play a bag into the tracker: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap box:=100,80,40,30`.
+"""Play a bag to the tracker: `ros2 launch efftam_ros replay.launch.py bag:=flight.mcap box:=100,80,40,30`.
 
-The player is the package's own (efftam_bag_player): it needs no rosbag2, publishes /clock, and with rate:=0
-waits until the tracker has answered each image. Everything ends when the bag does.
+The player, efftam_bag_player, needs no rosbag2, publishes /clock, and with rate:=0 waits for the tracker's
+result of each image. The launch ends with the bag.
 """
 
 from pathlib import Path
@@ -20,18 +20,31 @@ SHARE = Path(get_package_share_directory("efftam_ros"))
 ARGUMENTS = (
     ("bag", None, "bag to play: folder, .mcap or .db3", None),
     ("topic", "", "image topic in the bag; empty: /image, or the only one", None),
-    ("rate", "1.0", "speed; 0: wait until the tracker has answered each image", None),
+    ("rate", "1.0", "speed; 0: wait for the tracker's result of each image", None),
     ("box", "", "X,Y,W,H in px to select on the first image; empty: the selections in the bag", None),
-    ("out", "", "new bag for the answers; empty: none", None),
+    ("out", "", "new bag for the results; empty: none", None),
     ("mask", "false", "record the masks too", ["true", "false"]),
     ("image_transport", "raw", "type of the image topic in the bag", ["raw", "compressed"]),
-    ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
-    ("backend", "", "what computes the network; empty: as the parameter file says", None),
-    ("params", "tracker", "parameter file: tracker, desktop, jetson (they ship), or a path", None),
+    ("bundle", "", "folder of the network bundle; empty: from the parameter file", None),
+    ("backend", "", "back end; empty: from the parameter file", None),
+    ("params", "tracker", "parameter file: tracker, desktop, jetson (shipped), or a path", None),
+    ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
+    ("operator_port", "8080", "port of the operator's page; 0: a free one", None),
+    ("operator_address", "127.0.0.1", "address that the operator's page is served on", None),
     ("namespace", "", "namespace of the nodes and their topics", None),
-    ("log_level", "info", "how much the nodes say", ["debug", "info", "warn", "error"]),
+    ("log_level", "info", "log level of the nodes", ["debug", "info", "warn", "error"]),
 )
-FOR_TRACKER = ("image_transport", "bundle", "backend", "params", "namespace", "log_level")
+FOR_TRACKER = (
+    "image_transport",
+    "bundle",
+    "backend",
+    "params",
+    "operator",
+    "operator_port",
+    "operator_address",
+    "namespace",
+    "log_level",
+)
 
 
 def start_player(context):

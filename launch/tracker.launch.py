@@ -19,15 +19,23 @@ ARGUMENTS = (
     (
         "image_transport",
         "",
-        "type of the image topic; empty: as the parameter file says",
+        "type of the image topic; empty: from the parameter file",
         ["", "raw", "compressed"],
     ),
-    ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
-    ("backend", "", "what computes the network; empty: as the parameter file says", None),
-    ("params", "tracker", "parameter file: tracker, desktop, jetson (they ship), or a path", None),
+    ("bundle", "", "folder of the network bundle; empty: from the parameter file", None),
+    ("backend", "", "back end; empty: from the parameter file", None),
+    ("params", "tracker", "parameter file: tracker, desktop, jetson (shipped), or a path", None),
     ("namespace", "", "namespace of the node and its topics", None),
+    ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
+    ("operator_port", "8080", "port of the operator's page; 0: a free one", None),
+    (
+        "operator_address",
+        "127.0.0.1",
+        "address that the operator's page is served on: this computer alone, or 0.0.0.0 with a token",
+        None,
+    ),
     ("use_sim_time", "false", "follow /clock, for bags and simulators", ["true", "false"]),
-    ("log_level", "info", "how much the node says", ["debug", "info", "warn", "error"]),
+    ("log_level", "info", "log level of the node", ["debug", "info", "warn", "error"]),
 )
 
 
@@ -37,15 +45,33 @@ def parameter_file(name):
     path = shipped if shipped.is_file() else Path(name).expanduser()
     if not path.is_file():
         ships = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml")))
-        raise RuntimeError(f"params:={name} is no file, and none of those that ship: {ships}")
+        raise RuntimeError(f"params:={name} is not a file and not one of the shipped ones: {ships}")
     return str(path)
 
 
-def start_tracker(context):
+def operator_node(value):
+    """The page's node, for the same images; what it shares with the tracker is in the parameter file too."""
+    if not value["operator_port"].isdecimal():
+        raise RuntimeError(f"operator_port:={value['operator_port']} is no number; give one from 0 to 65535")
+    given = {"port": int(value["operator_port"]), "address": value["operator_address"]}
+    if value["image_transport"]:
+        given["image_transport"] = value["image_transport"]
+    return Node(
+        package="efftam_ros",
+        executable="efftam_operator",
+        name="efftam_operator",
+        namespace=value["namespace"],
+        output="screen",
+        parameters=[parameter_file(value["params"]), given],
+        remappings=[("image", value["image"])],
+        ros_arguments=["--log-level", value["log_level"]],
+    )
+
+
+def start_nodes(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
-    beside = str(Path(value["image"]).parent / "camera_info")
     given = {name: value[name] for name in ("image_transport", "bundle", "backend") if value[name]}
-    node = Node(
+    tracker = Node(
         package="efftam_ros",
         executable="efftam_tracker",
         name="efftam_tracker",
@@ -55,10 +81,10 @@ def start_tracker(context):
             parameter_file(value["params"]),
             {"use_sim_time": value["use_sim_time"] == "true", **given},
         ],
-        remappings=[("image", value["image"]), ("camera_info", value["camera_info"] or beside)],
+        remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
         ros_arguments=["--log-level", value["log_level"]],
     )
-    return [node]
+    return [tracker, operator_node(value)] if value["operator"] == "true" else [tracker]
 
 
 def generate_launch_description():
@@ -66,9 +92,9 @@ def generate_launch_description():
         DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
         for name, default, text, choices in ARGUMENTS
     ]
-    # Fast DDS 2 knows the first name, Fast DDS 3 the second. A profile that the user has chosen stays.
+    # The first name is for Fast DDS 2, the second for Fast DDS 3. A profile set by the user is kept.
     profiles = [
         SetEnvironmentVariable(name, EnvironmentVariable(name, default_value=PROFILE))
         for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     ]
-    return LaunchDescription([*arguments, *profiles, OpaqueFunction(function=start_tracker)])
+    return LaunchDescription([*arguments, *profiles, OpaqueFunction(function=start_nodes)])

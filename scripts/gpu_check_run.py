@@ -1,4 +1,4 @@
-"""Runs every check that needs an NVIDIA GPU; what could not run is listed with the reason."""
+"""Runs every check that needs an NVIDIA GPU; checks that could not run are listed with the reason."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
 # Engines and compiled networks take minutes each on a Jetson.
 SECONDS = 7200.0
+CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "check": False}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Item:
 
 @dataclass
 class Check:
-    """One run: its folder, and what became of each item so far."""
+    """One run: its folder and the results so far."""
 
     folder: Path
     quick: bool
@@ -70,19 +71,10 @@ class Check:
         (self.folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     def run(self, title: str, command: Sequence[str]) -> str:
-        """Run a command, keep what it says as a log, return its stdout. Raises RuntimeError, one line, when
-        it fails."""
+        """Run a command, log its output, return its stdout. Raises RuntimeError, one line, when it fails."""
         log = self.folder / f"{re.sub(r'[^a-z0-9_.-]+', '_', title.lower())}.log"
         try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-                errors="replace",
-            )
+            done = subprocess.run(command, cwd=ROOT, timeout=SECONDS, **CAPTURED)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"no end after {SECONDS:g} s") from None
         log.write_text(f"{' '.join(command)}\n\n{done.stdout}\n{done.stderr}", encoding="utf-8")
@@ -119,7 +111,7 @@ def check_environment(check: Check) -> None:
 
 
 def check_tests(check: Check, name: str, *where: str) -> None:
-    """The tests marked gpu in ``where``; those that skip themselves did not run."""
+    """Run the tests marked gpu in ``where``; skipped tests count as not run."""
     report = check.folder / f"{name.replace(' ', '_')}.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--junitxml={report}", *where]
     problem = ""
@@ -155,7 +147,7 @@ def _skip_reason(skip: ElementTree.Element) -> str:
 
 
 def check_engines(check: Check, bundle: Path | None) -> None:
-    """Build and judge our own engines; what was built can be benched from then on."""
+    """Build and compare the engines; `bench` can use them afterwards."""
     for backend, precision in PRECISIONS.items():
         for given in (None, bundle) if bundle is not None else (None,):
             name = f"engines {precision} {given.name if given else 'shipped'}"
@@ -195,8 +187,8 @@ def check_verify(check: Check, bundle: Path | None) -> None:
 
 
 def check_bench(check: Check, bundle: Path | None) -> None:
-    """The back ends on the GPU in one run; when that breaks, each on its own: one fault must not cost the
-    rest. The CPU has a run of its own: the GPU's clocks would fall while it waits for the CPU."""
+    """Measure the GPU back ends in one run; when that fails, each in a separate run. The CPU has a separate
+    run, because the clocks of an idle GPU drop."""
     name = f"bench {bundle.name if bundle else 'shipped'}"
     able = [backend for backend in GPU_BACKENDS if not check.unavailable(backend)]
     for backend in GPU_BACKENDS:
@@ -253,7 +245,7 @@ def check_waits(check: Check) -> None:
     nsys = shutil.which("nsys")
     reason = check.unavailable(OURS)
     if nsys is None:
-        reason = "nsys (Nsight Systems) is not installed; nothing else here sees CUDA calls from outside"
+        reason = "nsys (Nsight Systems) is not installed; it is needed to trace CUDA calls"
     if reason or nsys is None:
         check.note(name, NOT_RUN, reason)
         return
@@ -273,7 +265,7 @@ def check_waits(check: Check) -> None:
 
 
 def check_profile(check: Check) -> None:
-    """Of PyTorch alone: onnxruntime tells of a GPU when it launched, not how long that ran."""
+    """Profile PyTorch only, because onnxruntime reports only launch times on a GPU."""
     name = "profile torch-cuda"
     if reason := check.unavailable("torch-cuda"):
         check.note(name, NOT_RUN, reason)
@@ -326,7 +318,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="parent of the new folder")
     parser.add_argument(
-        "--summary", type=Path, metavar="FOLDER", help="only write this folder's summary.md anew"
+        "--summary", type=Path, metavar="FOLDER", help="only rewrite this folder's summary.md"
     )
     return parser.parse_args(arguments)
 
@@ -364,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def finish(folder: Path) -> int:
-    """Write the summary; the exit code that the items deserve."""
+    """Write the summary; returns the exit code."""
     path = folder / "summary.md"
     path.write_text(summary(folder), encoding="utf-8")
     items = json.loads((folder / "items.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Counts what a frame asks of the CUDA driver, from outside, with Nsight Systems."""
+"""Counts the CUDA calls per frame with Nsight Systems."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-# A run of more frames minus one of fewer: opening and warm-up cancel out.
+# Calls of the longer run minus those of the shorter one: opening and warm-up cancel out.
 FRAMES = (100, 200)
 WAITS = r"cuda(Event|Stream|Device)Synchronize|cu(Event|Stream|Ctx)Synchronize|cudaMemcpy|cuMemcpy(DtoH|HtoD)"
 ALLOCATIONS = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
-# What Nsight appends to some names.
+# Suffixes that Nsight appends to some names.
 VERSION = r"(_v\d+|_ptsz)*"
 
 

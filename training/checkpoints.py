@@ -8,32 +8,35 @@ from typing import Any
 
 import torch
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.model.compact.network import CompactTAM
 
 RESUME, WEIGHTS = "resume.pt", "weights.pt"
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """Write under another name first: an interrupted run leaves the last whole checkpoint."""
+    """Write atomically, so that an interrupted run keeps the last complete checkpoint."""
     partial = path.with_suffix(".part")
     torch.save(content, partial)
     partial.replace(path)
 
 
 def save_weights(path: Path, network: CompactTAM) -> None:
-    """Weights as ``efftam export`` takes them."""
+    """Save weights in the format of ``efftam export``."""
     save(path, {"model": {name: value.detach().cpu() for name, value in network.state_dict().items()}})
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A checkpoint to resume from. Raises InputError when there is none or it is damaged."""
+    """A checkpoint to resume from: tensors and numbers, no code is run. Raises InputError when there is none
+    or it is damaged."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=False)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"there is no checkpoint {path} to resume from; start without --resume") from None
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        raise InputError(f"checkpoint {path} can't be read ({error}); start again without --resume") from None
+        raise InputError(
+            f"checkpoint {path} can't be read ({shown(error)}); start again without --resume"
+        ) from None
     if not isinstance(content, dict) or "optimizer" not in content:
         raise InputError(f"{path} is no checkpoint to resume from; name a run's {RESUME}")
     return content

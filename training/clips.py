@@ -1,4 +1,5 @@
-"""Training clips: windows, masks, presence and a prompt, drawn from all samplers by a seed and an index."""
+"""Training clips: windows, masks, presence and a prompt, drawn from all samplers, determined by seed and
+index."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Mixture:
 
 
 class Sampler(Protocol):
-    """One kind of clip; its length is how many things it can show."""
+    """One kind of clip; its length is the number of items it can show."""
 
     def __len__(self) -> int: ...
 

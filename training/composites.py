@@ -46,7 +46,7 @@ class RawClip:
 
 @dataclass(frozen=True)
 class Body:
-    """A cut-out on its way: one picture per frame, place at frame 0 and per-frame change."""
+    """A moving cut-out: one image per frame, position at frame 0 and change per frame."""
 
     pictures: list[Pyramid]
     size: float
@@ -268,7 +268,7 @@ def _views(rng: np.random.Generator, path: WindowPath, target: Body, render: int
 
 
 def cut_out_sequence(clip: Footage, track: list[Bytes]) -> list[Pyramid]:
-    """A target of real footage, cut out frame by frame: it moves as living things do. Empty when it is too
+    """A target of real footage, cut out frame by frame, with its natural motion. Empty when it is too
     small or cut by the border most of the time."""
     out = []
     height, width = track[0].shape

@@ -1,4 +1,4 @@
-"""What a camera does to a clip: exposure and colour, motion blur, noise, JPEG."""
+"""Camera effects on a clip: exposure and colour, motion blur, noise, JPEG."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Judge a tracker by scenes in which the target disappears: does it say so, and does it come back?
+"""Evaluates a tracker on scenes in which the target disappears: presence decisions and reacquisition.
 
 Over scenes with fixed seeds, from a first box jittered as `efftam eval --repeats` does it. A tracker *claims*
 the target in a frame when it calls its box measured and its state is TRACKING (or ACQUIRING since the
-selection): what may be the target but is not confirmed is no claim.
+selection): unconfirmed candidates are not claims.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ BEFORE_FRAMES = 5
 
 
 class Claim(NamedTuple):
-    """A tracker's answer for a frame: its box in px or None, and whether it claims the target."""
+    """A tracker's result for a frame: its box in px or None, and whether it claims the target."""
 
     box: Box | None
     present: bool
 
 
 class Follower(Protocol):
-    """A tracker as the judge sees it. ``first`` is given on a scene's first frame and starts it anew."""
+    """A tracker under evaluation. ``first`` is given on the first frame of a scene and re-initialises it."""
 
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim: ...
 
 
 class TrackerFollower:
-    """Our tracker under the judge's interface."""
+    """The package's tracker as `Follower`."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
@@ -72,7 +72,7 @@ class TrackerFollower:
 
 @dataclass(frozen=True)
 class Return:
-    """What became of one disappearance.
+    """Result of one disappearance.
 
     ``lost_before``: in the last 5 frames that showed at least half of the target none had a claim on it, so
     that the return cannot be credited. ``regained``: within 0.5 s of the return a claim with IoU of at least
@@ -245,8 +245,8 @@ def score(
     look_alike: int | None = None,
     regain_s: float = REGAIN_S,
 ) -> Verdict:
-    """Count what the claims of one scene are worth, one per frame; ``regain_s``: time that a tracker has to
-    claim a target that is back. Raises ValueError when there are more or fewer claims."""
+    """Score the claims of one scene, one per frame; ``regain_s``: time that a tracker has to claim a target
+    that is back. Raises ValueError when there are more or fewer claims."""
     if len(claims) != len(truth):
         raise ValueError(f"{len(claims)} claims for {len(truth)} frames")
     # The first frame is the selection itself.

@@ -1,4 +1,4 @@
-"""Judges a bundle: held-out clips, rendered scenes with disappearance, and whole sequences."""
+"""Evaluates a bundle: held-out clips, rendered scenes with disappearance, and whole sequences."""
 
 from __future__ import annotations
 

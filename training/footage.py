@@ -26,7 +26,7 @@ KEPT_INSIDE_SHARE = 0.8  # of the clips have windows that don't leave the image,
 
 
 class Track:
-    """One target of one clip, ready to be seen through windows."""
+    """One target of one clip, to be sampled in windows."""
 
     def __init__(self, clip: Footage, masks: list[Bytes], frames: list[Pyramid]) -> None:
         self.scene = clip.scene
@@ -107,7 +107,8 @@ def box_size(box: tuple[int, int, int, int]) -> float:
 
 
 def _order(rng: np.random.Generator, available: int, wanted: int) -> list[int]:
-    """Frames of a clip, forwards or backwards in equal steps; a short clip is played to and fro."""
+    """Frames of a clip, forwards or backwards in equal steps; a short clip is repeated forwards and
+    backwards."""
     step = int(rng.integers(1, max(2, min(LONGEST_STEP + 1, 1 + (available - 1) // wanted))))
     first = int(rng.integers(max(1, available - step * (wanted - 1))))
     order = [first + step * i for i in range(wanted)]

@@ -1,4 +1,4 @@
-"""Pictures that can be placed anywhere at any scale: premultiplied pyramids, affine maps, alpha blending."""
+"""Images placed at any position and scale: premultiplied pyramids, affine maps, alpha blending."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
 def sprite_pyramid(rgba: Bytes, margin: int = 2) -> Pyramid:
     """Of a cut-out with straight alpha: feathered by about a pixel, premultiplied, with a clear margin.
 
-    Many cut-outs have hard edges, which no camera sees.
+    Feathering is needed because many cut-outs have hard edges, unlike camera images.
     """
     padded = cv2.copyMakeBorder(rgba, *(margin,) * 4, cv2.BORDER_REPLICATE)
     alpha = np.zeros(padded.shape[:2], np.float32)

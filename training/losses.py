@@ -41,7 +41,7 @@ def frame_loss(
     ``valid`` [B,h,w] bool; ``present`` [B] 0 or 1; ``several`` [B] bool: the three alternatives compete (best
     of three, as in SAM), else candidate 0 alone is meant.
 
-    Frames without the target teach presence only.
+    Frames without the target contribute to the presence loss only.
     """
     each = mask_losses(masks, target, valid)
     best = each[:, 1:].min(1).values + OTHERS_WEIGHT * each[:, 1:].mean(1)

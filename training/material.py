@@ -1,9 +1,8 @@
-"""What training clips are made of: cut-outs, backdrops, photographs and footage with masks, packed in one
-file.
+"""Material of the training clips: cut-outs, backdrops, photographs and footage with masks, in one archive.
 
 `pack_material` gathers the sources into a ZIP archive with an index that names every item's group, split and
 terms; `load_material` decodes one split of it. Items of one group (crops of one photograph, renderings of one
-mesh, windows of one scene) always lie on the same side of the split.
+mesh, windows of one scene) are always in the same split.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Material:
 
 
 def split_of(group: str) -> str:
-    """ "validation" for one group in ten, "train" for the others; a matter of the name alone."""
+    """ "validation" for one group in ten, "train" for the others; depends on the name only."""
     digest = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big")
     return "validation" if digest % VALIDATION_SHARE == 0 else "train"
 

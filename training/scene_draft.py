@@ -1,4 +1,4 @@
-"""One attempt at a scene: what is in it, how it moves, and whether it keeps its promises."""
+"""One attempt at a scene: its objects and motion, and checks of its constraints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LARGEST_GROUND = 4000  # px
 
 
 class UnusableSceneError(Exception):
-    """A draft breaks one of the promises that `scenes` makes: which."""
+    """A draft violates one of the constraints stated in `scenes`."""
 
 
 class Draft:
@@ -149,7 +149,7 @@ class Draft:
         return np.asarray(np.exp(self.rng.uniform(-spread, spread, 3)), np.float64)
 
     def _turn(self, sprite: Sprite) -> float:
-        """Angle of a cut-out to its way: anything from above, nearly upright from the side."""
+        """Angle between a cut-out and its path: any angle from above, nearly upright from the side."""
         most = math.pi if sprite.kind == "render_aerial" else 0.4
         return float(self.rng.uniform(-most, most))
 
@@ -159,7 +159,7 @@ class Draft:
         return np.ascontiguousarray(np.rot90(rgb, int(self.rng.integers(4))))
 
     def _cover(self, absence: Absence, way: Walk, target: Placed, reach: float) -> Placed:
-        """What hides the target in an absence."""
+        """The occluder of an absence."""
         if absence.kind == "occluder":
             return self._occluder(absence, way, target)
         return self._passing(absence, way, reach)

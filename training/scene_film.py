@@ -1,4 +1,4 @@
-"""A scene that can be watched: its layers, cameras and sensor, drawn frame by frame."""
+"""Renders a scene frame by frame from its layers, cameras and sensor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SceneFrame(NamedTuple):
 
 @dataclass(frozen=True)
 class Placed:
-    """A layer and its place in the world on each frame."""
+    """A layer and its world position in each frame."""
 
     layer: Layer
     places: list[Affine]
@@ -49,7 +49,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Look:
-    """What the sensor and the codec do: ``blur`` px, ``noise`` grey levels, ``gains`` [n], ``quality`` of the
+    """Sensor and codec effects: ``blur`` px, ``noise`` grey levels, ``gains`` [n], ``quality`` of the
     JPEG."""
 
     blur: float
@@ -125,7 +125,7 @@ class Scene:
         return np.asarray(cv2.imdecode(packed, cv2.IMREAD_COLOR), np.uint8)
 
     def _motion_blur(self, index: int) -> NDArray[np.float32] | None:
-        """A line as long as the ground moves while the shutter is open; None where that does not show."""
+        """Blur kernel of the ground's motion during exposure; None where negligible."""
         middle = np.array([self.size], float) / 2
         before = moved(inverse(self.cameras[max(index - 1, 0)]), middle)
         path = 0.3 * (moved(self.cameras[index], before) - middle)[0]

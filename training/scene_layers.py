@@ -1,4 +1,4 @@
-"""Pictures with soft edges that an affine map places in a larger picture, frame by frame."""
+"""Layers with soft edges, placed in a larger image by affine maps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""How the camera, the target and the others move in a scene: positions per frame, nothing drawn.
+"""Motion of camera, target and other objects in a scene: positions per frame.
 
-Where the target is seen is chosen first, in image px; the camera does what it takes to see it there. So the
-target stays in view of itself, and a return near the constant-velocity prediction is a matter of the image
-path alone.
+The target's path in the image is chosen first, in px, and the camera follows from it. So the target stays in
+view, and a return near the constant-velocity prediction depends on the image path only.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Absence:
 
 @dataclass(frozen=True)
 class Walk:
-    """A way over the ground: ``points`` [n, 2] world px, ``headings`` [n] rad, one per frame."""
+    """A path on the ground: ``points`` [n, 2] world px, ``headings`` [n] rad, one per frame."""
 
     points: Array
     headings: Array
@@ -108,7 +107,7 @@ def image_path(
     absences: list[Absence],
     calm: float,
 ) -> Array:
-    """Where the target's middle is seen, [n, 2] image px. ``reach``: half its extent, px. ``calm`` 0..1
+    """Path of the target's centre, [n, 2] image px. ``reach``: half its extent, px. ``calm`` 0..1
     scales the wandering: the lower, the better a constant velocity predicts it."""
     extent = np.array(size, float)
     base = extent * rng.uniform(0.3, 0.7, 2)
@@ -116,7 +115,7 @@ def image_path(
     path = base + swing * extent
     for absence in absences:
         if absence.way == "drift":
-            path = _diverging(rng, times, path, extent, target_px, reach, absence)
+            path = _drifting(rng, times, path, extent, target_px, reach, absence)
         elif absence.way == "swing":
             path = _swung(rng, times, path, extent, target_px, reach, absence)
     return np.asarray(path + _shake(rng, times), np.float64)
@@ -131,7 +130,7 @@ def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array)
     return index // 2, bool(index % 2)
 
 
-def _diverging(
+def _drifting(
     rng: np.random.Generator,
     times: Array,
     path: Array,
@@ -140,8 +139,7 @@ def _diverging(
     reach: float,
     a: Absence,
 ) -> Array:
-    """Slowly over the border and back: it is gone for a moment, within what a constant velocity still
-    predicts."""
+    """Drift slowly over the border and back, within what a constant velocity still predicts."""
     tau = times - a.middle_s
     axis, far = _border(rng, path, extent, tau)
     # The further it would get at the speed with which it leaves, the further off it returns.
@@ -166,7 +164,7 @@ def _swung(
     reach: float,
     a: Absence,
 ) -> Array:
-    """A gust turns the camera away from one frame to the next, and back."""
+    """The camera turns away abruptly, and back."""
     tau = times - a.middle_s
     axis, far = _border(rng, path, extent, tau)
     at = path[int(np.argmin(np.abs(tau))), axis]

@@ -1,4 +1,4 @@
-"""What is true of a scene's frames: what shows of the target, when it disappears, where it should return."""
+"""Ground truth of a scene: visible part of the target, disappearances, expected returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out scenes as a drone sees them, in which the target disappears and returns, with exact truth.
+"""Held-out synthetic drone scenes in which the target disappears and returns, with exact truth.
 
 A photograph is the ground, seen by a camera that moves, turns, zooms and shakes; the target and the others
 are cut-outs. The target is hidden once or twice, for 0.3 to 3 s: behind a piece of another photograph that
@@ -6,7 +6,7 @@ lies on the ground, by the image's border, or by something that passes in front.
 sizes of where its last visible half second would have it at constant velocity. In half of the scenes one of
 the others is a look-alike: the same cut-out, on a way of its own.
 
-Everything follows from the seed. Truth is computed from the outlines, not measured in the pixels.
+Deterministic for a seed. Truth is computed from outlines, not from pixels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def render_scene(
 ) -> Scene:
     """The scene of a seed: 6 to 10 s of ``size`` (width, height) px at ``fps``. The same arguments give the
     same pixels. Raises ValueError when the image is too small for its targets or there is too little
-    material, and RuntimeError when no attempt keeps the promises of the module's first lines."""
+    material, and RuntimeError when no attempt fulfils the constraints stated above."""
     if min(size) < 240:
         raise ValueError(
             f"scenes of {size[0]}x{size[1]} px; targets of up to 80 px need at least 240 px a side"

@@ -1,4 +1,4 @@
-"""What is trained when: stages of clip length and batch size, learning rates, which layers."""
+"""Training schedule: clip length and batch size by stage, learning rates, trained layers."""
 
 from __future__ import annotations
 

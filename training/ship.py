@@ -1,4 +1,4 @@
-"""Writes a run's averaged weights as the bundle that ships; the model card beside it stays."""
+"""Exports a run's averaged weights to the shipped bundle; keeps the model card beside it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class TrainingOptions:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raises InputError naming the option that can't be meant."""
+        """Raises InputError naming the invalid option."""
         least = {
             "steps": 1,
             "validate_every": 1,
@@ -80,10 +80,9 @@ class TrainingOptions:
 def train(
     options: TrainingOptions, network: CompactTAM, resume: bool, progress: Callable[[int, str], None]
 ) -> None:
-    """Train ``network`` in place and leave checkpoints, log and plot in ``options.out``.
-
-    ``progress`` is told the steps done and the latest figures. ``resume`` continues from the folder's
-    checkpoint, whose order of clips goes on where it stopped; --steps may have changed meanwhile.
+    """Train ``network`` in place; write checkpoints, log and plot to ``options.out``. ``progress`` is called
+    with the steps done and the latest figures. ``resume`` continues from the folder's checkpoint, whose order
+    of clips goes on where it stopped; --steps may have changed meanwhile.
     """
     cv2.setNumThreads(0)  # before workers are forked: OpenCV's thread pool does not survive it
     if options.threads:
@@ -231,7 +230,7 @@ class Trainer:
 
 
 def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
-    """The trunk's parameters that ever learn; freezes its first stages for good."""
+    """The trainable parameters of the trunk; freezes its first stages permanently."""
     encoder = network.image_encoder
     encoder.stem.requires_grad_(False)
     for index, stage in enumerate(encoder.stages):
@@ -254,7 +253,7 @@ def optimizer_for(network: CompactTAM, trunk: list[nn.Parameter]) -> torch.optim
 
 
 def new_network(config: str) -> CompactTAM:
-    """An untrained network. Presence starts at "there", as most frames are."""
+    """An untrained network. The presence head starts at present, as in most frames."""
     network = CompactTAM(COMPACT_CONFIGS[config])
     with torch.no_grad():
         last = network.mask_decoder.presence_head[-1]

@@ -1,5 +1,5 @@
-"""Runs a batch of clips through the network as the tracker does: prompt, then frame by frame with the model's
-own masks in memory."""
+"""Unrolls the network over a batch of clips like the tracker: prompt, then each frame with predicted masks in
+memory."""
 
 from __future__ import annotations
 

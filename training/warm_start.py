@@ -1,8 +1,8 @@
-"""Starts a network's heads from a bundle whose image encoder is another one.
+"""Initialises a network's heads from a bundle with a different image encoder.
 
 Memory attention, prompts, decoder and memory encoder are copied; the new encoder's necks are fitted by least
-squares to give, from its own features, what the bundle's encoder gives for the same pictures. The heads then
-see roughly what they were trained on, and training starts from a tracker instead of from noise.
+squares to give, from its own features, what the bundle's encoder gives for the same pictures. The inputs of
+the heads then resemble those of their training.
 """
 
 from __future__ import annotations

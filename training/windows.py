@@ -1,8 +1,8 @@
-"""Where the window looks in each frame of a training clip, with the errors of a real prediction.
+"""Position of the window in each frame of a training clip, with errors like those of a real prediction.
 
 The tracker's window is a square of some target sizes around a predicted centre (`efftam_ros.core.crop`).
 Its centre is off, more so while the target manoeuvres; its size follows slowly; it opens while coasting; and
-when the target is lost it searches elsewhere.
+when the target is lost it moves away for search.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RELOCATION_SHARE = 0.3  # of the clips have frames that look elsewhere
 @dataclass(frozen=True)
 class WindowPath:
     """``offset`` [n,2]: centre of the window from the target's in target sizes; ``factor`` [n]: its side in
-    target sizes; ``elsewhere`` [n]: whether it looks past the target altogether."""
+    target sizes; ``elsewhere`` [n]: whether it does not contain the target."""
 
     offset: NDArray[np.float64]
     factor: NDArray[np.float64]

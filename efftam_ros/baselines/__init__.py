@@ -1,1 +1,1 @@
-"""PyTorch pipelines, compared with ours by `efftam bench`."""
+"""PyTorch pipelines that `efftam bench` compares the back ends with."""

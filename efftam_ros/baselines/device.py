@@ -1,4 +1,4 @@
-"""Opens the device that PyTorch computes on, or says why it can't."""
+"""Opens a PyTorch device and checks that it works."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from efftam_ros.core.errors import BackendError
 
 
 def torch_device(name: str) -> torch.device:
-    """The device of this name ("cpu", "cuda", "cuda:1"), ready to compute.
+    """Open the device of this name ("cpu", "cuda", "cuda:1").
 
-    On CUDA this turns TF32 off (FP32 means FP32) and lets cuDNN time its algorithms, both for the whole
-    process: shapes are fixed, so the choice is made once. Raises ValueError for a name that is no such device
-    and BackendError when PyTorch can't compute there: built without CUDA, no driver or one too old, no
-    such device, no code for it.
+    On CUDA this disables TF32 and enables cuDNN's benchmark mode, both for the whole process.
+
+    Raises:
+        ValueError: Not the name of a CPU or CUDA device.
+        BackendError: PyTorch can't compute there: built without CUDA, driver missing or too old, no such
+            device, or no code for it.
     """
     device = torch.device(name)
     if device.type == "cpu":

@@ -1,4 +1,4 @@
-"""The ways in which PyTorch runs the modules of a network: FP32, bfloat16 autocast, compiled."""
+"""Execution modes of a network in PyTorch: FP32, bfloat16 autocast, compiled."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 MODES = ("fp32", "bf16", "compiled")
 
 _RECORDING_RUNS = 3
-"""Runs until a compiled module replays: one that compiles, one that records its CUDA graph, one more."""
+"""Runs until a compiled module replays: compilation, recording of its CUDA graph, first replay."""
 
 Tensors = dict[str, Tensor]
 Compiler = str | Callable[..., Any]
-"""What torch.compile calls a backend."""
+"""A ``backend`` of torch.compile."""
 
 
 class Ring:
-    """The remembered maps and pointers on the device, one of each per slot, and behind them one empty slot.
+    """Memory maps and pointers on the device, one of each per slot, followed by one empty slot.
 
     ``maps`` [slots+1,N,M] in the network's memory dtype, ``pointers`` float32 [slots+1,C].
     """
@@ -45,17 +45,17 @@ class Ring:
         self.maps[slot], self.pointers[slot] = map_, pointer
 
     def check(self, *slots: int) -> None:
-        """Raises IndexError for a slot the ring lacks: a device would find out late and stay broken."""
+        """Raises IndexError for a slot outside the ring; on the device it would be an unrecoverable error."""
         for slot in slots:
             if not 0 <= slot < self.slots:
                 raise IndexError(f"slot {slot} is not in the ring of {self.slots}")
 
 
 class Modules:
-    """The modules of a network on a device, run as they are written, in FP32 or under bfloat16 autocast.
+    """The modules of a network on a device, run eagerly in FP32 or under bfloat16 autocast.
 
-    Prompts are always encoded in FP32: that is rare, and bfloat16 has too few digits for their coordinates.
-    All tensors are on the device; masks, IoUs, presence, boxes, areas and pointers come back as float32.
+    Prompts are always encoded in FP32, because bfloat16 is too coarse for their coordinates. All tensors are
+    on the device; masks, IoUs, presence, boxes, areas and pointers come back as float32.
     """
 
     def __init__(self, network: Network, device: torch.device, *, bfloat16: bool) -> None:
@@ -67,10 +67,10 @@ class Modules:
         """Called before the first module of every frame."""
 
     def upload(self, values: Tensor) -> Tensor:
-        """A CPU tensor on the device; the copy from pinned memory is not waited for."""
+        """Copy a CPU tensor to the device, asynchronously from pinned memory."""
         if self.device.type == "cpu":
             return values
-        # The allocator of pinned memory keeps the block until the copy is done.
+        # The pinned allocator does not reuse the block before the copy is done.
         return values.pin_memory().to(self.device, non_blocking=True)
 
     def encode_image(self, pixels: Tensor) -> Tensors:
@@ -85,7 +85,7 @@ class Modules:
         return self.network.encode_prompt(features.float(), *tensors)
 
     def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
-        """Features conditioned on at least one map of the ring."""
+        """Features conditioned on the maps (at least one) and pointers of the plan."""
         ring.check(*plan.slots, *plan.pointer_slots)
         maps = len(plan.slots)
         indices = self.upload(torch.tensor([*plan.slots, *plan.rows, *plan.pointer_slots]))
@@ -94,8 +94,8 @@ class Modules:
             return self.network.attend(features, ring.maps[slots].float(), rows, ring.pointers[pointer_slots])
 
     def decode(self, prompt: Tensors, features: Tensors, *, tracked: bool) -> Tensors:
-        """What the network's decoder says of ``prompt`` ("conditioned", "sparse", "dense"), with ``boxes``
-        [4,4] and ``areas`` [4] in network px. ``tracked``: this frame was conditioned by `attend`."""
+        """Decode ``prompt`` ("conditioned", "sparse", "dense"); adds ``boxes`` [4,4] and ``areas`` [4] in
+        network px to the network's outputs. ``tracked``: this frame was conditioned by `attend`."""
         with self.precision():
             return _decode(self.network, prompt, features)
 
@@ -113,17 +113,16 @@ class Modules:
 
 
 class CompiledModules(Modules):
-    """The modules as whole graphs from torch.compile, on CUDA autotuned and replayed as CUDA graphs.
+    """The modules compiled as whole graphs by torch.compile, on CUDA autotuned and replayed as CUDA graphs.
 
-    Everything that a tracked frame runs is compiled, for shapes that never change: memory comes in the fixed
-    form, as many maps as there are temporal rows and a bias for the keys of those that are not used. A
-    prompted frame is decoded by the network as it is written. Layers that autocast would cast hold bfloat16
-    weights. Results are clones: the next replay overwrites its own. Compiles at once, which takes minutes on
-    CUDA; raises BackendError when that fails.
+    All modules of a tracked frame are compiled for fixed shapes: memory comes in the fixed form, with one map
+    per temporal row and a bias that masks unused keys. Prompted frames are decoded eagerly. Layers that
+    autocast would cast hold bfloat16 weights. Results are clones, because the next replay overwrites its
+    outputs. Compiles in the constructor, which takes minutes on CUDA; raises BackendError when that fails.
     """
 
     def __init__(self, network: Network, device: torch.device, compiler: Compiler = "inductor") -> None:
-        from torch._dynamo.exc import TorchDynamoException  # takes seconds, which the other modes spare
+        from torch._dynamo.exc import TorchDynamoException  # imported here because it takes seconds
 
         super().__init__(network, device, bfloat16=True)
         if compiler == "inductor" and device.type == "cuda" and importlib.util.find_spec("triton") is None:
@@ -131,7 +130,7 @@ class CompiledModules(Modules):
                 "torch.compile needs the Python module triton, which is not installed",
                 "pip install triton or choose the back end torch-cuda-bf16",
             )
-        half = with_bfloat16_weights(self.network)
+        bf16 = with_bfloat16_weights(self.network)
         autotuned = compiler == "inductor" and device.type == "cuda"
 
         def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,10 +143,10 @@ class CompiledModules(Modules):
             )
             return lambda *tensors: _cloned(whole(*tensors))
 
-        self._encode_image = compiled(lambda pixels: half.encode_image(pixels))
-        self._attend = compiled(lambda *memory: _attend_fixed(half, *memory))
-        self._decode = compiled(lambda prompt, features: _decode(half, prompt, features))
-        self._encode_memory = compiled(lambda *inputs: _encode_memory(half, *inputs))
+        self._encode_image = compiled(lambda pixels: bf16.encode_image(pixels))
+        self._attend = compiled(lambda *memory: _attend_fixed(bf16, *memory))
+        self._decode = compiled(lambda prompt, features: _decode(bf16, prompt, features))
+        self._encode_memory = compiled(lambda *inputs: _encode_memory(bf16, *inputs))
         self._spec = network.spec
         try:
             self._compile()
@@ -194,7 +193,7 @@ class CompiledModules(Modules):
         return map_, stored
 
     def precision(self) -> torch.autocast:
-        # A cache of cast weights would point into the memory of a CUDA graph.
+        # Cached casts of weights would lie in the memory of a CUDA graph.
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     @torch.inference_mode()
@@ -237,18 +236,17 @@ def open_modules(
 
 
 def with_bfloat16_weights(network: Network) -> Network:
-    """A copy whose linear and convolutional layers hold bfloat16 weights: what autocast casts in every call.
-    To be run under autocast."""
-    half = copy.deepcopy(network)
-    for module in half.modules():
+    """A copy whose linear and convolutional layers hold bfloat16 weights, to be run under autocast."""
+    converted = copy.deepcopy(network)
+    for module in converted.modules():
         if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
             module.to(torch.bfloat16)
-    return half
+    return converted
 
 
 def fixed_layout(spec: NetworkSpec, plan: MemoryPlan, empty: int) -> list[int]:
     """The ring slot of each temporal row, then of each of ``max_pointers`` pointers; ``empty`` where the plan
-    has none. Raises ValueError for a plan that the fixed form can't hold."""
+    has none. Raises ValueError for a plan that does not fit the fixed form."""
     alone_elsewhere = len(plan.rows) == 1 and plan.rows[0] != spec.temporal_rows - 1
     if len(set(plan.rows)) < len(plan.rows) or (spec.key_layout == "pooled" and alone_elsewhere):
         raise ValueError(f"{plan} does not fit the fixed form of memory; use mode fp32 or bf16")
@@ -262,7 +260,7 @@ def fixed_layout(spec: NetworkSpec, plan: MemoryPlan, empty: int) -> list[int]:
 
 
 def key_bias(spec: NetworkSpec, used_maps: Tensor, used_pointers: Tensor) -> Tensor:
-    """What docs/bundle.md calls so, float32 [1,1,1,K], computed where the bool tensors [R] and [P] are."""
+    """The key bias of docs/bundle.md, float32 [1,1,1,K], on the device of the bool tensors [R] and [P]."""
     tokens = spec.grid * spec.grid
     pointers = used_pointers.repeat_interleave(spec.pointer_tokens)
     if spec.key_layout == "plain":
@@ -310,7 +308,7 @@ def _encode_memory(
 
 
 def _cloned(result: Any) -> Any:
-    """Tensors, and dicts and tuples of them, in memory of their own."""
+    """Clones of tensors, and of dicts and tuples of them."""
     if isinstance(result, dict):
         return {name: _cloned(value) for name, value in result.items()}
     if isinstance(result, tuple):

@@ -17,32 +17,32 @@ AFTER_THE_WAIT = "memory_encoder"
 
 
 class StageTimer:
-    """Times what runs inside ``with timer.stage(name)``, where a stage is done when its calls return.
+    """Measures the time inside ``with timer.stage(name)``, for stages that end when their calls return.
 
-    ``seconds`` of each stage of the current frame by name. In a profile the stages bear their names too.
+    ``seconds``: of each stage of the current frame, by name. Stages are also ranges in a profile.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def start_frame(self) -> None:
-        """Forget the frame before; its ``seconds`` stay as they are for whoever holds them."""
+        """Start a new ``seconds``; the dictionary of the previous frame is not changed."""
         self.seconds = {}
 
     @contextmanager
     def stage(self, name: str, *, on_host: bool = False) -> Iterator[None]:
-        """Times a stage; ``on_host`` says that it computes nothing on a device."""
+        """Measure a stage; ``on_host``: it runs on the host only."""
         start = time.perf_counter()
         with record_function(name):
             yield
         self.seconds[name] = time.perf_counter() - start
 
     def waited(self) -> None:
-        """To be called when the host has waited for all that the device was given."""
+        """To be called after the host has waited for the device."""
 
 
 class DeviceEvent(Protocol):
-    """A `torch.cuda.Event` that keeps time."""
+    """A `torch.cuda.Event` with timing enabled."""
 
     def record(self) -> None: ...
 
@@ -52,10 +52,10 @@ class DeviceEvent(Protocol):
 
 
 class EventTimer(StageTimer):
-    """For a device that works on while the host goes ahead: a pair of events around each stage.
+    """For an asynchronous device: a pair of events around each stage.
 
-    The pairs are read when the frame's wait is over, without a wait of their own. The memory encoder runs
-    after that wait: its time is that of the frame before, only the first one is waited for.
+    The events are read after the frame's wait, without a wait of their own. The memory encoder runs after
+    that wait, so its time is that of the previous frame; only the first one is waited for.
     """
 
     def __init__(self, new_event: Callable[[], DeviceEvent] | None = None) -> None:
@@ -105,7 +105,7 @@ class EventTimer(StageTimer):
 
 
 def stage_timer(device: torch.device) -> StageTimer:
-    """The timer that fits a device."""
+    """The timer for a device."""
     return EventTimer() if device.type == "cuda" else StageTimer()
 
 
@@ -115,7 +115,7 @@ def _new_event() -> DeviceEvent:
 
 @contextmanager
 def operators_recorded(trace: Path) -> Iterator[None]:
-    """Write what runs inside ``with`` as a Chrome trace."""
+    """Record the operators that PyTorch runs in the block and write them as a Chrome trace."""
     # The profiler prints on stderr when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(activities=supported_activities()) as profiler:

@@ -166,7 +166,7 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
     sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
     if model not in sizes:
         raise InputError(
-            f"distortion model {shown(model)} is not known; use plumb_bob, rational_polynomial or equidistant,"
+            f"distortion model {shown(model)} is not known; use plumb_bob, rational_polynomial, equidistant,"
             " or rectified images with the parameter rectified"
         )
     # Drivers pad with zeros up to the length of OpenCV's longer models; what is not zero there can't be left

@@ -59,7 +59,13 @@ class Box:
 
     @property
     def is_finite(self) -> bool:
-        return all(math.isfinite(v) for v in (self.x, self.y, self.width, self.height))
+        # Not all(): these few numbers are checked several times in every frame.
+        return (
+            math.isfinite(self.x)
+            and math.isfinite(self.y)
+            and math.isfinite(self.width)
+            and math.isfinite(self.height)
+        )
 
     @property
     def is_empty(self) -> bool:

@@ -151,9 +151,9 @@ class MemoryBank:
         """What frame ``frame`` attends to."""
         attention = self.rule.attention(self.records, frame)
         return MemoryPlan(
-            slots=tuple(self._slots[f] for f, _ in attention.maps),
-            rows=tuple(row for _, row in attention.maps),
-            pointer_slots=tuple(self._slots[f] for f in attention.pointers),
+            slots=tuple([self._slots[f] for f, _ in attention.maps]),
+            rows=tuple([row for _, row in attention.maps]),
+            pointer_slots=tuple(map(self._slots.__getitem__, attention.pointers)),
         )
 
     def add(self, record: Record) -> int:

@@ -324,8 +324,8 @@ def _size(frame: Frame) -> tuple[int, int]:
 
 
 def _prompt_region(prompt: Prompt, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
-    """The box that a prompt encloses in an image of this size, or the point it names. Raises InputError when it
-    marks nothing there."""
+    """The box that a prompt encloses in an image of this size, or the point it names. Raises InputError when
+    it marks nothing there."""
     if not all(math.isfinite(v) for point in prompt.points for v in point):
         raise InputError(f"the selection's points are {prompt.points}; their coordinates must be finite")
     if prompt.box is not None:

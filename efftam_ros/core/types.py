@@ -87,7 +87,7 @@ class Candidates:
 
     def box(self, index: int) -> Box:
         """Candidate ``index`` as a Box (``is_empty`` when its mask is)."""
-        return Box.from_edges(*(float(v) for v in self.boxes[index]))
+        return Box.from_edges(*self.boxes[index].tolist())
 
     @property
     def is_finite(self) -> bool:

@@ -1,1 +1,1 @@
-"""From a checkpoint to an ONNX bundle that the runtime loads."""
+"""Export of a network: checkpoint to ONNX bundle, FP16 graphs, TensorRT engines."""

@@ -17,6 +17,7 @@ from efftam_ros.flight.values import (
     AttitudeSample,
     CameraIntrinsics,
     Control,
+    GimbalLimits,
     Rates,
     TargetEstimate,
     VehicleSample,
@@ -85,6 +86,10 @@ class GimbalControl:
     def on_vehicle(self, sample: VehicleSample) -> bool:
         """The vehicle's heading; False when it is not finite."""
         return self._steering.add_vehicle(sample)
+
+    def on_limits(self, limits: GimbalLimits) -> None:
+        """The mount's stops, as its manager says."""
+        self._steering.set_limits(limits)
 
     def on_estimate(self, estimate: TargetEstimate, now: Instant) -> None:
         """The tracker's answer for one image. A second answer with the same stamp counts as its newest word

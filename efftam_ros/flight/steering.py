@@ -13,6 +13,7 @@ from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
 from efftam_ros.flight.values import (
     NS,
     AttitudeSample,
+    GimbalLimits,
     Rates,
     TargetEstimate,
     VehicleSample,
@@ -50,6 +51,7 @@ class Steering:
 
     def __init__(self, config: ControlConfig) -> None:
         self._config = config
+        self._limits = config.limits
         self._gimbal = GimbalHistory()
         self._vehicle = VehicleHistory()
         self._attitude_arrived_s = -math.inf
@@ -63,6 +65,10 @@ class Steering:
         self._filter.reset()
         self._image_only.reset()
         self._last = Rates()
+
+    def set_limits(self, limits: GimbalLimits) -> None:
+        """The mount's own stops; of these and the configured ones the tighter counts."""
+        self._limits = self._config.limits.tightened(limits)
 
     def forget_attitude(self) -> None:
         self._gimbal.clear()
@@ -177,7 +183,7 @@ class Steering:
         sample = self._gimbal.newest
         if sample is None or self._attitude_missing(now):
             return {"pitch": _Stop(), "yaw": _Stop()}
-        limits, margin = self._config.limits, self._config.stop_margin
+        limits, margin = self._limits, self._config.stop_margin
         yaw, pitch = axis_direction(sample.q)
         joint: float | None = yaw
         if sample.yaw_frame is YawFrame.EARTH:

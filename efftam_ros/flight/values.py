@@ -102,6 +102,15 @@ class GimbalLimits:
     yaw_min: float = -math.inf
     yaw_max: float = math.inf
 
+    def tightened(self, other: GimbalLimits) -> GimbalLimits:
+        """What both allow."""
+        return GimbalLimits(
+            max(self.pitch_min, other.pitch_min),
+            min(self.pitch_max, other.pitch_max),
+            max(self.yaw_min, other.yaw_min),
+            min(self.yaw_max, other.yaw_max),
+        )
+
 
 @dataclass(frozen=True)
 class Rates:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:
@@ -60,31 +62,69 @@ def reading(path: Path) -> Iterator[Reader]:
     try:
         reader = Reader(path)
         reader.open()
-    except (ReaderError, FileNotFoundError) as error:
-        raise InputError(f"{path} is not a readable bag: {error}") from None
+    except (OSError, ReaderError) as error:
+        raise InputError(f"{path} is not a readable bag: {shown(error)}") from None
+    except Exception as error:
+        # The library does not foresee every kind of damage: what it trips over differs.
+        raise InputError(f"{path} is broken: {_tripped(error)}; try ros2 bag reindex") from None
     try:
         yield reader
-    except ReaderError as error:
-        raise InputError(f"{path} is broken: {error}; try ros2 bag reindex") from None
     finally:
-        reader.close()
+        with suppress(Exception):  # closing a damaged file may fail as reading it did
+            reader.close()
+
+
+def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
+    """Connection, time recorded in ns and CDR bytes of every message. Raises InputError where the bag is
+    broken."""
+    source = reader.messages(connections)
+    while True:
+        try:
+            found = next(source)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise InputError(
+                f"{reader.path} is broken: {_tripped(error)}; try ros2 bag reindex, or record it again"
+            ) from None
+        yield found
+
+
+def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
+    """The message in these CDR bytes. Raises InputError when they are none of the connection's type."""
+    try:
+        return store.deserialize_cdr(raw, connection.msgtype)
+    except Exception as error:
+        raise InputError(
+            f"topic {shown(connection.topic)} holds {len(raw)} bytes that are no {connection.msgtype}"
+            f" ({_tripped(error)}); record it again"
+        ) from None
+
+
+def _tripped(error: Exception) -> str:
+    return f"{type(error).__name__}: {shown(error)}" if str(error) else type(error).__name__
 
 
 @contextmanager
 def writing(path: Path, storage: str) -> Iterator[Writer]:
-    """Create a bag folder with this storage. Raises InputError when it exists already."""
+    """Create a bag folder with this storage; it appears at its place when the block ends well, and nothing is
+    left when not. Raises InputError when it exists already or can't be written."""
     from rosbags.rosbag2 import StoragePlugin, Writer
 
     if path.exists():
         raise InputError(f"{path} exists already; give the new bag another name or remove the old one")
     plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
+    # A bag's files bear its name: it is written under that, in a folder beside its place.
+    place = path.absolute()
+    folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
     try:
-        with Writer(path, version=9, storage_plugin=plugin) as writer:
+        with Writer(folder / place.name, version=9, storage_plugin=plugin) as writer:
             yield writer
-    except BaseException:
-        # Without its index a bag can't be read, and its remains would be in the way of the next attempt.
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+        (folder / place.name).rename(place)
+    except sqlite3.Error as error:
+        raise InputError(f"{path} can't be written ({error}); free space, or write elsewhere") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -> Connection:

@@ -1,1 +1,1 @@
-"""The network in PyTorch, for export and training only."""
+"""The networks in PyTorch, for export, training and baselines."""

@@ -50,22 +50,32 @@ class Hub:
     # Any thread.
 
     def picture(self, picture: Picture) -> None:
-        self._post(self._add_picture, picture)
+        self.post(self._add_picture, picture)
 
     def box(self, report: BoxReport) -> None:
-        self._post(self._add_box, report, time.time_ns())
+        self.post(self._add_box, report, time.time_ns())
 
     def motion(self, report: MotionReport) -> None:
-        self._post(self._add_motion, report)
+        self.post(self._add_motion, report)
 
     def result(self, result: Result) -> None:
-        self._post(self._tell_result, result)
+        self.post(self._tell_result, result)
 
     def inactive(self, inactive: bool) -> None:
-        self._post(self._set_inactive, inactive)
+        self.post(self._set_inactive, inactive)
 
     def steering(self, state: SteeringState) -> None:
-        self._post(self._set_steering, state)
+        self.post(self._set_steering, state)
+
+    def post(self, call: Callable[..., None], *values: Any) -> None:
+        """Have ``call`` done on the loop's thread; nothing happens unless the server runs."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(call, *values)
+        except RuntimeError:  # the loop was closed in between
+            self._loop = None
 
     # The loop's thread.
 
@@ -145,15 +155,6 @@ class Hub:
 
     def _encode(self, picture: Picture, half: bool) -> bytes:
         return jpeg.encode(picture, half=half, quality=self._settings.jpeg_quality)
-
-    def _post(self, call: Callable[..., None], *values: Any) -> None:
-        loop = self._loop
-        if loop is None:
-            return
-        try:
-            loop.call_soon_threadsafe(call, *values)
-        except RuntimeError:  # the loop was closed in between
-            self._loop = None
 
     def _add_picture(self, picture: Picture) -> None:
         self._picture_times.append(time.monotonic())

@@ -90,6 +90,10 @@ class OperatorServer:
         source = "live" if self._playback is None else "recorded"
         return {"source": source, "operator": holder, **self._hub.status()}
 
+    def ask_health(self, use: Callable[[dict[str, Any]], None]) -> None:
+        """From any thread: ``use`` gets `health()`, on the loop's thread."""
+        self._hub.post(lambda: use(self.health()))
+
     async def start(self) -> None:
         """Raises InputError where the address or the certificate can't be used."""
         settings = self.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from efftam_ros.operator.server import OperatorServer
@@ -29,9 +29,11 @@ def serving(server: OperatorServer) -> Iterator[OperatorServer]:
         loop.close()
 
 
-def serve_until_stopped(server: OperatorServer) -> None:
-    """Serve until Ctrl-C (KeyboardInterrupt), which ends it in order."""
+def serve_until_stopped(server: OperatorServer, tell: Callable[[str], object] = lambda url: None) -> None:
+    """Serve until Ctrl-C (KeyboardInterrupt), which ends it in order. ``tell`` is given the page's address
+    once it can be opened."""
     with serving(server):
+        tell(server.url)
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

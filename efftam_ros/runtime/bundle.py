@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import PipelineSpec
+from efftam_ros.runtime.onnx_files import external_files
 from efftam_ros.runtime.signatures import Shape, Tensor, check_signatures
 
 FORMAT = 1
 MANIFEST = "bundle.json"
 DEFAULT_BUNDLE = "compact_192"
 RING_SLOTS = 24
+MOST_MANIFEST_BYTES = 2**20
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names of bundles and of their files: they become parts of paths."""
+SHA256 = re.compile(r"[0-9a-f]{64}")
+MOST_SIDE, MOST_ROWS, MOST_AXIS = 4096, 64, 2**20
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,9 @@ class Bundle:
     def load(cls, folder: str | Path) -> Bundle:
         """Read a bundle and check its files and tensor table.
 
-        Raises InputError with one line: not a bundle, newer format, entry missing or wrong, file missing,
-        of another size or hash, tensors that don't fit together.
+        The hashes tell damage, not a forger: whoever wrote the manifest chose them. Raises InputError with
+        one line: not a bundle, newer format, entry missing or wrong, file missing, of another size or hash,
+        a graph that reads a file that is not listed, tensors that don't fit together.
         """
         folder = Path(folder)
         manifest = _read_manifest(folder)
@@ -74,6 +83,12 @@ class Bundle:
                 )
         for name, entry in manifest["files"].items():
             _check_file(folder / name, entry["sha256"], entry["bytes"])
+        for graph in bundle.graphs.values():
+            for location in sorted(_locations(graph.path) - set(manifest["files"])):
+                raise InputError(
+                    f"bundle {folder}: {graph.path.name} reads {shown(location)}, which is not listed under"
+                    f" files; {_AGAIN}"
+                )
         check_signatures(
             str(folder),
             bundle.spec.image_side,
@@ -112,6 +127,7 @@ def default_bundle() -> Bundle:
 _AGAIN = "export or fetch it again"
 _ONNX_DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
 _checked: set[tuple[str, int, int, str]] = set()
+_located: dict[tuple[str, int, int], frozenset[str]] = {}
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -122,10 +138,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             " give a folder made by efftam export or efftam fetch"
         )
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error}); {_AGAIN}") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        if path.stat().st_size > MOST_MANIFEST_BYTES:
+            raise ValueError(f"it has {path.stat().st_size} bytes, at most {MOST_MANIFEST_BYTES} are read")
+        manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON that can be read ({shown(error)}); {_AGAIN}") from error
+    if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise InputError(f"{path} has no format number; {_AGAIN}")
     if manifest["format"] != FORMAT:
         remedy = "update efftam_ros" if manifest["format"] > FORMAT else _AGAIN
@@ -133,6 +151,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"{path} has format {manifest['format']}; this version reads format {FORMAT}: {remedy}"
         )
     return manifest
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
 
 
 class _Manifest:
@@ -144,31 +166,36 @@ class _Manifest:
 
     def bundle(self) -> Bundle:
         side = self._get("image.side", int)
-        if side < 16 or side % 16:
-            self._refuse("image.side", side, "a positive multiple of 16")
+        if side < 16 or side % 16 or side > MOST_SIDE:
+            self._refuse("image.side", side, f"a positive multiple of 16 up to {MOST_SIDE}")
+        name = self._get("name", str)
+        if not PLAIN_NAME.fullmatch(name):
+            self._refuse("name", shown(name), "letters, digits, dots, dashes and underscores")
         spec = PipelineSpec(
-            name=self._get("name", str),
+            name=name,
             image_side=side,
-            temporal_rows=self._get("protocol.temporal_rows", int),
-            max_maps=self._get("protocol.max_maps", int, optional=True),
-            max_pointers=self._get("protocol.max_pointers", int),
+            temporal_rows=self._count("protocol.temporal_rows", 2),
+            max_maps=self._count("protocol.max_maps", 1, optional=True),
+            max_pointers=self._count("protocol.max_pointers", 1),
             slots=RING_SLOTS,
-            recent_maps=self._get("protocol.recent_maps", int),
+            recent_maps=self._count("protocol.recent_maps", 0),
             default_view=self._one_of("protocol.default_view", ("full", "window")),
-            window_factor=float(self._get("protocol.window_factor", (int, float))),
+            window_factor=self._number("protocol.window_factor", 1.0, 100.0),
         )
         files = self._get("files", dict)
-        for name in files:
-            if Path(name).name != name:
-                self._refuse("files", name, "names of files in the bundle's own folder")
-            self._get(f"files/{name}/sha256", str, separator="/")
-            self._get(f"files/{name}/bytes", int, separator="/")
+        for file in files:
+            if not PLAIN_NAME.fullmatch(file):
+                self._refuse("files", shown(file), "names of files in the bundle's own folder")
+            if not SHA256.fullmatch(self._get(f"files/{file}/sha256", str, separator="/")):
+                self._refuse(f"files/{file}/sha256", shown(files[file]["sha256"]), "64 hexadecimal digits")
+            if self._get(f"files/{file}/bytes", int, separator="/") < 0:
+                self._refuse(f"files/{file}/bytes", shown(files[file]["bytes"]), "0 or more")
         return Bundle(
             folder=self._folder,
             spec=spec,
             family=self._get("family", str),
-            mean=self._triple("image.mean"),
-            std=self._triple("image.std"),
+            mean=self._triple("image.mean", 0.0, 1.0),
+            std=self._triple("image.std", 1e-3, 10.0),
             memory_dtype=self._one_of("protocol.memory_dtype", ("float32", "bfloat16")),
             key_layout=self._get("protocol.key_layout", str),
             graphs={name: self._graph(name) for name in self._get("graphs", dict)},
@@ -177,9 +204,12 @@ class _Manifest:
         )
 
     def _graph(self, name: str) -> BundleGraph:
+        file = self._get(f"graphs.{name}.file", str)
+        if not PLAIN_NAME.fullmatch(file):
+            self._refuse(f"graphs.{name}.file", shown(file), "the name of a file in the bundle's own folder")
         return BundleGraph(
             name=name,
-            path=self._folder / self._get(f"graphs.{name}.file", str),
+            path=self._folder / file,
             inputs=self._tensors(f"graphs.{name}.inputs"),
             outputs=self._tensors(f"graphs.{name}.outputs"),
         )
@@ -188,21 +218,33 @@ class _Manifest:
         tensors = {}
         for name in self._get(where, dict):
             shape = self._get(f"{where}.{name}.shape", list)
-            if not all(isinstance(axis, str) or (type(axis) is int and axis > 0) for axis in shape):
-                self._refuse(f"{where}.{name}.shape", shape, "positive sizes or axis names")
+            if not all(isinstance(a, str) or (type(a) is int and 0 < a <= MOST_AXIS) for a in shape):
+                self._refuse(f"{where}.{name}.shape", shown(shape), "positive sizes or axis names")
             tensors[name] = Tensor(self._get(f"{where}.{name}.dtype", str), tuple(shape))
         return tensors
 
-    def _triple(self, where: str) -> tuple[float, float, float]:
+    def _triple(self, where: str, low: float, high: float) -> tuple[float, float, float]:
         values = self._get(where, list)
-        if len(values) != 3 or not all(isinstance(v, (int, float)) for v in values):
-            self._refuse(where, values, "three numbers")
+        if len(values) != 3 or not all(type(v) in (int, float) and low <= v <= high for v in values):
+            self._refuse(where, shown(values), f"three numbers from {low:g} to {high:g}")
         return float(values[0]), float(values[1]), float(values[2])
+
+    def _count(self, where: str, low: int, *, optional: bool = False) -> Any:
+        value = self._get(where, int, optional=optional)
+        if value is not None and not low <= value <= MOST_ROWS:
+            self._refuse(where, shown(value), f"from {low} to {MOST_ROWS}")
+        return value
+
+    def _number(self, where: str, low: float, high: float) -> float:
+        value = self._get(where, (int, float))
+        if not low <= value <= high or not math.isfinite(value):
+            self._refuse(where, shown(value), f"from {low:g} to {high:g}")
+        return float(value)
 
     def _one_of(self, where: str, allowed: tuple[str, ...]) -> str:
         value = self._get(where, str)
         if value not in allowed:
-            self._refuse(where, value, f"one of {', '.join(allowed)}")
+            self._refuse(where, shown(value), f"one of {', '.join(allowed)}")
         return value
 
     def _get(self, where: str, kind: Any, *, optional: bool = False, separator: str = ".") -> Any:
@@ -215,7 +257,7 @@ class _Manifest:
             return None
         if not isinstance(value, kind) or isinstance(value, bool):
             expected = " or ".join(k.__name__ for k in kind) if isinstance(kind, tuple) else kind.__name__
-            self._refuse(where, repr(value), f"of type {expected}")
+            self._refuse(where, shown(value), f"of type {expected}")
         return value
 
     def _refuse(self, where: str, value: Any, expected: str) -> None:
@@ -247,6 +289,15 @@ def _check_file(path: Path, sha256: str, size: int) -> None:
             f"bundle file {path} has sha256 {found[:12]}..., its manifest says {sha256[:12]}...; {_AGAIN}"
         )
     _checked.add(key)
+
+
+def _locations(path: Path) -> frozenset[str]:
+    """The files that a graph reads; looked for once per process as long as the graph stays untouched."""
+    stat = path.stat()
+    key = (str(path.resolve()), stat.st_mtime_ns, stat.st_size)
+    if key not in _located:
+        _located[key] = external_files(path)
+    return _located[key]
 
 
 def _same_shape(real: Shape, table: Shape, exact: bool) -> bool:

@@ -98,8 +98,10 @@ class FrameState:
 
     def check_plan(self, plan: MemoryPlan) -> None:
         """Raises IndexError for a slot that the ring lacks."""
-        for slot in (*plan.slots, *plan.pointer_slots):
-            self.check_slot(slot)
+        named = (*plan.slots, *plan.pointer_slots)
+        if named:
+            self.check_slot(min(named))
+            self.check_slot(max(named))
 
     def check_slot(self, slot: int) -> None:
         """Raises IndexError for a slot that the ring lacks."""

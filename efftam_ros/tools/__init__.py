@@ -1,1 +1,1 @@
-"""The commands of `efftam`, one file each."""
+"""The commands of `efftam`, one module or package each."""

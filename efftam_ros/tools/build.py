@@ -1,9 +1,9 @@
-"""Build a bundle's TensorRT engines for this GPU, and keep them if they compute what the CPU computes.
+"""Build a bundle's TensorRT engines for this GPU and store those that agree with the CPU.
 
 Every engine is compared with the FP32 graph on the CPU, output by output, and all together over a chained
-clip. One that is off is not kept: the report names the module and the first block that is wrong, and the next
-safer form is built in its place. Engines belong to this GPU, this TensorRT and these graphs; after a change
-of any of them build again.
+clip. An engine that deviates is not stored: the report names the module and the first wrong block, and the
+next safer precision form is built. Engines fit one GPU, one TensorRT version and one bundle; build again
+after a change of any of them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=("fp16", "fp32"),
         default="fp16",
-        help="fp16 keeps in FP32 what needs it (default: fp16)",
+        help="fp16 keeps sensitive operators in FP32 (default: fp16)",
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of the engines (default: where the node looks)"
-    )
-    parser.add_argument("--force", action="store_true", help="build even what is there and fits")
-    parser.add_argument(
-        "--attention",
-        action="append",
-        default=[],
-        metavar="MODULE=FORM",
-        help="how FP16 attention of a module is tried first: fused_fp32 or unfused_fp32 (implies --force)",
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the engines (default: the node's)")
+    parser.add_argument("--force", action="store_true", help="build even where stored engines fit")
+    form = "first attention form to try for a module: fused_fp32 or unfused_fp32 (implies --force)"
+    parser.add_argument("--attention", action="append", default=[], metavar="MODULE=FORM", help=form)
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -95,7 +88,7 @@ def print_reports(reports: dict[str, dict[str, Any]]) -> None:
     clip = next(iter(reports.values())).get("clip")
     if clip:
         overlap = f"{clip['mean']:.4f}, worst {clip['worst']:.4f}"
-        print(f"masks over the chained clip overlap with the CPU's by {overlap}")
+        print(f"mask overlap with the CPU over the chained clip: {overlap}")
     for name, report in reports.items():
         for reason in report["rejected"]:
             print(f"{name}: rejected {reason}", file=sys.stderr)

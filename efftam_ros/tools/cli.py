@@ -1,12 +1,11 @@
-"""The command `efftam`: finds the sub-command, runs it, turns mistakes into one line.
+"""The command `efftam`: runs a sub-command and reports errors in one line.
 
-Every command is a module of this package: its docstring's first line is the help text,
-``add_arguments(parser)`` declares its options and ``run(args) -> int`` does the work and returns the exit
-code. Only the module that is run is imported, so that ``efftam --help`` answers at once.
+Every command is a module of this package: the first line of its docstring is the help text,
+``add_arguments(parser)`` declares its options and ``run(args) -> int`` executes it and returns the exit code.
+Only the module of the command is imported, so that ``efftam --help`` is fast.
 
-Exit codes: 0 done; 1 done, and the answer is no (a check that failed); 2 something the user can mend, said
-in one line on stderr; 130 interrupted; 141 the reader of our output went away. A traceback means a fault of
-ours.
+Exit codes: 0 success; 1 a check failed; 2 bad input or environment, with one line on stderr; 130 interrupted
+(Ctrl-C, SIGTERM); 141 broken pipe. A traceback is a bug.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ import errno
 import importlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import InspectLoader
 from typing import NoReturn
@@ -27,7 +28,9 @@ from efftam_ros.core.errors import BackendError, InputError, one_line
 
 COMMANDS = {
     "track": "track",
+    "select": "select",
     "replay": "replay",
+    "bag": "bag",
     "eval": "eval.command",
     "bench": "bench.command",
     "profile": "profile.command",
@@ -36,11 +39,13 @@ COMMANDS = {
     "verify": "verify",
     "fetch": "fetch",
     "doctor": "doctor.command",
+    "operator": "operator",
 }
 """Commands and the modules of this package that hold them."""
 
-# Packages that only some commands need, by import name, and what to ask pip for.
+# Optional packages: import name -> pip name.
 OPTIONAL = {
+    "aiohttp": "aiohttp",
     "av": "av",
     "cv2": "opencv-python-headless",
     "huggingface_hub": "huggingface_hub",
@@ -53,37 +58,40 @@ OPTIONAL = {
     "tqdm": "tqdm",
 }
 
-EXIT_MENDABLE = 2
+EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are one line."""
+    """An ArgumentParser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_MENDABLE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
+        self.exit(EXIT_BAD_INPUT, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `efftam` with these arguments (default: the process's) and return its exit code."""
+    if threading.current_thread() is threading.main_thread():
+        # What ends well at Ctrl-C ends well so too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = _guarded(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # What is still buffered would be written again, and complained about, when the interpreter ends.
+        # Otherwise the interpreter would flush the buffer at exit and report the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
 
 
 def _guarded(arguments: list[str]) -> int:
-    """Run a command; mistakes become one line and an exit code."""
+    """Run a command; expected errors become one line and an exit code."""
     name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     try:
         return _run(name, arguments)
     except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
-        return stop.code if isinstance(stop.code, int) else EXIT_MENDABLE
+        return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -94,7 +102,7 @@ def _guarded(arguments: list[str]) -> int:
         if line is None:
             raise
         print(f"efftam {name}: {line}", file=sys.stderr)
-        return EXIT_MENDABLE
+        return EXIT_BAD_INPUT
 
 
 def _run(name: str, arguments: list[str]) -> int:
@@ -115,7 +123,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for what the user can mend, None for what only we can."""
+    """One line for an error that the user can fix, None for a bug."""
     if isinstance(error, InputError | BackendError):
         return one_line(error)
     if isinstance(error, ModuleNotFoundError):
@@ -125,7 +133,7 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""
-            return f"no space left on the device{where}; free some or write elsewhere"
+            return f"no space left on the device{where}; free space or write to another disk"
         if error.filename is not None:
             return f"{error.filename}: {(error.strerror or str(error)).lower()}"
     return None
@@ -137,7 +145,7 @@ def _top_parser() -> Parser:
         prog="efftam",
         usage="efftam COMMAND [options]",
         description="Follow one target through a video, a bag or a camera stream.",
-        epilog="\n".join(["commands:", *lines, "", "efftam COMMAND --help tells more about each."]),
+        epilog="\n".join(["commands:", *lines, "", "efftam COMMAND --help shows its options."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"efftam {__version__}")

@@ -1,7 +1,7 @@
-"""Turn a checkpoint into a bundle of ONNX graphs that the tracker runs.
+"""Export a checkpoint to a bundle of ONNX graphs.
 
-Every graph is compared with PyTorch on seeded inputs before the bundle is put in place; a difference above
-1e-3 fails. Official checkpoints do not say which configuration they are: name it with --config.
+Every graph is compared with PyTorch on seeded inputs before the bundle is written; a difference above 1e-3 is
+an error. Checkpoints do not contain the name of their configuration: give it with --config.
 """
 
 from __future__ import annotations
@@ -28,15 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         required=True,
         metavar="NAME",
-        help="configuration, such as efficienttam_ti_512x512; an unknown one lists all",
+        help="configuration, such as efficienttam_ti_512x512; an unknown name lists all",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the bundle")
-    parser.add_argument(
-        "--weights",
-        choices=("float32", "float16"),
-        default="float32",
-        help="how weights are stored; float16 halves the files, computing stays float32 (default: float32)",
-    )
+    add_weights_argument(parser)
     parser.add_argument("--licence", metavar="TEXT", help="licence of the weights, noted in the bundle")
     parser.add_argument(
         "--note", default="", metavar="TEXT", help="remark on the weights, noted in the bundle"
@@ -44,15 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
+def add_weights_argument(parser: argparse.ArgumentParser) -> None:
+    """--weights, the storage type."""
+    text = "storage type of the weights; execution stays float32 (default: float32)"
+    parser.add_argument("--weights", choices=("float32", "float16"), default="float32", help=text)
+
+
 def run(args: argparse.Namespace) -> int:
-    """Export, print the parity table and return 0; raises InputError for what the user can mend."""
+    """Export, print the parity table and return 0."""
     try:
         from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
         from efftam_ros.export.onnx.networks import load_checkpoint_network
         from efftam_ros.runtime.bundle import file_sha256
     except ModuleNotFoundError as error:
         raise InputError(
-            f"export needs {error.name}, which is not installed; pip install 'efftam_ros[export]'"
+            f"export needs {error.name}, which is not installed; pip install torch onnx onnxscript"
         ) from None
 
     network = load_checkpoint_network(args.checkpoint, args.config)

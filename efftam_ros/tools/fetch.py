@@ -1,7 +1,6 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-The download resumes where it was interrupted, and its size and SHA-256 are compared with what the hub
-announces.
+An interrupted download is resumed; size and SHA-256 are compared with those announced by the hub.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
 
 LIBRARY = "efftam_ros"
+MOST_BYTES = 2**31
 REPOSITORY = "yunyangx/efficient-track-anything"
 NAMES = (
     "efficienttam_ti",
@@ -33,7 +33,7 @@ NAMES = (
     "efficienttam_s_2",
     "efficienttam_s_512x512",
 )
-# Packages whose exceptions mean trouble on the way to the hub; huggingface_hub has changed its own twice.
+# Packages whose exceptions mean network errors; they differ between versions of huggingface_hub.
 TRANSPORTS = ("huggingface_hub", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
@@ -45,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-export", action="store_true", help="download only; with --out, NAME.pt goes into that folder"
     )
-    parser.add_argument(
-        "--weights", choices=("float32", "float16"), default="float32", help="as in efftam export"
-    )
+    export.add_weights_argument(parser)
     parser.add_argument(
         "--endpoint", metavar="URL", help="another hub or a mirror (default: HF_ENDPOINT or the hub)"
     )
@@ -84,33 +82,35 @@ def run(args: argparse.Namespace) -> int:
 def download(
     name: str, *, endpoint: str | None = None, folder: Path | None = None, quiet: bool = False
 ) -> Path:
-    """The checkpoint file of an official configuration in ``folder`` (default: this user's cache), downloaded
-    unless it is there already.
+    """Download the checkpoint of an official configuration to ``folder`` (default: the user's cache).
 
-    Raises InputError: hub out of reach, no such file, damaged download.
+    A complete file is not downloaded again. Raises InputError: the hub can't be reached, an address without
+    encryption, no such file, no SHA-256 announced, damaged download.
     """
     import huggingface_hub
     from huggingface_hub import utils
 
     hub_utils: Any = utils
-    hub_utils.logging.set_verbosity_error()  # what goes wrong is said below, in one line
+    hub_utils.logging.set_verbosity_error()  # errors are reported below
     if quiet or not sys.stderr.isatty():
         hub_utils.disable_progress_bars()
     url = huggingface_hub.hf_hub_url(REPOSITORY, f"{name}.pt", endpoint=endpoint)
+    _check_private(url)
     with _explained(url, name):
         announced = huggingface_hub.get_hf_file_metadata(url, endpoint=endpoint, library_name=LIBRARY)
+    size, sha256 = _announced_content(announced, url)
     folder = cache_folder() if folder is None else folder
     path = folder / f"{name}.pt"
-    if path.is_file() and not _fault(path, announced.size, announced.etag):
+    if path.is_file() and not _fault(path, size, sha256):
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    # Its name holds the content's hash: what another version left behind is not resumed.
-    partial = folder / f".{name}.{(announced.etag or 'unknown')[:16]}.incomplete"
+    # The name contains the hash, so that a part of another version is not resumed.
+    partial = folder / f".{name}.{sha256[:16]}.incomplete"
     with _explained(url, name):
         _transfer(
             announced, partial, name, other_host=urlsplit(announced.location).netloc != urlsplit(url).netloc
         )
-    fault = _fault(partial, announced.size, announced.etag)
+    fault = _fault(partial, size, sha256)
     if fault:
         partial.unlink()
         raise InputError(f"the download of {url} {fault}; it was removed, fetch again")
@@ -118,25 +118,46 @@ def download(
     return path
 
 
+def _check_private(url: str) -> None:
+    """Refuse an address whose answer anybody on the way may write."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise InputError(f"{shown(url)} is not encrypted; give an address that begins with https://")
+
+
+def _announced_content(announced: Any, url: str) -> tuple[int, str]:
+    """Size and SHA-256 of what the hub is about to send; it must say both, and send it encrypted."""
+    _check_private(announced.location)
+    size, etag = announced.size, announced.etag
+    if etag is None or not re.fullmatch(r"[0-9a-f]{64}", etag):
+        raise InputError(
+            f"{url} announces no SHA-256 ({shown(etag)}), so the download can't be checked;"
+            " fetch from the hub itself"
+        )
+    if size is None or not 0 < size <= MOST_BYTES:
+        raise InputError(f"{url} announces {size} bytes; a checkpoint has 1 to {MOST_BYTES}")
+    return size, etag
+
+
 def cache_folder() -> Path:
-    """Where downloads are kept for this user."""
+    """Folder of downloads of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
 
 
 def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> None:
-    """Append to ``partial`` what it lacks.
+    """Download the missing part of ``partial``.
 
-    The hub's own `hf_hub_download` forgets what an interrupted run had fetched; the function below it does
-    not."""
+    Uses `http_get`, because `hf_hub_download` does not resume interrupted downloads.
+    """
     from huggingface_hub import utils
     from huggingface_hub.file_download import http_get
 
     hub_utils: Any = utils
     done = partial.stat().st_size if partial.exists() else 0
-    if announced.size is None or done > announced.size:
+    if done > announced.size:
         partial.unlink(missing_ok=True)
         done = 0
-    # A token is for the hub alone, not for the server that it sends us to.
+    # The token must not be sent to the server that the hub redirects to.
     headers = hub_utils.build_hf_headers(token=False if other_host else None, library_name=LIBRARY)
     with partial.open("ab") as file:
         http_get(
@@ -151,7 +172,7 @@ def _transfer(announced: Any, partial: Path, name: str, *, other_host: bool) -> 
 
 @contextmanager
 def _explained(url: str, name: str) -> Iterator[None]:
-    """Turn what the hub's client raises into one line."""
+    """Translate exceptions of the hub's client to InputError."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     remedy = f"or copy {name}.pt from elsewhere and run: efftam export {name}.pt --config {name} --out {name}"
@@ -163,7 +184,7 @@ def _explained(url: str, name: str) -> Iterator[None]:
         raise InputError(f"the hub has no {url} (404); check --endpoint, {remedy}") from None
     except Exception as error:
         transport = type(error).__module__.partition(".")[0] in TRANSPORTS
-        # A download that ends early is a bare OSError in every version of the client.
+        # A truncated download is an OSError without errno in every version of the client.
         incomplete = isinstance(error, OSError) and error.errno is None
         if not (transport or incomplete):
             raise
@@ -171,19 +192,19 @@ def _explained(url: str, name: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the error that began it."""
+    """First line of the original cause of an error."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:160]
 
 
-def _fault(path: Path, size: int | None, etag: str | None) -> str:
-    """How a file differs from what was announced, empty when it does not; the hub's etag of a large file is
-    its SHA-256."""
+def _fault(path: Path, size: int, etag: str) -> str:
+    """How a file differs from the announced one, "" when it does not; the etag of a large file is its
+    SHA-256."""
     actual = path.stat().st_size
-    if size is not None and actual != size:
+    if actual != size:
         return f"has {actual} bytes, the hub announces {size}"
-    if etag is not None and re.fullmatch(r"[0-9a-f]{64}", etag) and file_sha256(path) != etag:
+    if file_sha256(path) != etag:
         return f"does not have the SHA-256 that the hub announces ({etag[:12]}...)"
     return ""

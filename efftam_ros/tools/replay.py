@@ -1,9 +1,8 @@
-"""Run a recorded bag through the tracker: every image in order, the answers into a new bag.
+"""Track in a recorded bag: every image in order, results to a new bag.
 
 The target is selected on the first image with --box or --point, or by the TargetSelection messages in the
-bag: each applies to the image its stamp names (0: the newest image at the time it was recorded), CLEAR from
-the next image on. Answers carry the headers of their images; replaying twice gives the same messages, byte
-for byte.
+bag: each applies to the image with its stamp (0: the newest image when it was recorded), CLEAR to all images
+after it. Results have the headers of their images; replaying twice gives byte-identical messages.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ from efftam_ros.interop.bags import (
     camera_info_topic,
     check_same_definition,
     choose_topic,
+    deserialized,
+    messages,
     open_typestore,
     reading,
     writing,
@@ -65,12 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bag", type=Path, metavar="BAG", help="bag folder, .mcap or .db3")
     add_prompt_arguments(parser, mask=False)
     files = parser.add_argument_group("input and output")
-    files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the answers")
+    files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the results")
     files.add_argument("--topic", help="image topic, raw or compressed (default: /image, or the only one)")
     files.add_argument("--storage", choices=STORAGES, default="mcap", help="of the new bag (default mcap)")
     files.add_argument("--mask", action="store_true", help="write the masks too (large)")
-    files.add_argument("--rectified", action="store_true", help="images are rectified: P counts, not K and D")
-    files.add_argument("--namespace", default="", metavar="NS", help="before the topics of the answers")
+    files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
+    files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     files.add_argument("--quiet", action="store_true", help="no progress bar")
     add_network_arguments(parser)
     add_tracker_arguments(parser)
@@ -85,9 +86,7 @@ def run(args: argparse.Namespace) -> int:
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
-            raise InputError(
-                f"nothing says what to follow: {args.bag} holds no {SELECTION_TYPE}; give --box X,Y,W,H"
-            )
+            raise InputError(f"no target: {args.bag} holds no {SELECTION_TYPE}; give --box X,Y,W,H")
         pipeline = open_pipeline(args.bundle, args.backend, args.threads)
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(writing(args.out, args.storage)), store, args.namespace)
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         replay.finish()
     print(replay.summary())
     if not replay.tracked:
-        raise InputError(f"no image of {images.topic} could be used; the lines above say why")
+        raise InputError(f"no image of {images.topic} could be used, for the reasons above")
     return 0
 
 
@@ -125,7 +124,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """An image message, when it and the next one were recorded (ns; None: it is the last), and the camera's
+    """An image message, recording times of it and the next one (ns; None: it is the last), and the camera
     model."""
 
     message: Any
@@ -146,30 +145,30 @@ def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
     if not connections:
         return []
     return [
-        Selection(recorded, store.deserialize_cdr(raw, connection.msgtype))
-        for connection, recorded, raw in reader.messages(connections)
+        Selection(recorded, deserialized(store, raw, connection))
+        for connection, recorded, raw in messages(reader, connections)
     ]
 
 
 def read_images(
     reader: Reader, store: Typestore, images: Connection, rectified: bool
 ) -> Iterator[RecordedImage]:
-    """The images in the order recorded, each with the camera_info that was newest then."""
+    """The images in recorded order, each with the latest camera_info before it."""
     info = camera_info_topic(reader, images.topic)
     camera: CameraModel | None = None
     held: tuple[int, bytes, CameraModel | None] | None = None
 
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
-        message = store.deserialize_cdr(raw, images.msgtype)
+        message = deserialized(store, raw, images)
         return RecordedImage(message, images.msgtype == IMAGE_TYPES[1], recorded, next_ns, model)
 
-    for connection, recorded, raw in reader.messages([images] if info is None else [images, info]):
+    for connection, recorded, raw in messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
             try:
-                camera = camera_model(store.deserialize_cdr(raw, info.msgtype), rectified)
-            except InputError as refusal:
-                _warn(f"{info.topic}: {refusal}")
+                camera = camera_model(deserialized(store, raw, info), rectified)
+            except InputError as error:
+                _warn(f"{info.topic}: {error}")
                 camera = None
             continue
         if held is not None:
@@ -180,7 +179,7 @@ def read_images(
 
 
 class Answers:
-    """The outgoing topics of a new bag."""
+    """The result topics of a new bag."""
 
     def __init__(self, writer: Writer, store: Typestore, namespace: str) -> None:
         self._writer, self._store = writer, store
@@ -196,8 +195,7 @@ class Answers:
         self._topics[name] = self._writer.add_connection(self._prefix + name, kind, typestore=self._store)
 
     def write(self, name: str, recorded_ns: int, fields: dict[str, Any]) -> None:
-        """Serialize a message from all its fields and append it to topic ``name`` (bbox, velocity or
-        mask)."""
+        """Write a message, given by all its fields, to topic ``name`` (bbox, velocity or mask)."""
         if name not in self._topics:
             self._add(name, IMAGE_TYPES[0])
         connection = self._topics[name]
@@ -206,7 +204,7 @@ class Answers:
 
 
 class Replay:
-    """Goes through the images with the selections that belong to them."""
+    """Runs the tracker over images, applying selections."""
 
     def __init__(
         self, tracker: Tracker, answers: Answers, selections: list[Selection], *, write_mask: bool
@@ -214,7 +212,7 @@ class Replay:
         self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
         self._waiting = list(selections)
         self._first: Any = None
-        self._selected_ns = -1  # when the selection that is followed was recorded
+        self._selected_ns = -1  # recording time of the current selection
         self.tracked = 0
         self._applied = 0
         self._selection = 0  # number of the selection that is followed
@@ -227,19 +225,19 @@ class Replay:
         self._first = prompt
 
     def process(self, recorded: RecordedImage) -> None:
-        """One image: the selection it was named by, the tracker, the answers."""
+        """Process an image: apply its selection, step the tracker, write the results."""
         header = recorded.message.header
         stamp = stamp_ns(header.stamp)
         self._clear_before(recorded.recorded_ns)
         selection = self._selection_for(stamp, recorded)
         try:
             image = recorded.read()
-        except InputError as refusal:
-            self._leave_out(stamp, str(refusal))
+        except InputError as error:
+            self._skip(stamp, str(error))
             return
         track = self._step(Frame(image, stamp), selection)
         if not track.processed:
-            self._leave_out(stamp, track.reason)
+            self._skip(stamp, track.reason)
             return
         self.tracked += 1
         self._states[track.state.name] += 1
@@ -247,15 +245,15 @@ class Replay:
 
     def _step(self, frame: Frame, selection: Selection | None) -> Track:
         width, height = frame.image.width, frame.image.height
-        if self._first is not None:  # given by the user: a refusal ends the command
+        if self._first is not None:  # given on the command line: an error ends the command
             prompt, self._first = self._first(width, height), None
             self._selection += 1
             return self._tracker.step(frame, prompt)
         if selection is not None:
             try:
                 track = self._tracker.step(frame, _prompt(selection, width, height))
-            except InputError as refusal:
-                self._refuse(selection, str(refusal))
+            except InputError as error:
+                self._refuse(selection, str(error))
             else:
                 self._applied += 1
                 self._selection += 1
@@ -263,13 +261,12 @@ class Replay:
                 return track
         return self._tracker.step(frame)
 
-    def _leave_out(self, stamp: int, reason: str) -> None:
+    def _skip(self, stamp: int, reason: str) -> None:
         self._unused += 1
         _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
 
     def _clear_before(self, recorded_ns: int) -> None:
-        """Obey the CLEAR messages recorded before this image, unless a newer selection is already
-        followed."""
+        """Apply the CLEAR messages recorded before this image that are newer than the current selection."""
         for selection in [s for s in self._waiting if s.recorded_ns < recorded_ns and _is_clear(s)]:
             self._waiting.remove(selection)
             if selection.recorded_ns > self._selected_ns:
@@ -277,15 +274,14 @@ class Replay:
             self._applied += 1
 
     def _selection_for(self, stamp: int, image: RecordedImage) -> Selection | None:
-        """The newest selection that names this image; older ones, and those a newer one has overtaken, are
-        dropped."""
+        """The newest selection for this image; older and outdated ones are dropped."""
         named = [s for s in self._waiting if not _is_clear(s) and _names(s, stamp, image)]
         for selection in named:
             self._waiting.remove(selection)
         fresh = [s for s in named if s.recorded_ns > self._selected_ns]
         for selection in named:
             if not fresh or selection is not fresh[-1]:
-                self._refuse(selection, "a newer selection takes its place")
+                self._refuse(selection, "replaced by a newer selection")
         return fresh[-1] if fresh else None
 
     def _write(self, track: Track, header: Any, recorded: RecordedImage) -> None:
@@ -296,7 +292,7 @@ class Replay:
         fields = velocity_fields(track, header, selection, bearing=bearing, predicted_bearing=bearing)
         self._answers.write("velocity", when, fields)
         if self._write_mask:
-            # As the node does: a mask for every box, empty where nothing was seen.
+            # As in the node: a mask for every message, empty where the target is not seen.
             width, height = track.image_size
             mask = self._tracker.mask()
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
@@ -321,7 +317,7 @@ class Replay:
         _warn(f"{selection} refused: {reason}")
 
     def finish(self) -> None:
-        """Report the selections that no image answered to."""
+        """Report the selections without an image."""
         for selection in self._waiting:
             if _is_clear(selection):
                 self._applied += 1  # recorded after the last image
@@ -330,7 +326,7 @@ class Replay:
 
     def summary(self) -> str:
         states = ", ".join(f"{name} {count}" for name, count in self._states.items()) or "none"
-        parts = [f"{self.tracked} images answered", f"states: {states}"]
+        parts = [f"{self.tracked} images processed", f"states: {states}"]
         parts.append(f"selections: {self._applied} applied, {self._refused['selection']} refused")
         if self._unused:
             parts.append(f"{self._unused} images not used")
@@ -345,7 +341,7 @@ def _is_clear(selection: Selection) -> bool:
     try:
         return check_selection(selection.message) is Kind.CLEAR
     except InputError:
-        return False  # said when its image comes
+        return False  # reported with its image
 
 
 def _names(selection: Selection, stamp: int, image: RecordedImage) -> bool:

@@ -1,6 +1,7 @@
-"""Follow a target through a video or a folder of images.
+"""Track a target in a video or a folder of images.
 
-Writes an overlay video and a JSON of boxes, and prints what a frame cost and which states were seen.
+Writes an overlay video and a JSON file of boxes, and prints the time per frame and the states. Without a
+target on a terminal, or with --page, it serves a page: draw the target on the first frame, then watch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
@@ -22,14 +23,22 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common.outputs import write_text
+from efftam_ros.tools.common.page import add_page_arguments, page_settings
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 from efftam_ros.tools.common.video import NS, VideoSource, VideoWriter, open_video
+
+if TYPE_CHECKING:
+    from efftam_ros.operator.drawn import DrawnPrompt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("video", type=Path, metavar="VIDEO_OR_FOLDER", help="video file, or folder of images")
     add_prompt_arguments(parser)
+    parser.add_argument(
+        "--page", action="store_true", help="draw the target on a page in the browser, and watch there"
+    )
     files = parser.add_argument_group("input and output")
     files.add_argument(
         "--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)"
@@ -41,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--quiet", action="store_true", help="no progress bar")
     add_network_arguments(parser)
     add_tracker_arguments(parser)
+    add_page_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,8 +60,10 @@ def run(args: argparse.Namespace) -> int:
     if args.start < 0 or (args.frames is not None and args.frames < 1):
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
     prompt = read_prompt(args.box, args.point, args.mask, source.width, source.height)
-    if prompt is None:
-        raise InputError("no target given; say what to follow with --box X,Y,W,H, --point X,Y or --mask FILE")
+    if prompt is None and not (args.page or (sys.stdin.isatty() and sys.stderr.isatty())):
+        raise InputError("no target given; select it with --box X,Y,W,H, --point X,Y, --mask FILE or --page")
+    if prompt is not None and args.page:
+        raise InputError("--page asks for the target; leave out --box, --point and --mask, or --page")
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
@@ -59,10 +71,17 @@ def run(args: argparse.Namespace) -> int:
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     run_ = _Run(source, pipeline, open_tracker(pipeline, config), prompt)
     try:
-        run_.follow(args.start, args.frames, args.out, quiet=args.quiet)
+        if prompt is None:
+            from efftam_ros.operator.drawn import drawn_prompt
+
+            with drawn_prompt(page_settings(args)) as (page, url):
+                print(f"open {url} and draw the target", file=sys.stderr, flush=True)
+                run_.follow(args.start, args.frames, args.out, quiet=args.quiet, page=page)
+        else:
+            run_.follow(args.start, args.frames, args.out, quiet=args.quiet)
     finally:
         pipeline.close()
-        # What was done stands, also when the video breaks off or somebody presses Ctrl-C.
+        # Results so far are written also when the video ends with an error or on Ctrl-C.
         if run_.tracks and args.json is not None:
             _write_json(args.json, run_.report(args.backend))
     print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
@@ -70,29 +89,44 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One pass over a video: the tracks and what they cost."""
+    """One pass over a video: tracks and times. ``prompt`` None: the page asks for it."""
 
-    def __init__(self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt) -> None:
+    def __init__(
+        self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt | None
+    ) -> None:
         self._source, self._pipeline, self._tracker, self._prompt = source, pipeline, tracker, prompt
         self.tracks: list[tuple[int, Track]] = []
         self._spent: dict[str, float] = defaultdict(float)
         self._counted: Counter[str] = Counter()
 
-    def follow(self, start: int, frames: int | None, out: Path | None, *, quiet: bool) -> None:
+    def follow(
+        self,
+        start: int,
+        frames: int | None,
+        out: Path | None,
+        *,
+        quiet: bool,
+        page: DrawnPrompt | None = None,
+    ) -> None:
         source = self._source
         left = None if source.count is None else max(0, source.count - start)
         total = frames if left is None else min(left, frames or left)
         with ExitStack() as stack:
             bar = stack.enter_context(progress_bar(total, source.path.name, quiet=quiet))
             writer = None
-            for picture in source.frames(start):
+            for video_frame in source.frames(start):
+                if self._prompt is None:
+                    assert page is not None
+                    self._prompt = page.ask(video_frame.bgr, video_frame.stamp_ns)
                 began = time.perf_counter()
-                frame = Frame(Image.from_array(picture.bgr), picture.stamp_ns)
+                frame = Frame(Image.from_array(video_frame.bgr), video_frame.stamp_ns)
                 track = self._tracker.step(frame, self._prompt if not self.tracks else None)
                 self._count("frame", time.perf_counter() - began)
                 for stage, seconds in track.stage_seconds.items():
                     self._count(stage, seconds)
-                self.tracks.append((picture.index, track))
+                self.tracks.append((video_frame.index, track))
+                if page is not None:
+                    page.show(video_frame.bgr, track)
                 if out is not None:
                     from efftam_ros.runtime.image.overlay import draw_overlay
 
@@ -100,9 +134,11 @@ class _Run:
                         writer = stack.enter_context(
                             VideoWriter(out, source.width, source.height, source.fps)
                         )
-                    shown = picture.bgr if picture.bgr.flags.writeable else picture.bgr.copy()
+                    # The page still encodes the image that it was given.
+                    is_ours = video_frame.bgr.flags.writeable and page is None
+                    shown = video_frame.bgr if is_ours else video_frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
-                    writer.write(shown, picture.stamp_ns)
+                    writer.write(shown, video_frame.stamp_ns)
                 bar.update()
                 if frames is not None and len(self.tracks) == frames:
                     break
@@ -125,7 +161,7 @@ class _Run:
         }
 
     def summary(self) -> str:
-        """One line: frames, mean time per stage, states seen."""
+        """One line: number of frames, mean time per stage, states."""
         stages = ", ".join(
             f"{name} {1e3 * self._spent[name] / self._counted[name]:.1f}"
             for name in self._spent
@@ -142,11 +178,14 @@ class _Run:
 
 
 def track_record(index: int, track: Track) -> dict[str, Any]:
-    """One frame of the JSON; unknown numbers are null."""
+    """One frame of the JSON; unknown numbers are null. ``stamp_ns`` is text: as a number it would lose
+    digits in programs that read numbers as floats."""
     return {
         "index": index,
         "stamp": track.stamp_ns / NS,
+        "stamp_ns": str(track.stamp_ns),
         "state": track.state.name,
+        "reason": track.reason,
         "box": None if track.box is None else _finite(track.box.xywh()),
         "measured": track.measured,
         "presence": track.presence,
@@ -163,12 +202,8 @@ def _finite(values: tuple[float, ...]) -> list[float] | None:
 
 
 def _write_json(path: Path, report: dict[str, Any]) -> None:
-    def write(file: TextIO) -> None:
-        json.dump(report, file, allow_nan=False)
-        file.write("\n")
-
+    text = json.dumps(report, allow_nan=False) + "\n"
     if str(path) == "-":
-        write(sys.stdout)
+        sys.stdout.write(text)
     else:
-        with path.open("w", encoding="utf-8") as file:
-            write(file)
+        write_text(path, text)

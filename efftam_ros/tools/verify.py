@@ -1,7 +1,7 @@
-"""Compare a back end on this machine with the CPU: every output of every graph, and a chained clip.
+"""Compare a back end with the CPU: every output of every graph, and a chained clip.
 
-Exit code 1 when it is off by more than the limits. The node runs a short form of this when it is configured
-(parameter verify).
+Exit code 1 when a deviation exceeds its limit. The node runs a short form when it is configured (parameter
+verify).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"one of {', '.join(GPU_BACKENDS)} (default: tensorrt)",
     )
-    parser.add_argument("--quick", action="store_true", help="graph by graph, without the clip")
+    parser.add_argument("--quick", action="store_true", help="graphs only, without the clip")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
@@ -41,39 +41,43 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(pipeline, DevicePipeline):
         raise InputError(f"--backend {args.backend} has no graphs to compare")
     try:
-        verdict = Reference(bundle).judge(pipeline.runners(), clip=not args.quick)
+        agreement = Reference(bundle).judge(pipeline.runners(), clip=not args.quick)
         launch = dict(pipeline.launch)
     finally:
         pipeline.close()
     if args.json:
-        print(json.dumps(record(bundle, args.backend, verdict, launch), indent=1))
+        print(json.dumps(record(bundle, args.backend, agreement, launch), indent=1))
     else:
-        _print(args.backend, verdict)
-    return 1 if verdict.fault else 0
+        _print(args.backend, agreement)
+    return 1 if agreement.fault else 0
 
 
-def record(bundle: Bundle, backend: str, verdict: Agreement, launch: dict[str, str]) -> dict[str, Any]:
+def record(bundle: Bundle, backend: str, agreement: Agreement, launch: dict[str, str]) -> dict[str, Any]:
     clip = None
-    if verdict.clip is not None:
-        clip = {"mean": verdict.clip.mean, "worst": verdict.clip.worst, "frames": len(verdict.clip.overlaps)}
+    if agreement.clip is not None:
+        clip = {
+            "mean": agreement.clip.mean,
+            "worst": agreement.clip.worst,
+            "frames": len(agreement.clip.overlaps),
+        }
     return {
         "bundle": bundle.spec.name,
         "backend": backend,
-        "deviations": [asdict(found) for found in verdict.deviations],
+        "deviations": [asdict(found) for found in agreement.deviations],
         "clip": clip,
         "launch": launch,
         "limits": {"deviation": MOST_DEVIATION, "mean": LEAST_OVERLAP, "worst": LEAST_WORST},
-        "fault": verdict.fault,
+        "fault": agreement.fault,
     }
 
 
-def _print(backend: str, verdict: Agreement) -> None:
+def _print(backend: str, agreement: Agreement) -> None:
     rows = []
-    for found in verdict.deviations:
+    for found in agreement.deviations:
         good = found.relative <= MOST_DEVIATION
         rows.append([found.graph, found.output, f"{found.relative:.1e}", "ok" if good else "WRONG"])
     print_table(["graph", "output", "relative error", ""], rows, title=f"{backend} against the CPU in FP32")
-    if verdict.clip is not None:
-        clip = verdict.clip
-        print(f"masks of {len(clip.overlaps)} frames overlap by {clip.mean:.4f}, worst {clip.worst:.4f}")
-    print(verdict.fault or "agrees with the CPU")
+    if agreement.clip is not None:
+        clip = agreement.clip
+        print(f"mask overlap over {len(clip.overlaps)} frames: mean {clip.mean:.4f}, worst {clip.worst:.4f}")
+    print(agreement.fault or "agrees with the CPU")

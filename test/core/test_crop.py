@@ -104,6 +104,13 @@ def test_a_lost_target_is_looked_for_everywhere(predicted, box):
     assert max(v.extent[0] for v in views) <= 2.01 * first.extent[0]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_without_a_prediction_the_middle_of_the_image_comes_first(lost):
+    crop_policy, _ = started()
+    middle = crop_policy.view(IMAGE, None, 2.0, lost=lost).to_network(Box.from_centre(640, 360, 2, 2))
+    assert (middle.cx, middle.cy) == pytest.approx((96, 96))
+
+
 def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
     crop_policy, _ = started()
     views = [crop_policy.view(IMAGE, TARGET, 2.0, lost=True) for _ in range(70)]

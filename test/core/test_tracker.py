@@ -122,6 +122,21 @@ def test_a_pipeline_that_only_enqueues_remembers_at_once():
     assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
 
 
+def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
+    def script(i, view):
+        found = steady(i, view)
+        return replace(found, ious=found.ious[::-1].copy(), boxes=found.boxes[::-1].copy())
+
+    _, tracker, pipeline = follow(script, 6)
+    tracker.commit()
+    calls = [c.arguments for c in pipeline.calls_of("remember")]
+    assert [choice for choice, _, _ in calls] == [2] * 6
+    slots = [slot for _, slot, _ in calls]
+    assert len(set(slots)) == 6
+    assert all(type(slot) is int and 0 <= slot < SPEC.slots for slot in slots)
+    assert [present for _, _, present in calls] == [True] * 6
+
+
 def test_clear_forgets_and_reselection_starts_over():
     _, tracker, pipeline = follow(steady, 10)
     tracker.clear()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from efftam_ros.model.common.network import Network
 
 if any(importlib.util.find_spec(name) is None for name in ("torch", "onnx")):
-    collect_ignore_glob = ["test_*.py"]  # export is an optional extra: pip install efftam_ros[export]
+    collect_ignore_glob = ["test_*.py"]  # export is an optional extra: scripts/setup_env --with-tests
 
 
 @pytest.fixture(scope="session")

@@ -157,7 +157,7 @@ def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
     assert report["form"] == "fp32"
     assert [reason.partition(":")[0] for reason in report["rejected"]] == ["fused_fp32", "unfused_fp32"]
     for reason in report["rejected"]:
-        assert "the first block that is wrong is /" in reason
+        assert "the first wrong block is /" in reason
     assert any(line.startswith("rejected fused_fp32: mask_decoder computes ") for line in workshop.said)
 
 
@@ -165,10 +165,10 @@ def test_a_module_that_is_wrong_in_every_form_leaves_nothing_behind(
     workshop: Workshop, spoil: Callable[..., None]
 ) -> None:
     spoil(a_product("memory_attention_fixed"), fp16_only=False)
-    with pytest.raises(BackendError, match="no engine of memory_attention_fixed computes") as refusal:
+    with pytest.raises(BackendError, match="memory_attention_fixed") as refusal:
         workshop.build()
-    assert "first block that is wrong is /memory_attention/" in refusal.value.reason
-    assert "nothing was kept" in refusal.value.remedy
+    assert "/memory_attention/" in refusal.value.reason
+    assert "efftam doctor" in refusal.value.remedy
     assert workshop.kept() == []
 
 
@@ -184,7 +184,7 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
         return ClipAgreement((value,), (0.0,))
 
     monkeypatch.setattr(verify, "compare_clip", clip_of)
-    with pytest.raises(BackendError, match="the engines together do not compute what the CPU computes"):
+    with pytest.raises(BackendError, match=r"engines together.*efftam doctor"):
         workshop.build()
     fallen = [line.split()[1].rstrip(",") for line in workshop.said if ", with this module alone" in line]
     forms = {name: 2 if name in ("memory_attention_fixed", "mask_decoder") else 1 for name in GRAPHS}
@@ -272,7 +272,7 @@ class TestTheBackEnd:
         page = capsys.readouterr().out
         assert "agrees with the CPU" in page
         assert all(name in page for name in GRAPHS)
-        assert "masks of 5 frames overlap by 1.0000" in page
+        assert "5 frames: mean 1.0000" in page
 
     def test_build_prints_what_was_built(
         self, machine: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

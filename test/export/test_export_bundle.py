@@ -99,9 +99,7 @@ def test_a_weight_beyond_float16_is_refused_by_name():
     network = compact_network()
     with torch.no_grad():
         network.no_memory[0, 5] = 1e5
-    with pytest.raises(
-        InputError, match=r"weight no_memory reaches 100000, float16 ends at 65504; use float32"
-    ):
+    with pytest.raises(InputError, match=r"no_memory.* 100000.* 65504.* float32"):
         prepare(network, "float16")
     prepare(network, "float32")
 

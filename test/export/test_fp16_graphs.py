@@ -144,13 +144,13 @@ def product(weight) -> onnx.ModelProto:
 
 
 def test_a_weight_beyond_fp16_is_refused_by_name():
-    with pytest.raises(InputError, match=r"test: weight block.weight reaches 70000, FP16 ends at 65504"):
+    with pytest.raises(InputError, match=r"block.weight.* 70000.* 65504.* FP32"):
         fp16_of(product([[1, 2], [3, -7e4]]))
     fp16_of(product([[1, 2], [3, -65504]]))
 
 
 def test_a_weight_that_vanishes_in_fp16_is_refused_by_name():
-    with pytest.raises(InputError, match=r"block.weight is at most 1e-08 and vanishes"):
+    with pytest.raises(InputError, match=r"block.weight.* 1e-08.* FP32"):
         fp16_of(product([[1e-8, 0], [0, 0]]))
     fp16_of(product([[0, 0], [0, 0]]))
 
@@ -201,7 +201,7 @@ def test_coordinates_stay_float32_up_to_their_sines():
     points = {"points": np.array([[511.3, 17.7]], np.float32)}
     assert np.allclose(LiteralGraph(half)(points)["y"], LiteralGraph(graph)(points)["y"], atol=0.01)
     stored = {tensor.name: tensor.data_type for tensor in half.graph.initializer}
-    assert stored == {"frequencies": TensorProto.FLOAT, "mix/half": TensorProto.FLOAT16}
+    assert stored == {"frequencies": TensorProto.FLOAT, "mix/fp16": TensorProto.FLOAT16}
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])
@@ -234,8 +234,8 @@ def bypass(graph: onnx.ModelProto, cast: str) -> None:
 
 
 def unround_probabilities(graph: onnx.ModelProto) -> None:
-    bypass(graph, "b0.shares/half/float32/Cast")
-    bypass(graph, "b0.shares/half/Cast")
+    bypass(graph, "b0.shares/fp16/float32/Cast")
+    bypass(graph, "b0.shares/fp16/Cast")
 
 
 def round_before_softmax(graph: onnx.ModelProto) -> None:
@@ -253,7 +253,7 @@ def scores_in_fp16(graph: onnx.ModelProto) -> None:
 
 
 def infinite_weight(graph: onnx.ModelProto) -> None:
-    weight = next(t for t in graph.graph.initializer if t.name == "b0.q.weight/half")
+    weight = next(t for t in graph.graph.initializer if t.name == "b0.q.weight/fp16")
     value = numpy_helper.to_array(weight).copy()
     value[0, 0] = np.inf
     weight.CopyFrom(numpy_helper.from_array(value, weight.name))
@@ -283,9 +283,9 @@ def other_output(graph: onnx.ModelProto) -> None:
         (round_before_softmax, "Cast high follows a Cast"),
         (round_before_softmax, "attention /b0.scores/MatMul runs MatMul16 Cast32 Cast16 Cast32 Softmax32"),
         (scores_in_fp16, "not a valid graph|runs MatMul16 Softmax16"),
-        (infinite_weight, "weight b0.q.weight/half is not finite in FP16"),
-        (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32 without need"),
-        (other_output, "outputs are no longer the reference's"),
+        (infinite_weight, "weight b0.q.weight/fp16 is not finite in FP16"),
+        (needless_float32, "MatMul /b0.q.product/MatMul computes in FP32, should be FP16"),
+        (other_output, "outputs differ from"),
     ],
 )
 def test_a_damaged_graph_is_found(damage, fault):
@@ -312,4 +312,4 @@ def test_a_count_in_fp16_is_found():
     pixel.CopyFrom(numpy_helper.from_array(np.float16(16), "pixel"))
     node(half, "Mul_3").output[0] = "narrow"
     half.graph.node.append(helper.make_node("Cast", ["narrow"], ["area"], "out", to=TensorProto.FLOAT))
-    assert "ReduceSum ReduceSum_2 computes in FP16 and must not" in check_fp16(half, graph, "fused_fp32")
+    assert "ReduceSum ReduceSum_2 computes in FP16, must be FP32" in check_fp16(half, graph, "fused_fp32")

@@ -41,7 +41,7 @@ def test_a_layer_norm_written_out_is_found(tmp_path):
         helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1]),
         helper.make_node("Sub", ["x", "mean"], ["y"], name="centre"),
     ]
-    assert graph_faults(_save(tmp_path, nodes, [1, 8], rank=2)) == ["layer norm written out: centre"]
+    assert graph_faults(_save(tmp_path, nodes, [1, 8], rank=2)) == ["decomposed layer norm: centre"]
 
 
 def test_a_shape_that_depends_on_data_is_found(tmp_path):

@@ -111,7 +111,7 @@ def test_a_kernel_whose_sums_are_not_known_counts_as_fp16():
     [
         ("capability", ("SM90", "SM75")),
         ("shapes", ("maps", "-1", "give its shapes")),
-        ("operator", ("NoSuchOperator",)),
+        ("operator", ("export the bundle again",)),
     ],
 )
 def test_an_error_names_value_and_remedy_in_one_line(change, words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
+pytest.importorskip("torch", reason="the network needs torch: scripts/setup_env --with-tests")
 
 import math
 

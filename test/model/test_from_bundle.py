@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="the network needs torch: pip install efftam_ros[export]")
-pytest.importorskip("onnx", reason="bundles need onnx: pip install efftam_ros[export]")
+pytest.importorskip("torch", reason="the network needs torch: scripts/setup_env --with-tests")
+pytest.importorskip("onnx", reason="bundles need onnx: scripts/setup_env --with-tests")
 
 import json
 import shutil

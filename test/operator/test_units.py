@@ -272,8 +272,8 @@ def test_black_words_on_a_state_s_colour_can_be_read(state):
     ("change", "named"),
     [
         ({"port": 70000}, "65535"),
-        ({"jpeg_quality": 0}, "1..100"),
-        ({"on_operator_lost": "land"}, "keep or clear"),
+        ({"jpeg_quality": 0}, "1, 100"),
+        ({"on_operator_lost": "land"}, "keep, clear"),
         ({"lease_s": 0.0}, "3600"),
         ({"certificate": "x"}, "both"),
     ],

@@ -63,10 +63,10 @@ def peers(ros):
         peer.close()
 
 
-def _start_tracker(arguments, environment, make_peer, make_process, warm_up):
+def _start_tracker(arguments, environment, make_peer, make_process, warm_up, namespace=None):
     from ros_helpers import new_namespace, tracker_command
 
-    namespace = new_namespace()
+    namespace = namespace or new_namespace()
     peer = make_peer(namespace)
     peer.process = make_process(tracker_command(namespace, *arguments), **environment)
     try:
@@ -84,9 +84,9 @@ def tracker(processes, peers):
     beside it, once it answers. ``peer``: arguments for the Peer; ``warm_up`` makes other images than raw
     ones, or sends none (False)."""
 
-    def start(*arguments, peer=None, warm_up=True, **environment):
+    def start(*arguments, peer=None, warm_up=True, namespace=None, **environment):
         return _start_tracker(
-            arguments, environment, lambda ns: peers(ns, **(peer or {})), processes, warm_up
+            arguments, environment, lambda ns: peers(ns, **(peer or {})), processes, warm_up, namespace
         )
 
     return start

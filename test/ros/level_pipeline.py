@@ -6,7 +6,9 @@ test can tell which of the two is followed.
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -54,6 +56,9 @@ class LevelPipeline(NullPipeline):
         super().encode(image, view)
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
+        stall = os.environ.get("TEST_STALL_FILE", "")
+        while stall and Path(stall).exists():
+            time.sleep(0.01)
 
     def decode(self, prompt):
         if prompt is not None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import rclpy
@@ -60,7 +61,9 @@ class Peer:
     """A node beside the tracker, in its namespace. Spins only inside `wait`, so that nothing happens
     unseen."""
 
-    def __init__(self, namespace: str, image_type=Image, image_qos=None) -> None:
+    def __init__(
+        self, namespace: str, image_type=Image, image_qos=None, image_topic="image", best_effort_boxes=False
+    ) -> None:
         self.namespace = namespace
         self.node = rclpy.create_node("peer", namespace=namespace)
         self.executor = SingleThreadedExecutor()
@@ -71,12 +74,14 @@ class Peer:
         self.results: list[SelectionResult] = []
         self.diagnostics: list = []
         self.pictures: dict[str, list[Image]] = {"mask": [], "overlay": []}
-        self.node.create_subscription(BoundingBox, "bbox", self.boxes.append, reliable)
+        best_effort = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
+        boxes_qos = best_effort if best_effort_boxes else reliable
+        self.node.create_subscription(BoundingBox, "bbox", self.boxes.append, boxes_qos)
         self.node.create_subscription(TargetVelocity, "velocity", self.velocities.append, reliable)
         lasting = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self.node.create_subscription(SelectionResult, "selection_result", self.results.append, lasting)
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, reliable)
-        self.images = self.node.create_publisher(image_type, "image", image_qos or 10)
+        self.images = self.node.create_publisher(image_type, image_topic, image_qos or 10)
         self.camera_infos = self.node.create_publisher(CameraInfo, "camera_info", 10)
         self.selections = self.node.create_publisher(TargetSelection, "select", 10)
         self.select_client = self.node.create_client(SelectTarget, "efftam_tracker/select_target")
@@ -227,6 +232,10 @@ class Process:
 
     def end(self) -> None:
         if self._process.poll() is None:
+            if "COVERAGE_PROCESS_CONFIG" in os.environ:  # a killed process keeps what it measured to itself
+                self._process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5.0)
             self._process.kill()
             self._process.wait()
 

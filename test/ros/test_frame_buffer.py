@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
+from efftam_ros.ros.tracker.kept_images import MOST_IMAGES, BufferedFrame
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))
@@ -19,17 +20,26 @@ PROMPT = Prompt(points=((1.0, 1.0),), labels=(1,))
 COMMAND, OTHER = Command(None, 0, 1), Command(None, 0, 2)
 
 
-def frame(stamp_ms: int, nbytes: int = 100) -> BufferedFrame:
+def frame(stamp_ms: float, nbytes: int = 100) -> BufferedFrame:
     return BufferedFrame(
-        header=None, stamp_ns=stamp_ms * MS, arrived_s=0.0, nbytes=nbytes, size=(4, 4), read=lambda: PIXELS
+        header=None,
+        stamp_ns=round(stamp_ms * MS),
+        arrived_s=0.0,
+        nbytes=nbytes,
+        size=(4, 4),
+        read=lambda: PIXELS,
     )
 
 
-def filled(*stamps_ms: int, keep_s: float = 10.0, keep_bytes: int = 10**9) -> FrameBuffer:
+def filled(*stamps_ms: float, keep_s: float = 10.0, keep_bytes: int = 10**9) -> FrameBuffer:
     frame_buffer = FrameBuffer(keep_s, keep_bytes)
     for stamp in stamps_ms:
         frame_buffer.put(frame(stamp))
     return frame_buffer
+
+
+def select(frame_buffer: FrameBuffer, stamp_ns: int, prompt: Prompt = PROMPT, command=COMMAND):
+    return frame_buffer.select(frame_buffer.find(stamp_ns), prompt, command)
 
 
 def taken(frame_buffer: FrameBuffer, frame_s: float = 0.0) -> int:
@@ -72,7 +82,7 @@ def test_taking_waits_for_an_image_and_ends_when_closed():
 def test_a_selection_on_the_newest_image_runs_on_it_again():
     frame_buffer = filled(10, 20)
     assert taken(frame_buffer) == 20
-    frame_buffer.select(0, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, 0, PROMPT, COMMAND)
     work = frame_buffer.take()
     assert (work.frame.stamp_ns, work.prompt) == (20 * MS, PROMPT)
     frame_buffer.put(frame(30))
@@ -82,7 +92,7 @@ def test_a_selection_on_the_newest_image_runs_on_it_again():
 def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
     frame_buffer = filled(*range(10, 100, 10))
     assert taken(frame_buffer) == 90
-    frame_buffer.select(30 * MS, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, 30 * MS, PROMPT, COMMAND)
     assert [taken(frame_buffer) for _ in range(7)] == [30, 40, 50, 60, 70, 80, 90]
     frame_buffer.put(frame(100))
     frame_buffer.put(frame(110))
@@ -92,7 +102,7 @@ def test_a_late_selection_goes_through_every_image_since_when_there_is_time():
 def test_images_passed_over_again_are_not_counted_twice():
     frame_buffer = filled(*range(10, 100, 10))
     assert frame_buffer.take().skipped == 8
-    frame_buffer.select(10 * MS, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, 10 * MS, PROMPT, COMMAND)
     assert frame_buffer.take().skipped == 0
     assert frame_buffer.take(frame_s=0.05).skipped == 0
 
@@ -108,7 +118,7 @@ def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, b
     frame_buffer = filled(*range(period_ms, (behind + 2) * period_ms, period_ms), keep_s=1e6)
     newest = (behind + 1) * period_ms
     frame_buffer.take()
-    frame_buffer.select(period_ms * MS, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, period_ms * MS, PROMPT, COMMAND)
     clock = float(newest)
     at, lags = 0, []
     for _ in range(200):
@@ -125,9 +135,19 @@ def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, b
     assert len(lags) * frame_ms <= 5000 + 2 * frame_ms
 
 
+@pytest.mark.parametrize(("lag_ms", "ahead_ms"), [(500, 40), (250, 30), (1000, 60)])
+def test_while_behind_the_steps_are_so_wide_that_the_lag_halves_in_half_a_second(lag_ms, ahead_ms):
+    """Frames of 20 ms, images of every 10 ms: 20 ms to keep up, and as much again per 0.5 s of lag."""
+    frame_buffer = filled(*range(1000, 1000 + lag_ms + 10, 10))
+    frame_buffer.take()
+    select(frame_buffer, 1000 * MS)
+    assert taken(frame_buffer) == 1000
+    assert taken(frame_buffer, frame_s=0.02) == 1000 + ahead_ms
+
+
 def test_clear_takes_a_waiting_selection_back():
     frame_buffer = filled(10)
-    frame_buffer.select(0, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, 0, PROMPT, COMMAND)
     assert frame_buffer.has_selection
     assert frame_buffer.clear(OTHER) is COMMAND
     assert not frame_buffer.has_selection
@@ -140,8 +160,8 @@ def test_clear_takes_a_waiting_selection_back():
 def test_the_last_selection_counts():
     frame_buffer = filled(10, 20)
     other = Prompt(points=((2.0, 2.0),), labels=(1,))
-    assert frame_buffer.select(10 * MS, lambda a: PROMPT, COMMAND) is None
-    assert frame_buffer.select(20 * MS, lambda a: other, OTHER) is COMMAND
+    assert select(frame_buffer, 10 * MS, PROMPT, COMMAND) is None
+    assert select(frame_buffer, 20 * MS, other, OTHER) is COMMAND
     assert frame_buffer.take().prompt == other
     frame_buffer.put(frame(30))
     assert frame_buffer.take().prompt is None
@@ -149,29 +169,16 @@ def test_the_last_selection_counts():
 
 def test_a_command_that_waits_when_all_ends_is_given_back():
     frame_buffer = filled(10)
-    frame_buffer.select(0, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, 0, PROMPT, COMMAND)
     assert frame_buffer.close() is COMMAND
     assert frame_buffer.take() is None
     assert frame_buffer.close() is None
 
 
-def test_a_refused_prompt_changes_nothing():
-    frame_buffer = filled(10, 20)
-    assert taken(frame_buffer) == 20
-
-    def refuse(a):
-        raise InputError("no")
-
-    with pytest.raises(InputError):
-        frame_buffer.select(10 * MS, refuse, COMMAND)
-    frame_buffer.put(frame(30))
-    assert taken(frame_buffer) == 30
-
-
 def test_after_a_selection_that_came_to_nothing_the_stream_goes_on_where_it_was():
     frame_buffer = filled(*range(10, 60, 10))
     assert taken(frame_buffer) == 50
-    frame_buffer.select(20 * MS, lambda a: PROMPT, COMMAND)
+    select(frame_buffer, 20 * MS, PROMPT, COMMAND)
     assert taken(frame_buffer) == 20
     frame_buffer.resume()
     frame_buffer.put(frame(60))
@@ -215,10 +222,10 @@ def test_after_time_went_back_as_many_bytes_are_kept_as_before():
 
 
 def test_the_number_of_kept_images_is_bounded_however_small_they_are():
-    frame_buffer = filled(*range(1, MOST_IMAGES + 11), keep_s=1e6)
-    assert frame_buffer.find(11 * MS)
+    frame_buffer = filled(*(i / 20 for i in range(1, MOST_IMAGES + 11)), keep_s=1e6)
+    assert frame_buffer.find(11 * MS // 20).number == 11
     with pytest.raises(InputError, match=f"at most {MOST_IMAGES} images"):
-        frame_buffer.find(10 * MS)
+        frame_buffer.find(10 * MS // 20)
 
 
 def test_limits_apply_at_once():
@@ -231,16 +238,71 @@ def test_limits_apply_at_once():
 @pytest.mark.parametrize(
     ("stamp_ms", "words"),
     [
-        (150, "no image with the stamp 0.150000000 was received"),
-        (900, "0.600 s ahead of the newest image"),
-        (5, "is 0.30 s old and only 0.20 s"),
+        (2500, "no image near the stamp 2.500000000 was received"),
+        (4600, "0.600 s ahead of the newest image"),
+        (5, "is 4.00 s old and only 2.90 s"),
     ],
 )
 def test_a_stamp_that_is_not_kept_is_refused_with_its_distance(stamp_ms, words):
     with pytest.raises(InputError, match=words.replace(".", r"\.")):
-        filled(100, 200, 300).find(stamp_ms * MS)
+        filled(1100, 1200, 1300, 1400, 3900, 4000).find(stamp_ms * MS)
 
 
 def test_before_any_image_nothing_can_be_selected():
     with pytest.raises(InputError, match="no image has arrived yet"):
         filled().find(0)
+
+
+def camera(seconds: float, fps: float = 30.0, **limits) -> FrameBuffer:
+    return filled(*(1000 + i * 1000 / fps for i in range(round(seconds * fps) + 1)), **limits)
+
+
+def kept(frame_buffer: FrameBuffer) -> np.ndarray:
+    """The stamps that are kept, s before the newest."""
+    stamps = np.array([k.stamp_ns for k in frame_buffer._kept]) * 1e-9
+    return stamps[-1] - stamps
+
+
+def test_older_images_are_thinned_so_that_a_drag_of_seconds_finds_its_picture():
+    ages = kept(camera(12.0, keep_s=8.0))
+    assert ages[0] == pytest.approx(8.0, abs=0.25)
+    gaps = -np.diff(ages)
+    whole, thinned = gaps[ages[:-1] <= 1.4], gaps[ages[:-1] > 1.6]
+    assert whole == pytest.approx(1 / 30, abs=1e-6)
+    assert ((thinned > 0.199) & (thinned < 0.24)).all()
+    assert len(ages) < 85
+
+
+def test_short_of_bytes_the_reach_back_is_kept_and_the_full_rate_shortened():
+    ages = kept(camera(12.0, keep_s=8.0, keep_bytes=40 * 100))
+    assert len(ages) <= 40
+    assert ages[0] > 4.5
+    assert -np.diff(ages)[ages[:-1] <= 0.45] == pytest.approx(1 / 30, abs=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(age_ms=st.floats(0, 7700))
+def test_every_stamp_within_the_span_of_a_steady_camera_finds_an_image_near(age_ms):
+    frame_buffer = camera(12.0, keep_s=8.0)
+    stamp_ns = round((13_000 - age_ms) * MS)
+    off_ms = abs(frame_buffer.find(stamp_ns).stamp_ns - stamp_ns) / MS
+    assert off_ms <= (17 if age_ms < 1400 else 120)
+
+
+def test_the_image_of_a_stamp_is_found_exactly_where_it_is_kept():
+    frame_buffer = camera(3.0)
+    for found in frame_buffer._kept:
+        assert frame_buffer.find(found.stamp_ns) is found
+
+
+def test_the_way_to_the_newest_leads_over_the_thinned_images():
+    frame_buffer = camera(8.0)
+    assert taken(frame_buffer) == 9000
+    select(frame_buffer, 2000 * MS)
+    stamps = []
+    while not stamps or stamps[-1] != 9000:
+        stamps.append(taken(frame_buffer))
+    gaps = np.diff(stamps)
+    assert abs(stamps[0] - 2000) <= 117
+    assert gaps.max() <= 240
+    assert len(stamps) > 70

@@ -288,6 +288,13 @@ def test_camera_info_is_for_the_image_that_is_delivered():
     assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
 
 
+@pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 200), (300, 0)])
+def test_a_region_without_width_or_height_stands_for_the_whole_image(width, height):
+    roi = SimpleNamespace(x_offset=0, y_offset=0, width=width, height=height)
+    model = camera_model(camera_info(roi=roi))
+    assert (model.width, model.height) == (640, 480)
+
+
 @pytest.mark.parametrize(
     ("binning", "size", "centre"),
     [

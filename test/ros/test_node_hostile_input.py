@@ -4,6 +4,7 @@ memory is at stake."""
 from __future__ import annotations
 
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -14,14 +15,14 @@ import pytest
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from efftam_ros.msg import TargetSelection
+from efftam_ros.msg import BoundingBox, TargetSelection
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from ros_helpers import ROOT, box_selection, image_message, new_namespace, stamp_of
-from sensor_msgs.msg import CompressedImage
+from sensor_msgs.msg import CompressedImage, Image
 from support.bombs import png_bomb
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.messages import MOST_FRAME_ID
+from efftam_ros.interop.messages import MOST_FRAME_ID, fill_image
 
 pytestmark = pytest.mark.ros
 
@@ -33,6 +34,12 @@ LONGEST_LINE = 700
 def peak_bytes(pid: int) -> int:
     """The most memory the process ever held."""
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) * 1024
+
+
+def leave_little_memory(pid: int, left: int) -> None:
+    """Let the process map so many bytes more than it has mapped now."""
+    mapped = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (mapped + left, mapped + left))
 
 
 def compressed(data: bytes, i: int, kind: str = "png") -> CompressedImage:
@@ -80,6 +87,22 @@ def test_selections_of_any_size_take_no_memory_and_telemetry_leaves_no_file(real
     assert peak_bytes(peer.process.pid) - before < 200 * MIB
     left = [path for path in peer.home.rglob("*") if path.is_file() and ".ros" not in path.parts]
     assert left == []
+
+
+def test_without_memory_the_node_goes_on_answering(tracker):
+    """The first product of matrices used to wait for memory for ever, with the interpreter locked."""
+    peer = tracker("-p", "image_timeout:=60.0")
+    peer.show(0)
+    leave_little_memory(peer.process.pid, 12 * MIB)
+    marked = np.zeros((HEIGHT, WIDTH), np.uint8)
+    x, y, width, height = (int(v) for v in bright_box(0).xywh())
+    marked[y : y + height, x : x + width] = 255
+    mask = fill_image(Image(), marked, "mono8")
+    peer.select(TargetSelection(kind=TargetSelection.MASK, mask=mask))
+    assert peer.select(box_selection(bright_box(0), stamp_of(0))).success
+    for i in range(1, 8):
+        box = peer.show(i)
+    assert box.state == BoundingBox.TRACKING
 
 
 def test_a_bomb_is_refused_by_its_header_and_the_stream_goes_on(real_tracker):
@@ -164,7 +187,7 @@ def test_images_of_one_pixel_are_kept_in_bounded_number(tracker):
     pixel = np.zeros((1, 1, 3), np.uint8)
     peer.send(image_message(pixel, stamp_of(0)))
     for i in range(1, 2_000):
-        peer.images.publish(image_message(pixel, stamp_of(0) + i * 1_000_000))
+        peer.images.publish(image_message(pixel, stamp_of(0) + i * 100_000))
         peer.spin_for(0.001)
     assert (
         "selection_buffer_bytes 1048576" in peer.select(box_selection(Box(0, 0, 1, 1), stamp_of(0))).message

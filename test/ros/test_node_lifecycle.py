@@ -181,6 +181,14 @@ def test_what_can_not_be_opened_fails_configure_with_its_line(node, peer, opener
     peer.diagnosis(lambda s, v: s.level == b"\x00" and v["lifecycle"] == "active", "OK")
 
 
+def test_a_gpu_back_end_that_can_not_run_names_the_one_that_can(node, peer, opener, capfd):
+    opener.error = BackendError("no NVIDIA GPU was found", "install a driver")
+    assert set_parameter(node, backend="tensorrt").successful
+    assert not change(peer, CONFIGURE)
+    status, _ = peer.diagnosis(lambda s, v: s.level == b"\x02", "ERROR")
+    assert "or start with backend:=onnxruntime-cpu" in status.message
+
+
 def test_a_bug_in_a_transition_is_logged_and_leaves_the_node_unconfigured(node, peer, opener, capfd):
     opener.error = ZeroDivisionError("of the network")
     assert not change(peer, CONFIGURE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 
 import pytest
 
@@ -12,7 +13,7 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from level_pipeline import bright_box, scene
-from ros_helpers import image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import ROOT, image_message, new_namespace, stamp_of, tracker_command
 
 from efftam_ros.interop.messages import stamp_ns
 
@@ -103,3 +104,56 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, arguments, wo
     (line,) = [line for line in process.output.splitlines() if line.startswith("efftam_tracker: ")]
     assert words in line
     assert "Traceback" not in process.output
+
+
+def test_help_of_the_executable_is_printed_and_starts_nothing(processes):
+    process = processes([sys.executable, str(ROOT / "scripts" / "efftam_tracker"), "--help"])
+    assert process.wait() == 0
+    assert process.output.startswith("usage: efftam_tracker")
+    assert "--ros-args" in process.output
+
+
+def test_a_missing_package_is_one_line_with_the_command_that_brings_it(processes, tmp_path):
+    """A Python in which cv2 can't be found."""
+    hide = "import sys; sys.modules['cv2'] = None; import runpy; sys.argv = ['efftam_tracker'];"
+    process = processes(
+        [sys.executable, "-c", f"{hide} runpy.run_path({str(ROOT / 'scripts' / 'efftam_tracker')!r})"]
+    )
+    assert process.wait() == 2
+    (line,) = process.output.splitlines()
+    assert "cv2 is not installed" in line
+    assert f"{sys.executable} -m pip install opencv-python-headless" in line
+
+
+def test_a_typo_in_a_parameter_file_is_told_with_the_name_that_was_meant(processes, peers, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "/**:\n  ros__parameters:\n    lost_aftr: 2.0\n    frobnicate: true\n    use_sim_time: false\n"
+    )
+    namespace = new_namespace()
+    peer = peers(namespace)
+    process = processes(tracker_command(namespace, "--params-file", str(file)))
+    peer.wait(lambda: "frobnicate" in process.output, "the warning")
+    assert "parameter 'lost_aftr' is not known and has no effect; did you mean lost_after?" in process.output
+    assert "parameter 'frobnicate' is not known and has no effect" in process.output
+    assert "use_sim_time" not in process.output
+
+
+def test_a_second_tracker_on_the_same_topics_is_told(tracker, processes):
+    peer = tracker("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=60.0")
+    other = processes(tracker_command(peer.namespace, "-r", "__node:=another"))
+    said = "2 publishers on"
+    status, _ = peer.diagnosis(lambda s, v: said in s.message and "efftam_tracker:" in s.name, "the other")
+    assert status.level == b"\x01"
+    assert "another" in status.message
+    assert "namespace of its own" in status.message
+    peer.wait(lambda: said in peer.process.output, "the same in the log")
+    other.end()
+
+
+def test_topics_at_the_root_of_the_graph_are_mentioned(processes, peers):
+    peer = peers(new_namespace())
+    process = processes([*tracker_command("x")[:2], "--ros-args", "-r", "image:=/nobody/image"])
+    peer.wait(lambda: "active" in process.output, "the start")
+    assert "topics are at the root (/bbox, /velocity, ...)" in process.output
+    assert "namespace:=NAME" in process.output

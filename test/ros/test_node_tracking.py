@@ -286,6 +286,30 @@ def test_clear_is_announced_at_once_also_while_no_image_comes(peer):
     peer.diagnosis(lambda s, v: v["state"] == "IDLE", "IDLE")
 
 
+def test_a_drag_of_seconds_starts_on_the_nearest_picture_that_is_kept_and_says_so(tracker):
+    peer = tracker("-p", "image_timeout:=60.0")
+    count, slowly = 180, 4  # six seconds in which the scene moves on with every fourth image
+    for i in range(count):
+        peer.images.publish(image_message(scene(i // slowly), stamp_of(i)))
+        peer.spin_for(0.01)
+    peer.wait(
+        lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(count - 1), "the newest"
+    )
+    peer.forget()
+    named = stamp_of(21) + FRAME_NS // 3
+    answer = peer.select(box_selection(bright_box(21 // slowly), named))
+    assert answer.success, answer.message
+    assert "is taken" in answer.message
+    first = peer.box_of_selection(answer.selection)
+    assert 0 < abs(stamp_ns(first.header.stamp) - named) < 0.12e9
+    assert f"the image of {first.header.stamp.sec}.{first.header.stamp.nanosec:09d}" in answer.message
+    assert peer.results[-1].message == answer.message
+    peer.wait(lambda: stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(count - 1), "the newest image")
+    for box in peer.boxes:
+        i = (stamp_ns(box.header.stamp) - stamp_of(0)) // FRAME_NS
+        assert iou(box_of(box), bright_box(i // slowly)) > 0.8
+
+
 def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(slow_peer):
     peer = slow_peer
     for i in range(36):
@@ -354,6 +378,43 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
     assert math.isnan(peer.velocity_of(stamp_of(5)).velocity_x)
     assert not math.isnan(box.x)
     assert not any(m.valid for m in peer.velocities)
+
+
+def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(tracker, tmp_path):
+    stall = tmp_path / "stall"
+    peer = tracker("-p", "image_timeout:=0.3", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    images = iter(range(10_000))
+
+    def camera(condition):
+        """Images at 30 Hz until the condition holds."""
+
+        def sent():
+            i = next(images)
+            peer.images.publish(image_message(scene(0), stamp_of(i)))
+            peer.spin_for(0.033)
+            return condition()
+
+        return sent
+
+    peer.wait(camera(lambda: peer.boxes), "the first answer")
+    assert peer.select(box_selection(bright_box(0))).success
+    peer.wait(camera(lambda: peer.velocities and peer.velocities[-1].valid), "a valid velocity")
+    stall.touch()
+    peer.wait(camera(lambda: not peer.velocities[-1].valid), "the answer to be taken back")
+    for message in (peer.velocities[-1], peer.boxes[-1]):
+        assert not message.valid
+        assert "no answer for" in message.reason
+    assert math.isnan(peer.velocities[-1].velocity_x)
+    peer.diagnostics.clear()
+    said = "no answer for"
+    peer.wait(
+        camera(lambda: any(said in s.message and s.level == b"\x02" for s in peer.diagnostics)), "the ERROR"
+    )
+    assert said in peer.process.output
+    stall.unlink()
+    peer.wait(camera(lambda: peer.velocities[-1].valid), "a valid velocity again")
+    peer.diagnostics.clear()
+    peer.wait(camera(lambda: any(s.message == "TRACKING" for s in peer.diagnostics)), "the end of the ERROR")
 
 
 def test_the_predicted_box_is_for_the_images_stamp_plus_the_time_it_took(slow_peer):

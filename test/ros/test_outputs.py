@@ -14,7 +14,9 @@ from ros_helpers import new_namespace
 from std_msgs.msg import Header
 
 from efftam_ros.core.types import Track, TrackState
+from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.tracker import publishing
+from efftam_ros.ros.tracker.frame_buffer import Command
 
 pytestmark = pytest.mark.ros
 LAST = Track(1000, TrackState.TRACKING, image_size=(64, 48))
@@ -29,7 +31,8 @@ def outputs(ros):
 
 def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.close()
-    outputs.publish_stale(Header(), LAST, "no image for 0.3 s")
+    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
+    outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
 
 
 def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatch):
@@ -51,6 +54,6 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.publish_stale(Header(), LAST, "no image for 0.3 s")
+    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
     closing.join()
     assert closed.is_set()

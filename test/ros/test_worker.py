@@ -11,7 +11,8 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
+from efftam_ros.ros.tracker.kept_images import BufferedFrame
 from efftam_ros.ros.tracker.worker import Worker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
@@ -103,11 +104,14 @@ class Bench:
             if select:  # the image waits for its selection, so that the worker sees them together
                 with self.frame_buffer._condition:
                     self.frame_buffer.put(self._arrival())
-                    self.frame_buffer.select(0, lambda frame: PROMPT, Command(None, 0, 1))
+                    self.select(0)
             else:
                 self.frame_buffer.put(self._arrival())
             assert self.heard.delivered.wait_for(lambda: len(self.heard.tracks) > count, 5.0)
             return self.heard.tracks[-1]
+
+    def select(self, stamp_ns: int) -> None:
+        self.frame_buffer.select(self.frame_buffer.find(stamp_ns), PROMPT, Command(None, 0, 1))
 
     def _arrival(self) -> BufferedFrame:
         return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), lambda: PIXELS)
@@ -144,7 +148,7 @@ def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(be
         bench.step()
     answered = len(bench.heard.tracks)
     bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
-    bench.frame_buffer.select(2 * 33_000_000, lambda frame: PROMPT, Command(None, 0, 1))
+    bench.select(2 * 33_000_000)
     with bench.heard.delivered:
         assert bench.heard.delivered.wait_for(lambda: bench.heard.refused_selections, 5.0)
     bench.step()

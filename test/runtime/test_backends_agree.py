@@ -31,7 +31,7 @@ def track(pipeline: Pipeline) -> Iterator[tuple[Candidates, np.ndarray]]:
 
 
 def test_pytorch_and_onnxruntime(shipped: Bundle) -> None:
-    pytest.importorskip("torch", reason="the torch back end needs torch: pip install efftam_ros[export]")
+    pytest.importorskip("torch", reason="the torch back end needs torch: scripts/setup_env --with-tests")
     pipelines = [
         open_measurable(shipped.folder, backend, threads=2) for backend in ("torch", "onnxruntime-cpu")
     ]

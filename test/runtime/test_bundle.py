@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.bundle import Bundle, default_bundle, file_sha256
+from efftam_ros.runtime.onnx_files import external_files
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 Manifest = dict[str, Any]
@@ -110,15 +116,15 @@ def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
         (with_value(True, "image", "side"), "image.side is True; it must be of type int"),
         (with_value(100, "image", "side"), "image.side is 100; it must be a positive multiple of 16"),
         (with_value([0.5, 0.5], "image", "mean"), r"image.mean is \[0.5, 0.5\]; it must be three numbers"),
-        (with_value("float8", "protocol", "memory_dtype"), "float8; it must be one of float32, bfloat16"),
-        (with_value("zoom", "protocol", "default_view"), "zoom; it must be one of full, window"),
+        (with_value("float8", "protocol", "memory_dtype"), "'float8'; it must be one of float32, bfloat16"),
+        (with_value("zoom", "protocol", "default_view"), "'zoom'; it must be one of full, window"),
         (
             with_value("wide", "protocol", "window_factor"),
             "window_factor is 'wide'; it must be of type int or float",
         ),
         (
             with_value({"../x": {}}, "files"),
-            r"files is \.\./x; it must be names of files in the bundle's own folder",
+            r"files is '\.\./x'; it must be names of files in the bundle's own folder",
         ),
         (without("graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is missing"),
         (without("graphs", "mask_decoder"), "has no graph mask_decoder"),
@@ -162,6 +168,124 @@ def test_a_faulty_manifest_is_refused_naming_the_entry(
     with pytest.raises(InputError, match=message) as refusal:
         Bundle.load(folder)
     assert str(folder) in one_line(refusal)
+
+
+HARMFUL = [
+    (with_value("../../home/engine", "name"), "name is '../../home/engine'; it must be letters"),
+    (with_value("..", "name"), "name is '..'"),
+    (with_value("x" * 1000, "name"), "name is 'xxx"),
+    (with_value("../mask_decoder.onnx", "graphs", "mask_decoder", "file"), "graphs.mask_decoder.file is"),
+    (with_value("/etc/mask_decoder.onnx", "graphs", "mask_decoder", "file"), "a file in the bundle's own"),
+    (with_value({"..": {}}, "files"), r"files is '\.\.'"),
+    (with_value([0.5, 0.5, 0.0], "image", "std"), "image.std is .* three numbers from 0.001 to 10"),
+    (with_value([0.5, -0.5, 0.5], "image", "mean"), "image.mean is .* from 0 to 1"),
+    (with_value([0.5, 0.5, True], "image", "mean"), "image.mean is"),
+    (with_value(-3, "protocol", "max_pointers"), "max_pointers is -3; it must be from 1 to 64"),
+    (with_value(10**400, "protocol", "temporal_rows"), "temporal_rows is 1000.* from 2 to 64"),
+    (with_value(-1, "protocol", "recent_maps"), "recent_maps is -1"),
+    (with_value(0, "protocol", "max_maps"), "max_maps is 0"),
+    (with_value(10**400, "protocol", "window_factor"), "window_factor is 1000.* from 1 to 100"),
+    (with_value(0, "protocol", "window_factor"), "window_factor is 0"),
+    (with_value(1 << 20, "image", "side"), "image.side is 1048576; it must be .* up to 4096"),
+    (with_value(-1, "files", "mask_decoder.onnx", "bytes"), "bytes is -1; it must be 0 or more"),
+    (with_value("00", "files", "mask_decoder.onnx", "sha256"), "must be 64 hexadecimal digits"),
+    (
+        with_value([1, 10**12], "graphs", "image_encoder", "outputs", "features", "shape"),
+        "features.shape is .* positive sizes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), HARMFUL)
+def test_a_manifest_that_leads_elsewhere_or_asks_for_too_much_is_refused(
+    spoiled: Spoil, change: Callable[[Manifest], None], message: str
+) -> None:
+    folder = spoiled(change)
+    with pytest.raises(InputError, match=message) as refusal:
+        Bundle.load(folder)
+    assert len(one_line(refusal)) < 400 + len(str(folder))
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-Infinity", "[" * 100_000 + "]" * 100_000, " " * 2**21]
+)
+def test_a_manifest_with_what_no_json_should_hold_is_refused(spoiled: Spoil, value: str) -> None:
+    path = spoiled(unchanged) / "bundle.json"
+    path.write_text(re.sub(r'"window_factor": [0-9.]+', f'"window_factor": {value}', path.read_text()))
+    assert value in path.read_text()
+    with pytest.raises(InputError, match="is not JSON that can be read") as refusal:
+        Bundle.load(path.parent)
+    one_line(refusal)
+
+
+def rewritten(spoiled: Spoil, name: str, change: Callable[[Any], None]) -> Path:
+    """A bundle with one graph changed, and a manifest that agrees with it."""
+    onnx = pytest.importorskip("onnx")
+    folder = spoiled(unchanged)
+    model = onnx.load(folder / name, load_external_data=False)
+    change(model)
+    (folder / name).write_bytes(model.SerializeToString())
+    manifest = json.loads((folder / "bundle.json").read_text())
+    manifest["files"][name] = {
+        "sha256": file_sha256(folder / name),
+        "bytes": (folder / name).stat().st_size,
+    }
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def put_elsewhere(tensor: Any, location: str) -> None:
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    for key, value in (("location", location), ("offset", "0"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+
+
+LOCATIONS = ["../elsewhere.bin", "/etc/passwd", "unlisted.bin", "*/_ORT_MEM_ADDR_/*"]
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_weights_that_no_entry_covers_are_refused(spoiled: Spoil, location: str) -> None:
+    def change(model: Any) -> None:
+        put_elsewhere(model.graph.initializer[0], location)
+
+    folder = rewritten(spoiled, "mask_decoder.onnx", change)
+    with pytest.raises(InputError, match=f"mask_decoder.onnx reads '{re.escape(location)}', which is not"):
+        Bundle.load(folder)
+
+
+def test_weights_hidden_in_a_node_or_a_graph_within_are_found_too(spoiled: Spoil) -> None:
+    onnx = pytest.importorskip("onnx")
+
+    def change(model: Any) -> None:
+        constant = onnx.helper.make_node("Constant", [], ["hidden"], value=onnx.TensorProto(data_type=1))
+        put_elsewhere(constant.attribute[0].t, "in_a_node.bin")
+        inner = onnx.helper.make_graph([constant], "inner", [], [])
+        branch = onnx.helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=inner)
+        model.graph.node.append(branch)
+
+    with pytest.raises(InputError, match=r"reads 'in_a_node\.bin'"):
+        Bundle.load(rewritten(spoiled, "mask_decoder.onnx", change))
+
+
+def test_a_graph_that_loads_compiled_code_is_refused(spoiled: Spoil) -> None:
+    onnx = pytest.importorskip("onnx")
+
+    def change(model: Any) -> None:
+        model.graph.node.append(onnx.helper.make_node("EPContext", [], ["y"], domain="com.microsoft"))
+
+    with pytest.raises(InputError, match="EPContext"):
+        Bundle.load(rewritten(spoiled, "mask_decoder.onnx", change))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_bytes_of_any_kind_are_a_graph_or_refused(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        with contextlib.suppress(InputError):
+            external_files(Path(file.name))
 
 
 def unchanged(manifest: Manifest) -> None:
@@ -211,30 +335,26 @@ def test_a_file_is_read_for_its_hash_once(spoiled: Spoil, monkeypatch: pytest.Mo
 class TestGraphsThatAreNotWhatTheTableSays:
     """The hash fits, so the exporter wrote a wrong table or took a wrong file."""
 
-    def swap(self, manifest: Manifest) -> None:
+    @staticmethod
+    def swap(manifest: Manifest) -> None:
         graphs = manifest["graphs"]
         graphs["mask_decoder"]["file"] = graphs["memory_encoder"]["file"]
 
-    def test_other_tensors(self, spoiled: Spoil) -> None:
-        bundle = Bundle.load(spoiled(self.swap))
-        with pytest.raises(
-            InputError, match=r"memory_encoder\.onnx has inputs .*; the table says conditioned"
-        ) as e:
-            OrtPipeline(bundle, threads=1)
-        one_line(e)
+    @staticmethod
+    def halve(manifest: Manifest) -> None:
+        for graph in manifest["graphs"].values():
+            for tensor in (*graph["inputs"].values(), *graph["outputs"].values()):
+                tensor["shape"] = [32 if axis == 64 else axis for axis in tensor["shape"]]
 
-    def test_another_shape(self, spoiled: Spoil) -> None:
-        def halve(manifest: Manifest) -> None:
-            for graph in manifest["graphs"].values():
-                for tensor in (*graph["inputs"].values(), *graph["outputs"].values()):
-                    tensor["shape"] = [32 if axis == 64 else axis for axis in tensor["shape"]]
-
-        bundle = Bundle.load(spoiled(halve))
-        with pytest.raises(
-            InputError, match=r"is float32 \[.*64.*\]; the table says float32 \[.*32.*\]"
-        ) as e:
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [("swap", ("memory_encoder.onnx", "mask_logits", "conditioned")), ("halve", ("64", "32"))],
+    )
+    def test_other_tensors(self, spoiled: Spoil, change: str, words: tuple[str, ...]) -> None:
+        bundle = Bundle.load(spoiled(getattr(self, change)))
+        with pytest.raises(InputError) as e:
             OrtPipeline(bundle, threads=1)
-        one_line(e)
+        assert [word for word in words if word not in one_line(e)] == []
 
     def test_no_graph_at_all(self, spoiled: Spoil) -> None:
         import hashlib
@@ -249,6 +369,25 @@ class TestGraphsThatAreNotWhatTheTableSays:
 
         folder = spoiled(replace)
         (folder / "mask_decoder.onnx").write_bytes(noise)
+        with pytest.raises(
+            InputError, match=r"mask_decoder\.onnx is not an ONNX graph; export or fetch"
+        ) as e:
+            Bundle.load(folder)
+        one_line(e)
+
+    def test_a_graph_that_only_looks_like_one(self, spoiled: Spoil) -> None:
+        import hashlib
+
+        empty = b"\x08\x08\x3a\x00"  # a version and a graph without anything
+
+        def replace(manifest: Manifest) -> None:
+            manifest["files"]["mask_decoder.onnx"] = {
+                "sha256": hashlib.sha256(empty).hexdigest(),
+                "bytes": len(empty),
+            }
+
+        folder = spoiled(replace)
+        (folder / "mask_decoder.onnx").write_bytes(empty)
         bundle = Bundle.load(folder)
         with pytest.raises(
             InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"

@@ -121,6 +121,17 @@ class TestImageMask:
         assert mask[distance < -near].all()
         assert not mask[distance > near].any()
 
+    @pytest.mark.parametrize(("scale_x", "scale_y"), [(1.0, 2.0), (2.0, 1.0), (1.5, 0.75)])
+    def test_of_a_squeezed_view_is_stretched_back_by_each_axis(self, scale_x: float, scale_y: float) -> None:
+        view = View(10.0, 5.0, scale_x, scale_y, 192)
+        mask = image_mask(disc(48, 16.0, 20.0, 8.0), view, 320, 320) > 0
+        columns, rows = mask.any(axis=0).nonzero()[0], mask.any(axis=1).nonzero()[0]
+        centre = view.to_image(Box(64.0, 80.0, 0, 0))
+        edges = (columns[0], columns[-1] + 1, rows[0], rows[-1] + 1)
+        width, height = 32 / scale_x, 32 / scale_y
+        expected = (centre.x - width, centre.x + width, centre.y - height, centre.y + height)
+        assert edges == pytest.approx(expected, abs=1.2)
+
     def test_is_empty_outside_the_view(self) -> None:
         mask = image_mask(np.ones((48, 48), np.float32), View.window(50, 40, 20, 192), 160, 100)
         assert mask[30:50, 40:60].all()

@@ -327,7 +327,7 @@ class TestAMachineThatCant:
         graphs = opener()
         assert graphs.open("image_encoder").placement is None
         fake.faults.cpu_ops = frozenset({"Softmax"})
-        with pytest.raises(BackendError, match="leaves nodes of mask_decoder to the CPU and can't say"):
+        with pytest.raises(BackendError, match=r"mask_decoder.* 1\.24"):
             graphs.open("mask_decoder")
 
     def test_find_a_kernel_for_its_gpu_says_so_at_once(self, opener: Opener, fake: FakeOrt) -> None:

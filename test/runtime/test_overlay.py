@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.runtime.image.overlay import STATE_COLOURS, draw_overlay
 
@@ -30,16 +33,31 @@ def has_colour(part, state):
 @pytest.mark.parametrize("state", [TrackState.ACQUIRING, TrackState.TRACKING, TrackState.COASTING])
 def test_the_box_is_drawn_in_the_colour_of_the_state(state):
     picture = drawn(state)
-    for part in (picture[195:206, 310:350], picture[235:246, 310:350], picture[205:235, 296:305]):
+    assert STATE_COLOURS[state] == STATE_STYLES[state].rgb[::-1]
+    for part in (picture[195:206, 295:315], picture[235:246, 345:365], picture[195:215, 296:305]):
         assert has_colour(part, state)
     assert not picture[210:230, 310:350].any()
 
 
-def test_a_predicted_box_is_dashed():
-    solid, dashed = (drawn(measured=m)[200, 300:360].any(axis=-1) for m in (True, False))
-    assert solid.all()
-    assert dashed.any()
-    assert not dashed.all()
+@pytest.mark.parametrize(("width", "height", "coloured"), [(640, 480, 1), (1280, 480, 3), (640, 1280, 3)])
+def test_lines_grow_with_the_longer_side_of_the_picture(width, height, coloured):
+    line = drawn(width=width, height=height)[180:220, 330]
+    assert (line == STATE_COLOURS[TrackState.TRACKING]).all(axis=-1).sum() == coloured
+
+
+def top_side(state) -> str:
+    """The 60 px of the box's top side: x where it is drawn, . where it is not."""
+    drawn_there = (drawn(state)[200, 300:361] == STATE_COLOURS[state]).all(axis=-1)
+    return "".join("x" if d else "." for d in drawn_there)
+
+
+def test_each_state_has_a_line_of_its_own():
+    sides = {state: top_side(state) for state in TrackState}
+    assert "x" not in sides[TrackState.IDLE]
+    assert "." not in sides[TrackState.TRACKING]
+    assert re.fullmatch(r"x{14,18}\.{26,33}x{14,18}", sides[TrackState.ACQUIRING])
+    assert re.fullmatch(r"(x{8,11}\.{5,9}){2,4}x{8,11}", sides[TrackState.COASTING])
+    assert re.fullmatch(r"(x{1,3}\.{3,7}){6,12}x{1,3}", sides[TrackState.LOST])
 
 
 def test_the_arrow_ends_where_the_target_will_be_in_half_a_second():

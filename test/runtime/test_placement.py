@@ -10,7 +10,7 @@ import pytest
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime.placement import (
-    BOOKKEEPING,
+    SHAPE_OPERATORS,
     Node,
     check_placement,
     check_provider,
@@ -29,7 +29,7 @@ def test_nodes_are_counted_by_provider_and_op_type() -> None:
     ]
     placement = check_placement(nodes, CUDA, "image_encoder")
     assert placement.counts == {CUDA: {"Conv": 2, "Add": 1}, CPU: {"Shape": 1}}
-    assert placement.elsewhere == (Node(CPU, "Shape", "d"),)
+    assert placement.on_other_providers == (Node(CPU, "Shape", "d"),)
     assert str(placement) == "3 nodes on CUDAExecutionProvider, 1 nodes on CPUExecutionProvider"
 
 
@@ -52,10 +52,10 @@ def test_work_on_another_provider_is_refused_naming_graph_node_type_and_provider
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("op_type", sorted(BOOKKEEPING))
+@pytest.mark.parametrize("op_type", sorted(SHAPE_OPERATORS))
 def test_arithmetic_on_shapes_may_stay_on_the_cpu(op_type: str) -> None:
     nodes = [Node(CUDA, "Conv", "a"), Node(CPU, op_type, "b")]
-    assert len(check_placement(nodes, CUDA, "g").elsewhere) == 1
+    assert len(check_placement(nodes, CUDA, "g").on_other_providers) == 1
 
 
 def test_a_replaced_provider_is_refused_whatever_follows_it() -> None:

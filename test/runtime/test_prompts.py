@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, CLICK, clip
 from golden.stored import StoredModules
+from support.limited import MIB, run_limited
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
-from efftam_ros.runtime.image.prompts import EncodedPrompt, encode_prompt, no_prompt
+from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, encode_prompt, no_prompt
 
 FULL = View.full(640, 480, 512)
 BOX = Box.from_edges(*BOX_EDGES)
@@ -180,3 +181,32 @@ def test_what_can_not_be_used_is_refused_with_value_and_remedy(
     with pytest.raises(InputError, match=message) as refusal:
         encode(prompt, view)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_mask_is_encoded_where_no_memory_is_left_for_blas() -> None:
+    code = f"""
+import resource
+import numpy as np
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Prompt
+from efftam_ros.runtime.image.prompts import reserve_workspace
+from efftam_ros.runtime.image.prompts import encode_prompt
+reserve_workspace()
+mask = np.zeros((240, 320), bool)
+mask[100:150, 100:150] = True
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 8 * {MIB}, taken + 8 * {MIB}))
+encoded = encode_prompt(Prompt(mask=mask), View.full(320, 240, 64), 320, 240)
+print(int(encoded.mask.sum()))
+"""
+    done = run_limited(code, address_space=4096 * MIB)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) == pytest.approx(10 * 13, abs=30)
+
+
+def test_points_without_number_are_refused_before_anything_is_sized_by_them() -> None:
+    many = tuple((10.0, 10.0) for _ in range(MOST_POINTS + 1))
+    with pytest.raises(InputError, match=f"{MOST_POINTS + 1} points; give at most {MOST_POINTS}"):
+        encode_prompt(Prompt(points=many, labels=(1,) * len(many)), View.full(100, 100, 64), 100, 100)
+    most = Prompt(box=Box(1, 1, 9, 9), points=many[: MOST_POINTS - 2], labels=(1,) * (MOST_POINTS - 2))
+    assert encode_prompt(most, View.full(100, 100, 64), 100, 100).points.shape == (1, MOST_POINTS, 2)

@@ -13,7 +13,7 @@ from runtime.fake_ort import FakeOrt
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime import libraries
-from efftam_ros.runtime.onnxruntime.errors import left_to_the_cpu
+from efftam_ros.runtime.onnxruntime.errors import is_cpu_fallback_error
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, architectures, needed, provider_library
 
@@ -85,7 +85,7 @@ class TestWhatOnnxruntimeItselfDoesWithoutGpu:
     def test_with_the_strict_key_it_raises(self, shipped: Bundle, provider: str) -> None:
         with pytest.raises(Exception, match=r"default CPU EP|explicitly added the CPU EP|TensorRT") as raised:
             self.open(shipped, provider, strict=True)
-        assert left_to_the_cpu(raised.value) or "Please install TensorRT libraries" in str(raised.value)
+        assert is_cpu_fallback_error(raised.value) or "Please install TensorRT libraries" in str(raised.value)
 
 
 @with_gpu_wheel

@@ -14,7 +14,7 @@ from golden.clip import clip
 from support.tensors import layout_of
 from test_backends_agree import track
 
-pytest.importorskip("torch", reason="the torch back ends need torch: pip install efftam_ros[export]")
+pytest.importorskip("torch", reason="the torch back ends need torch: scripts/setup_env --with-tests")
 pytest.importorskip("onnx", reason="the torch back ends read weights from graphs: pip install onnx")
 
 import torch
@@ -209,10 +209,10 @@ def test_a_plan_that_the_fixed_form_cannot_hold_is_an_error(spec, plan: MemoryPl
 def test_a_slot_beyond_the_ring_is_an_error_on_the_host(shipped: Bundle, frame: Image, slot: int):
     pipeline = opened(shipped, "fp32")
     pipeline.encode(frame, WHOLE)
-    with pytest.raises(IndexError, match=f"slot {slot} is not in the ring of 24"):
+    with pytest.raises(IndexError, match=f"slot {slot} is beyond the ring's 24"):
         pipeline.attend(MemoryPlan((slot,), (6,), (0,)))
     pipeline.decode(CLICK)
-    with pytest.raises(IndexError, match=f"slot {slot} is not in the ring of 24"):
+    with pytest.raises(IndexError, match=f"slot {slot} is beyond the ring's 24"):
         pipeline.remember(0, slot, True)
 
 

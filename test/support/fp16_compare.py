@@ -28,7 +28,7 @@ def compare_fp16(
     bundle: Bundle, options: Fp16Options | None = None, graphs: Mapping[str, onnx.ModelProto] | None = None
 ) -> list[Deviation]:
     """Every output of every FP16 graph against FP32, in the interpreter, on seeded inputs: a box prompt on a
-    noise picture with a disc, then two tracked frames. ``graphs``: FP32 graphs in place of the bundle's
+    noise image with a disc, then two tracked frames. ``graphs``: FP32 graphs in place of the bundle's
     own."""
     graphs = load_graphs(bundle) if graphs is None else graphs
     chain = seeded_chain(bundle, literal(graphs))

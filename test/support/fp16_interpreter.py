@@ -23,6 +23,7 @@ from onnx.reference.ops.op_resize import Resize as _Resize
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.runtime.verify.runners import Arrays
 
+Array = NDArray[Any]
 EMULATED = "efftam.emulated"
 _STEP = 16  # head channels that one tensor core instruction adds up before an FP16 accumulator rounds
 
@@ -38,7 +39,7 @@ class LiteralGraph:
         self._evaluator = ReferenceEvaluator(_as_fused(model) if fused else model, new_ops=_OPERATORS)
         self.outputs = [info.name for info in model.graph.output]
 
-    def __call__(self, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
+    def __call__(self, inputs: Mapping[str, Array]) -> Arrays:
         feeds = {name: inputs[name] for name in self._evaluator.input_names}
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), torch.inference_mode():
             results = self._evaluator.run(None, feeds)
@@ -74,15 +75,15 @@ def _as_fused(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _wide(value: NDArray[Any]) -> torch.Tensor:
+def _wide(value: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(value, np.float32, order="C"))
 
 
-def _stored(value: torch.Tensor, like: NDArray[Any]) -> tuple[NDArray[Any]]:
+def _stored(value: torch.Tensor, like: Array) -> tuple[Array]:
     return (value.numpy().astype(like.dtype, copy=False),)
 
 
-def _weights(w: NDArray[Any], b: NDArray[Any] | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _weights(w: Array, b: Array | None) -> tuple[torch.Tensor, torch.Tensor | None]:
     return _wide(w), None if b is None else _wide(b)
 
 
@@ -98,7 +99,7 @@ def _common(attributes: Mapping[str, Any]) -> dict[str, Any]:
 class MatMulFp16Sums(OpRun):
     op_domain = EMULATED
 
-    def _run(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any]]:
+    def _run(self, a: Array, b: Array) -> tuple[Array]:
         total = np.zeros(1, np.float16)
         for start in range(0, a.shape[-1], _STEP):
             part = _wide(a[..., start : start + _STEP]) @ _wide(b[..., start : start + _STEP, :])
@@ -109,38 +110,24 @@ class MatMulFp16Sums(OpRun):
 class MatMul(OpRun):
     op_domain = ""
 
-    def _run(self, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any]]:
+    def _run(self, a: Array, b: Array) -> tuple[Array]:
         return _stored(_wide(a) @ _wide(b), a)
 
 
 class Gemm(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        a: NDArray[Any],
-        b: NDArray[Any],
-        c: NDArray[Any] | None = None,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        transA: int = 0,
-        transB: int = 0,
-    ) -> tuple[NDArray[Any]]:
-        left, right = _wide(a.T if transA else a), _wide(b.T if transB else b)
-        result = alpha * (left @ right)
-        return _stored(result if c is None else result + beta * _wide(c), a)
+    def _run(self, a: Array, b: Array, c: Array | None = None, **attributes: Any) -> tuple[Array]:
+        left = _wide(a.T if attributes.get("transA") else a)
+        right = _wide(b.T if attributes.get("transB") else b)
+        result = attributes.get("alpha", 1.0) * (left @ right)
+        return _stored(result if c is None else result + attributes.get("beta", 1.0) * _wide(c), a)
 
 
 class Conv(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        b: NDArray[Any] | None = None,
-        **attributes: Any,
-    ) -> tuple[NDArray[Any]]:
+    def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
         top, left, bottom, right = attributes.get("pads") or (0, 0, 0, 0)
         padded = F.pad(_wide(x), (left, right, top, bottom))
         return _stored(F.conv2d(padded, *_weights(w, b), **_common(attributes)), x)
@@ -149,13 +136,7 @@ class Conv(OpRun):
 class ConvTranspose(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        x: NDArray[Any],
-        w: NDArray[Any],
-        b: NDArray[Any] | None = None,
-        **attributes: Any,
-    ) -> tuple[NDArray[Any]]:
+    def _run(self, x: Array, w: Array, b: Array | None = None, **attributes: Any) -> tuple[Array]:
         padding = (attributes.get("pads") or [0, 0])[:2]
         more = {"padding": padding, "output_padding": attributes.get("output_padding") or 0}
         return _stored(F.conv_transpose2d(_wide(x), *_weights(w, b), **_common(attributes), **more), x)
@@ -168,13 +149,13 @@ class LayerNormalization(OpRun):
 
     def _run(
         self,
-        x: NDArray[Any],
-        scale: NDArray[Any],
-        b: NDArray[Any] | None = None,
+        x: Array,
+        scale: Array,
+        b: Array | None = None,
         axis: int = -1,
         epsilon: float = 1e-5,
         stash_type: int = 1,
-    ) -> tuple[NDArray[Any]]:
+    ) -> tuple[Array]:
         bias = None if b is None else _wide(b)
         return _stored(F.layer_norm(_wide(x), x.shape[axis:], _wide(scale), bias, epsilon), x)
 
@@ -182,7 +163,7 @@ class LayerNormalization(OpRun):
 class Erf(OpRun):
     op_domain = ""
 
-    def _run(self, x: NDArray[Any]) -> tuple[NDArray[Any]]:
+    def _run(self, x: Array) -> tuple[Array]:
         return _stored(torch.erf(_wide(x)), x)
 
 
@@ -192,12 +173,12 @@ class Resize(_Resize):
     op_domain = ""
 
     def _run(  # type: ignore[override]
-        self, x: NDArray[Any], *args: Any, **attributes: Any
-    ) -> tuple[NDArray[Any]]:
+        self, x: Array, *args: Any, **attributes: Any
+    ) -> tuple[Array]:
         way = (attributes["mode"], attributes["coordinate_transformation_mode"])
         scales = args[1] if len(args) > 1 else None
         if way not in _RESIZES or scales is None or attributes.get("antialias"):
-            result: tuple[NDArray[Any]] = super()._run(x, *args, **attributes)
+            result: tuple[Array] = super()._run(x, *args, **attributes)
             return result
         size = [round(float(s) * n) for s, n in zip(scales[2:], x.shape[2:], strict=True)]
         return _stored(F.interpolate(_wide(x), size, **_RESIZES[way]), x)

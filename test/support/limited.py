@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 # Printed by the code's process as its last line: the most memory it ever held, KiB.
-PEAK = "\nimport resource as _r; print(_r.getrusage(_r.RUSAGE_SELF).ru_maxrss)"
+# Not ru_maxrss, which a process takes over from the one that started it.
+PEAK = "\nimport re as _r; print(_r.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
 
 
 def run_limited(code: str, *arguments: object, address_space: int) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from tools_helpers import assert_refused
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.null_pipeline import NullPipeline
-from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, TURN, WARM_UP, Timing, endless_frames, measure_frames
 from efftam_ros.tools.bench.machine import environment, resident_mb
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
@@ -28,7 +28,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def contender(pipeline, name: str = "x", backend: str = "null") -> Contender:
-    watched = Watched(pipeline)
+    watched = InstrumentedPipeline(pipeline)
     return Contender(name, backend, watched, Tracker(watched, TrackerConfig(policy="efficienttam")))
 
 

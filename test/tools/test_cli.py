@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_unknown_command_is_one_line(efftam):
-    assert_refused(efftam("trak"), "'trak' is not a command", "track, replay")
+    assert_refused(efftam("trak"), "'trak' is not a command", "track, select")
 
 
 def test_wrong_option_is_one_line(efftam):
@@ -73,7 +74,10 @@ def test_wrong_option_is_one_line(efftam):
             FileNotFoundError(2, "No such file or directory", "clip.mp4"),
             "clip.mp4: no such file or directory",
         ),
-        (OSError(28, "No space left on device"), "no space left on the device; free some or write elsewhere"),
+        (
+            OSError(28, "No space left on device"),
+            "no space left on the device; free space or write to another disk",
+        ),
         (
             ModuleNotFoundError("x", name="av.video"),
             "the Python package av is not installed; run: pip install av",
@@ -91,7 +95,8 @@ def test_our_own_faults_keep_their_traceback(error):
     assert cli.explain(error) is None
 
 
-def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path, number: signal.Signals):
     folder = tmp_path / "many"
     folder.mkdir()
     for i in range(400):  # more than is done when the interrupt comes
@@ -107,14 +112,17 @@ def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
-    while not (tmp_path / "o.mp4").exists():  # made with the first frame
+    while not list(tmp_path.glob(".o.*.part.mp4")):  # made with the first frame
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (130, "efftam track: interrupted\n")
     done = json.loads((tmp_path / "t.json").read_text())["frames"]  # what was done stands
     assert 0 < len(done) < 400
+    with av.open(str(tmp_path / "o.mp4")) as container:
+        assert len(done) - 1 <= container.streams.video[0].frames <= len(done)
+    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["track", "--help"], ["doctor", "--json"]])

@@ -89,7 +89,7 @@ def starts(hub: Hub) -> list[int]:
 
 def test_what_was_downloaded_goes_to_the_export(fetch, tmp_path: Path):
     """This content is no checkpoint, as the export finds; a real one takes its time (below)."""
-    pytest.importorskip("torch", reason="export needs torch: pip install efftam_ros[export]")
+    pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
     result = fetch(NAME)
     assert_refused(result, f"{NAME}.pt", "PyTorch checkpoint")
     assert not (tmp_path / NAME).exists()
@@ -97,7 +97,7 @@ def test_what_was_downloaded_goes_to_the_export(fetch, tmp_path: Path):
 
 @pytest.mark.slow
 def test_an_official_checkpoint_becomes_a_bundle(fetch, hub: Hub, tmp_path: Path):
-    torch = pytest.importorskip("torch", reason="export needs torch: pip install efftam_ros[export]")
+    torch = pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
     from golden.weights import weights
 
     from efftam_ros.runtime.bundle import Bundle
@@ -115,6 +115,21 @@ def test_an_official_checkpoint_becomes_a_bundle(fetch, hub: Hub, tmp_path: Path
 def test_content_that_is_not_what_was_announced(fetch, hub: Hub):
     hub.announce = "ab" * 32
     assert_refused(fetch(NAME, "--no-export"), "SHA-256", "abababababab", "fetch again")
+
+
+@pytest.mark.parametrize("etag", ["33a64df551425fcc", "../../../home/x", "AB" * 32, "z" * 64])
+def test_an_answer_that_can_not_be_checked_is_refused(fetch, hub: Hub, tmp_path: Path, etag: str):
+    hub.announce = etag
+    assert_refused(fetch(NAME, "--no-export"), "announces no SHA-256")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("url", ["http://hub.example", "http://127.0.0.1.hub.example", "ftp://hub.example"])
+def test_an_address_without_encryption_is_refused(efftam, tmp_path: Path, url: str):
+    for arguments, environment in ((("--endpoint", url), {}), ((), {"HF_ENDPOINT": url})):
+        env = {"XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*", **environment}
+        result = efftam("fetch", NAME, "--no-export", *arguments, env=env)
+        assert_refused(result, "is not encrypted", "https://")
 
 
 def test_a_file_that_changed_on_the_hub_is_fetched_anew(fetch, hub: Hub):
@@ -185,7 +200,7 @@ def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
 
 
 def test_the_names_are_those_of_the_configurations():
-    pytest.importorskip("torch", reason="the configurations need torch: pip install efftam_ros[export]")
+    pytest.importorskip("torch", reason="the configurations need torch: scripts/setup_env --with-tests")
     from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS
 
     assert set(NAMES) == set(CONFIGURATIONS)

@@ -118,7 +118,7 @@ def test_the_share_is_of_the_frame_that_was_profiled():
 
 @pytest.mark.slow
 def test_every_module_of_every_back_end_is_profiled(efftam, tmp_path: Path):
-    pytest.importorskip("torch", reason="the torch back end needs torch: pip install efftam_ros[export]")
+    pytest.importorskip("torch", reason="the torch back end needs torch: scripts/setup_env --with-tests")
     onnx = pytest.importorskip("onnx", reason="the torch back end needs onnx")
     options = (
         "--frames",
@@ -146,7 +146,7 @@ def test_every_module_of_every_back_end_is_profiled(efftam, tmp_path: Path):
         assert profile["operators_ms"] == pytest.approx(sum(times))
         assert 0.3 < profile["explained"] < 1
         assert (
-            f"operators explain {profile['operators_ms']:.2f} of {profile['frame_ms']:.2f} ms"
+            f"operators account for {profile['operators_ms']:.2f} of {profile['frame_ms']:.2f} ms"
             in result.stdout
         )
 

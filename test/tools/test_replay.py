@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import bag_helpers
 import numpy as np
 import pytest
 from bag_helpers import (
     START_NS,
     camera_info,
     compressed,
+    header,
     image,
     read_messages,
     read_raw,
@@ -18,6 +20,7 @@ from bag_helpers import (
     stamps,
     write_bag,
 )
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
@@ -185,7 +188,7 @@ class TestRecordedSelections:
         )
         assert states(out)[1] is TrackState.ACQUIRING
         assert states(out)[5] is TrackState.TRACKING
-        assert "a newer selection takes its place" in capsys.readouterr().err
+        assert "newer selection" in capsys.readouterr().err
 
     def test_an_older_clear_does_not_end_a_newer_selection(self, tmp_path: Path):
         """Drawn at 5.5 on image 2, so that its images come before the CLEAR of 4.5."""
@@ -262,7 +265,7 @@ def test_what_cannot_be_replayed_is_one_line(efftam, tmp_path: Path):
     assert_refused(
         efftam("replay", bag, "--topic", "/camera_info", *box, "--out", "o"), "does not hold images"
     )
-    assert_refused(efftam("replay", bag, "--out", "o"), "nothing says what to follow", "--box")
+    assert_refused(efftam("replay", bag, "--out", "o"), "TargetSelection", "--box")
     assert_refused(efftam("replay", "nope", *box, "--out", "o"), "nope does not exist")
     assert_refused(efftam("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
     assert_refused(efftam("replay", bag, *box, "--out", bag), "exists already")
@@ -276,6 +279,21 @@ def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):
     file.write_bytes(b"no database at all" * 100)
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_selection_of_another_version_of_the_message_is_refused(tmp_path: Path, monkeypatch, capsys):
+    """Its bytes would be read as other fields."""
+    text = "std_msgs/Header header\nuint8 kind\nfloat64 x\n"
+    store = get_typestore(Stores.ROS2_JAZZY)
+    store.register(get_types_from_msg(text, "efftam_ros/msg/TargetSelection"))
+    message = store.types["efftam_ros/msg/TargetSelection"](header=header(stamp(0)), kind=0, x=1.0)
+    monkeypatch.setattr(bag_helpers, "STORE", store)
+    other = ("/select", recorded(0.5), ("efftam_ros/msg/TargetSelection", message))
+    bag = write_bag(tmp_path / "in", [*camera(2), other])
+    assert replay(bag, "--out", tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for part in ("/select", "efftam_ros/msg/TargetSelection", "use the version that recorded it"):
+        assert part in line
 
 
 def test_the_message_definitions_are_found():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import cv2
@@ -12,7 +13,7 @@ from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.video import NS, VideoWriter
-from efftam_ros.tools.eval.sequences import find_sequences, mask_box, read_boxes
+from efftam_ros.tools.eval.sequences import _packed_masks, find_sequences, mask_box, read_boxes
 
 
 def write_images(folder: Path, count: int, suffix: str = ".jpg", first: int = 1) -> None:
@@ -206,7 +207,7 @@ def test_broken_truth_is_refused(tmp_path: Path, rows: list[str], frames: int, w
 def test_more_boxes_than_pictures(tmp_path: Path):
     write_own(tmp_path / "s", [f"{i},1,1,9,9" for i in range(4)], frames=3)
     (sequence,) = find_sequences(tmp_path / "s")
-    with pytest.raises(InputError, match="4 boxes but only 3 pictures"):
+    with pytest.raises(InputError, match="4 boxes but only 3 frames"):
         list(sequence.frames())
 
 
@@ -222,3 +223,30 @@ def test_a_folder_without_sequences(tmp_path: Path):
         find_sequences(tmp_path)
     with pytest.raises(InputError, match="is not a folder"):
         find_sequences(tmp_path / "nope")
+
+
+def bomb(width: int, height: int, shape: list[int] | None = None) -> dict[str, np.ndarray]:
+    return {"shape": np.array([4, height, width]), "bits": np.zeros(shape or [4, 1 << 20], np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        (bomb(96, 72), "expected [4, 864]"),
+        (bomb(100_000, 100_000), "max_image_pixels"),
+        (bomb(96, 72, [4, 863]), "expected [4, 864]"),
+        ({"shape": np.array([4, 72, 96])}, "bits"),
+        ({"shape": np.array([4, 72, 96], object), "bits": np.zeros((4, 864), np.uint8)}, "shape is object"),
+    ],
+)
+def test_packed_masks_that_are_not_what_they_say_are_refused_unread(tmp_path, stored, words):
+    path = tmp_path / "masks.npz"
+    np.savez_compressed(path, **stored)
+    with pytest.raises(InputError, match=re.escape(words)):
+        _packed_masks(path, 4)
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path):
+    (tmp_path / "masks.npz").write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(InputError, match="holds no packed masks"):
+        _packed_masks(tmp_path / "masks.npz", 4)

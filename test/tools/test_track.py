@@ -18,7 +18,7 @@ from efftam_ros.tools.common.options import tracker_config
 from efftam_ros.tools.common.prompts import read_prompt
 from efftam_ros.tools.track import track_record
 
-FIELDS = ["index", "stamp", "state", "box", "measured", "presence", "iou", "velocity"]
+FIELDS = ["index", "stamp", "stamp_ns", "state", "reason", "box", "measured", "presence", "iou", "velocity"]
 
 
 def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: Path):
@@ -38,6 +38,7 @@ def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: 
     assert [list(frame) for frame in frames] == [FIELDS] * 12
     assert [frame["index"] for frame in frames] == list(range(12))
     assert [frame["stamp"] for frame in frames] == pytest.approx([i / 10 for i in range(12)])
+    assert [frame["stamp_ns"] for frame in frames] == [str(i * 100_000_000) for i in range(12)]
     assert frames[-1]["state"] == "TRACKING"
     assert frames[-1]["measured"] is True
     x, y, w, h = frames[-1]["box"]
@@ -49,7 +50,7 @@ def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: 
 
 
 def test_a_folder_by_a_point_from_a_later_frame_to_stdout(efftam, tmp_path: Path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "frames"
     folder.mkdir()
     for i in range(8):
         cv2.imwrite(str(folder / f"{i}.png"), square_picture(40 + 3 * i, 30))
@@ -89,10 +90,12 @@ def test_what_was_done_stands_when_the_video_breaks_off(efftam, tmp_path: Path):
 
 
 def test_unknown_numbers_are_null():
-    record = track_record(3, Track(stamp_ns=1_500_000_000, state=TrackState.LOST))
+    record = track_record(3, Track(stamp_ns=1_500_000_001, state=TrackState.LOST, reason="absent for 1.2 s"))
     assert record["box"] is None
     assert record["velocity"] is None
-    assert record["stamp"] == 1.5
+    assert record["stamp"] == pytest.approx(1.5)
+    assert record["stamp_ns"] == "1500000001"
+    assert record["reason"] == "absent for 1.2 s"
     json.dumps(record, allow_nan=False)
 
 
@@ -107,10 +110,12 @@ def test_a_box_that_is_predicted_is_not_called_measured(measured):
 BAD = {
     "no such video": (["nope.mp4", "--box", "1,1,9,9"], ["nope.mp4 does not exist"]),
     "no video": (["text.mp4", "--box", "1,1,9,9"], ["text.mp4 is not a readable video"]),
-    "no target": (["square.mp4"], ["no target given", "--box X,Y,W,H"]),
+    "target and page": (["square.mp4", "--box", "1,1,9,9", "--page"], ["leave out"]),
+    "port out of range": (["square.mp4", "--page", "--port", "70000"], ["port is 70000", "65535"]),
+    "no target": (["square.mp4"], ["target", "--box X,Y,W,H"]),
     "box of three": (["square.mp4", "--box", "1,2,3"], ["--box '1,2,3' is not X,Y,W,H"]),
     "box with NaN": (["square.mp4", "--box", "1,2,nan,4"], ["--box '1,2,nan,4'", "finite"]),
-    "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["encloses nothing"]),
+    "box of no area": (["square.mp4", "--box", "1,2,0,4"], ["1,2,0,4", "positive"]),
     "box outside": (["square.mp4", "--box", "500,2,30,40"], ["outside the image of 160x120"]),
     "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160x120"]),
     "points off target alone": (["square.mp4", "--point", "41,25,0"], ["off the target"]),

@@ -12,18 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_helpers import disc, ground, plate
 
+from training import imaging
 from training.degradations import Camera
-from training.imaging import (
-    LEAST_LEVEL_SIDE,
-    centre_of,
-    extent_of,
-    over,
-    pyramid,
-    similarity,
-    sprite_pyramid,
-    tinted,
-    warp,
-)
 
 SIDE = 192
 seeds = st.integers(0, 2**32 - 1)
@@ -53,18 +43,18 @@ def centroid(image: np.ndarray) -> np.ndarray:
     st.floats(0.5, 2),
 )  # fmt: skip
 def test_a_similarity_takes_source_to_target(scale, angle, x, y, u, v, mirrored, aspect):
-    matrix = similarity(scale, angle, (x, y), (u, v), mirrored, aspect)
+    matrix = imaging.similarity(scale, angle, (x, y), (u, v), mirrored, aspect)
     assert matrix @ [x, y, 1] == pytest.approx([u, v], abs=1e-6 * max(1.0, scale) * 300)
     determinant = np.linalg.det(matrix[:, :2])
     assert determinant == pytest.approx(-(scale**2) if mirrored else scale**2, rel=1e-9)
 
 
 def test_a_similarity_turns_from_x_to_y_and_mirrors_before_it_turns():
-    quarter = similarity(2.0, math.pi / 2, (0, 0), (0, 0))
+    quarter = imaging.similarity(2.0, math.pi / 2, (0, 0), (0, 0))
     assert quarter @ [1, 0, 1] == pytest.approx([0, 2])
-    mirrored = similarity(1.0, math.pi / 2, (0, 0), (0, 0), mirrored=True)
+    mirrored = imaging.similarity(1.0, math.pi / 2, (0, 0), (0, 0), mirrored=True)
     assert mirrored @ [1, 0, 1] == pytest.approx([0, -1])
-    wide = similarity(1.0, 0.0, (0, 0), (0, 0), aspect=4.0)
+    wide = imaging.similarity(1.0, 0.0, (0, 0), (0, 0), aspect=4.0)
     assert wide @ [1, 1, 1] == pytest.approx([2, 0.5])
 
 
@@ -72,14 +62,16 @@ def test_a_similarity_turns_from_x_to_y_and_mirrors_before_it_turns():
 
 
 def test_a_pyramid_halves_until_the_least_side():
-    levels = pyramid(np.zeros((50, 101, 3), np.uint8), levels=9)
+    levels = imaging.pyramid(np.zeros((50, 101, 3), np.uint8), levels=9)
     assert [level.shape[:2] for level in levels] == [(50, 101), (25, 50), (12, 25), (6, 12)]
-    assert min(levels[-1].shape[:2]) >= LEAST_LEVEL_SIDE
+    assert min(levels[-1].shape[:2]) >= imaging.LEAST_LEVEL_SIDE
 
 
 def test_the_identity_changes_no_pixel():
     picture = ground(7, SIDE, SIDE)
-    assert np.array_equal(warp(pyramid(picture), similarity(1, 0, (0, 0), (0, 0)), SIDE), picture)
+    assert np.array_equal(
+        imaging.warp(imaging.pyramid(picture), imaging.similarity(1, 0, (0, 0), (0, 0)), SIDE), picture
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,23 +87,23 @@ def test_a_warped_level_lies_where_the_warped_original_would(scale, angle, x, y,
     """Odd sides too, whose halvings are not exactly half as large."""
     picture = blob((401 - trimmed, 321 - trimmed), (x, y), sigma=max(6.0, 3.0 / scale))
     target = (SIDE / 2 + 5.3, SIDE / 2 - 3.7)
-    matrix = similarity(scale, angle, (x, y), target, mirrored)
-    levels = pyramid(picture)
-    assert centroid(warp(levels, matrix, SIDE)) == pytest.approx(target, abs=0.1)
-    assert centroid(warp(levels[:1], matrix, SIDE)) == pytest.approx(target, abs=0.1)
+    matrix = imaging.similarity(scale, angle, (x, y), target, mirrored)
+    levels = imaging.pyramid(picture)
+    assert centroid(imaging.warp(levels, matrix, SIDE)) == pytest.approx(target, abs=0.1)
+    assert centroid(imaging.warp(levels[:1], matrix, SIDE)) == pytest.approx(target, abs=0.1)
 
 
 def test_a_reduced_view_averages_what_falls_on_a_pixel():
     checkered = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
-    view = warp(pyramid(checkered), similarity(0.25, 0, (128, 128), (32, 32)), 64)
+    view = imaging.warp(imaging.pyramid(checkered), imaging.similarity(0.25, 0, (128, 128), (32, 32)), 64)
     assert np.abs(view[2:-2, 2:-2].astype(int) - 127).max() <= 2
 
 
 def test_beyond_the_border_a_view_is_black_or_repeats_the_picture():
-    white = pyramid(np.full((40, 40), 255, np.uint8))
-    aside = similarity(1, 0, (0, 0), (100, 100))
-    assert warp(white, aside, SIDE)[:90].max() == 0
-    assert warp(white, aside, SIDE, cv2.BORDER_REFLECT_101).min() == 255
+    white = imaging.pyramid(np.full((40, 40), 255, np.uint8))
+    aside = imaging.similarity(1, 0, (0, 0), (100, 100))
+    assert imaging.warp(white, aside, SIDE)[:90].max() == 0
+    assert imaging.warp(white, aside, SIDE, cv2.BORDER_REFLECT_101).min() == 255
 
 
 # Cut-outs and blending
@@ -122,12 +114,12 @@ def test_beyond_the_border_a_view_is_black_or_repeats_the_picture():
 def test_a_cut_outs_pyramid_is_premultiplied_at_every_level(seed, height, width):
     rng = np.random.default_rng(seed)
     rgba = rng.integers(0, 256, (height, width, 4), dtype=np.uint8)
-    for level in sprite_pyramid(rgba):
+    for level in imaging.sprite_pyramid(rgba):
         assert (level[..., :3] <= level[..., 3:]).all()
 
 
 def test_a_cut_out_is_feathered_inwards_with_a_clear_margin():
-    level = sprite_pyramid(plate((200, 100, 50)), margin=2)[0]
+    level = imaging.sprite_pyramid(plate((200, 100, 50)), margin=2)[0]
     alpha = level[..., 3]
     assert level.shape[:2] == (36, 52)
     assert max(alpha[:2].max(), alpha[-2:].max(), alpha[:, :2].max(), alpha[:, -2:].max()) == 0
@@ -140,9 +132,9 @@ def test_clear_layers_leave_the_canvas_and_opaque_ones_hide_it():
     canvas = ground(2, 60, 60)
     clear, opaque = np.zeros((60, 60, 4), np.uint8), np.full((60, 60, 4), 255, np.uint8)
     opaque[..., :3] = ground(9, 60, 60, grey=35)
-    assert np.array_equal(over(canvas, clear), canvas)
-    assert np.array_equal(over(canvas, opaque), opaque[..., :3])
-    assert np.array_equal(over(canvas, opaque, opacity=0.0), canvas)
+    assert np.array_equal(imaging.over(canvas, clear), canvas)
+    assert np.array_equal(imaging.over(canvas, opaque), opaque[..., :3])
+    assert np.array_equal(imaging.over(canvas, opaque, opacity=0.0), canvas)
 
 
 @settings(deadline=None)
@@ -152,32 +144,32 @@ def test_over_blends_by_alpha(below, above, alpha, opacity):
     layer = np.full((4, 4, 4), alpha, np.uint8)
     layer[..., :3] = round(above * alpha / 255)
     share = opacity * alpha / 255
-    blended = over(canvas, layer, opacity)
+    blended = imaging.over(canvas, layer, opacity)
     assert np.ptp(blended) == 0
     assert int(blended[0, 0, 0]) == pytest.approx(below * (1 - share) + above * share, abs=2)
 
 
 def test_a_tinted_cut_out_keeps_its_shape_and_stays_premultiplied():
-    picture = sprite_pyramid(disc(40, grey=255))
+    picture = imaging.sprite_pyramid(disc(40, grey=255))
     rng = np.random.default_rng(1)
     for _ in range(60):
-        for level, before in zip(tinted(rng, picture), picture, strict=True):
+        for level, before in zip(imaging.tinted(rng, picture), picture, strict=True):
             assert np.array_equal(level[..., 3], before[..., 3])
             assert (level[..., :3] <= level[..., 3:]).all()
 
 
 def test_tinting_changes_half_of_the_cut_outs_and_never_the_original():
-    picture = sprite_pyramid(disc(40))
+    picture = imaging.sprite_pyramid(disc(40))
     before = [level.copy() for level in picture]
     rng = np.random.default_rng(4)
-    same = sum(tinted(rng, picture) is picture for _ in range(200))
+    same = sum(imaging.tinted(rng, picture) is picture for _ in range(200))
     assert 70 <= same <= 130
     assert all(np.array_equal(level, kept) for level, kept in zip(picture, before, strict=True))
 
 
 def test_centre_and_extent_are_in_pixel_indices():
-    assert centre_of(np.zeros((3, 5))).tolist() == [2.0, 1.0]
-    assert extent_of(np.zeros((4, 9))) == 6.0
+    assert imaging.centre_of(np.zeros((3, 5))).tolist() == [2.0, 1.0]
+    assert imaging.extent_of(np.zeros((4, 9))) == 6.0
 
 
 # The camera

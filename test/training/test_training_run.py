@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -351,3 +353,20 @@ def test_a_new_network_takes_targets_for_present():
     with torch.inference_mode():
         out = unroll(fresh_network(), stack([ClipSource(bright_material(), Mixture(), 192).clip(0, 0, 2)]))
     assert all((says > 1).all() for says in out.says_present)
+
+
+class _Harm:
+    """Pickled, it is a command to be run when it is loaded."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+def test_a_checkpoint_runs_no_code(tmp_path):
+    torch.save({"optimizer": _Harm(tmp_path / "trace")}, tmp_path / "resume.pt")
+    with pytest.raises(InputError, match="can't be read"):
+        checkpoints.load(tmp_path / "resume.pt")
+    assert not (tmp_path / "trace").exists()

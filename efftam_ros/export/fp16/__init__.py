@@ -1,1 +1,1 @@
-"""FP32 graphs to strongly typed FP16 graphs."""
+"""Conversion of FP32 graphs to strongly typed FP16 graphs."""

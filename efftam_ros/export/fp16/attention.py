@@ -1,13 +1,13 @@
-"""AttentionBlock blocks in an ONNX graph: finding them, giving them a precision form.
+"""Attention blocks of an ONNX graph and their precision forms.
 
-In fp16 precision the scores of a block need float32 sums. TensorRT chooses its kernel, and the kernel's sums,
-by where the Casts stand, so each form below is a fixed arrangement of Casts:
+In an FP16 graph the attention scores must be accumulated in FP32. TensorRT selects kernel and accumulator
+type by the position of the Casts, so each form is a fixed arrangement of Casts:
 
-- ``all_fp16``: no Cast. Fused, sums in FP16; wrong on real networks, kept to show that checks can fail.
+- ``all_fp16``: no Cast. Fused, FP16 accumulation; wrong on real networks, used to prove that checks can fail.
 - ``fused_fp32``: score product in FP16, Cast, bias and Softmax in FP32, rounding to FP16, Cast, value product
-  in FP32. Fused with FP32 sums. Between the two products a plain interpreter still stores the scores in FP16.
+  in FP32. Fused, FP32 accumulation. An interpreter that does not fuse still stores the scores in FP16.
 - ``unfused_fp32``: q and k cast to FP32 before the score product, FP32 up to Softmax, value product in FP16.
-  Never fused; scores lie in memory in FP32.
+  Never fused; scores are stored in FP32.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ FORMS = ("all_fp16", "fused_fp32", "unfused_fp32")
 
 @dataclass(frozen=True)
 class AttentionBlock:
-    """One attention block; the fields are node names, except ``queries``, ``keys`` and ``head`` (channels of
-    one head), which are sizes, 0 where not static.
+    """One attention block of a graph, by the names of its nodes.
 
-    ``bias``: the Add between score product and Softmax, "" for none; ``scale``: the Mul or Div by a constant
-    that scales the queries or keys before the product, "" for none.
+    Attributes:
+        score: The MatMul of queries and keys.
+        bias: The Add between ``score`` and ``softmax``, "" for none.
+        softmax: The Softmax.
+        value: The MatMul of probabilities and values.
+        scale: The Mul or Div by a constant that scales queries or keys before ``score``, "" for none.
+        queries: Number of queries, 0 where not static.
+        keys: Number of keys, 0 where not static.
+        head: Channels of one head, 0 where not static.
     """
 
     score: str
@@ -42,17 +48,16 @@ class AttentionBlock:
 
 
 def attentions(model: onnx.ModelProto) -> list[AttentionBlock]:
-    """The attention blocks MatMul, optional bias Add, optional Cast, Softmax, optional Casts, MatMul, in
-    order.
+    """The blocks MatMul, optional bias Add, optional Cast, Softmax, optional Casts, MatMul, in graph order.
 
-    Raises InputError for a Softmax in any other surroundings: its products would go unprotected.
+    Raises InputError for a Softmax outside such a block, because its products would stay in FP16.
     """
-    wires = Wires(onnx.shape_inference.infer_shapes(model))
-    return [_around(wires, node) for node in model.graph.node if node.op_type == "Softmax"]
+    wires = GraphIndex(onnx.shape_inference.infer_shapes(model))
+    return [_block_of(wires, node) for node in model.graph.node if node.op_type == "Softmax"]
 
 
-class Wires:
-    """Who makes and who takes each tensor of a graph."""
+class GraphIndex:
+    """Producer, consumers and type of each tensor of a graph."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
@@ -67,12 +72,12 @@ class Wires:
         }
 
     def before(self, name: str) -> onnx.NodeProto | None:
-        """The node that makes this tensor, seen through Casts."""
+        """The node that produces this tensor, skipping Casts."""
         node = self.producer.get(name)
         return self.before(node.input[0]) if node is not None and node.op_type == "Cast" else node
 
     def after(self, name: str) -> list[onnx.NodeProto]:
-        """The nodes that take this tensor, seen through Casts."""
+        """The nodes that consume this tensor, skipping Casts."""
         found = []
         for node in self.consumers.get(name, []):
             found += self.after(node.output[0]) if node.op_type == "Cast" else [node]
@@ -83,7 +88,7 @@ class Wires:
         return tuple(axis.dim_value for axis in self.types[name].shape.dim) if name in self.types else ()
 
 
-def _around(wires: Wires, softmax: onnx.NodeProto) -> AttentionBlock:
+def _block_of(wires: GraphIndex, softmax: onnx.NodeProto) -> AttentionBlock:
     bias = wires.before(softmax.input[0])
     score = bias
     if bias is not None and bias.op_type == "Add":
@@ -93,11 +98,11 @@ def _around(wires: Wires, softmax: onnx.NodeProto) -> AttentionBlock:
         score = products[0] if len(products) == 1 else None
     else:
         bias = None
-    takers = wires.after(softmax.output[0])
-    value = takers[0] if len(takers) == 1 and takers[0].op_type == "MatMul" else None
+    consumers = wires.after(softmax.output[0])
+    value = consumers[0] if len(consumers) == 1 and consumers[0].op_type == "MatMul" else None
     if score is None or score.op_type != "MatMul" or value is None:
         raise InputError(
-            f"Softmax {softmax.name} is not between two matrix products, so its precision can't be protected;"
+            f"Softmax {softmax.name} is not between two matrix products, so it can't be kept in FP32;"
             " export the attention as MatMul, Add of a bias if any, Softmax, MatMul"
         )
     shape, query = wires.shape(softmax.output[0]), wires.shape(score.input[0])
@@ -113,8 +118,8 @@ def _around(wires: Wires, softmax: onnx.NodeProto) -> AttentionBlock:
     )
 
 
-def _scale(wires: Wires, score: onnx.NodeProto) -> str:
-    """The Mul or Div by a constant right before the score product, past Transposes."""
+def _scale(wires: GraphIndex, score: onnx.NodeProto) -> str:
+    """The Mul or Div by a constant before the score product, skipping Transposes."""
     for name in score.input:
         node = wires.before(name)
         while node is not None and node.op_type == "Transpose":
@@ -125,8 +130,11 @@ def _scale(wires: Wires, score: onnx.NodeProto) -> str:
 
 
 def apply_form(model: onnx.ModelProto, attention: AttentionBlock, form: str) -> None:
-    """Give one block of an all-FP16 graph its form, in place. Raises InputError for a form that is unknown
-    or that needs queries scaled before the score product where they are not."""
+    """Rewrite one block of an all-FP16 graph in place.
+
+    Raises InputError for an unknown form, and for a block whose queries are not scaled before the score
+    product.
+    """
     if form not in FORMS:
         raise InputError(f"attention form {form} is unknown; choose one of {', '.join(FORMS)}")
     if form == "all_fp16":
@@ -136,10 +144,10 @@ def apply_form(model: onnx.ModelProto, attention: AttentionBlock, form: str) -> 
             f"attention {attention.score}: queries are not scaled before the score product, so FP16 scores"
             " overflow early; scale them first or keep the graph in FP32"
         )
-    _Rewriting(model, attention).apply(form)
+    _BlockRewriter(model, attention).apply(form)
 
 
-class _Rewriting:
+class _BlockRewriter:
     def __init__(self, model: onnx.ModelProto, attention: AttentionBlock) -> None:
         self._nodes = model.graph.node
         named = {node.name: node for node in self._nodes}
@@ -164,7 +172,7 @@ class _Rewriting:
             self._cast_output(self._value, TensorProto.FLOAT16, keep_name=True)
 
     def _widen(self, node: onnx.NodeProto, position: int) -> None:
-        """Let this FP16 input of the node be cast to FP32."""
+        """Cast this FP16 input of the node to FP32."""
         name = node.input[position]
         cast = f"{name}/float32"
         if cast not in self._producer:
@@ -173,7 +181,8 @@ class _Rewriting:
         node.input[position] = cast
 
     def _unround(self, node: onnx.NodeProto, position: int) -> None:
-        """Let this input of the node be FP32: what it was before a Cast to FP16, where it was that."""
+        """Make this input of the node FP32: the source of its Cast to FP16 where there is one, else by a
+        Cast."""
         source = self._producer.get(node.input[position])
         if source is not None and source.op_type == "Cast":
             node.input[position] = source.input[0]
@@ -181,8 +190,8 @@ class _Rewriting:
             self._widen(node, position)
 
     def _cast_output(self, node: onnx.NodeProto, to: int, keep_name: bool = False) -> None:
-        """Put a Cast behind the node. Its takers take the Cast's output; with ``keep_name`` that has the old
-        name, so that the block's output is called as before."""
+        """Insert a Cast behind the node and connect its consumers to it; with ``keep_name`` the output of the
+        Cast takes the node's output name, so that the output name of the block does not change."""
         name = node.output[0]
         suffix = "float32" if (to == TensorProto.FLOAT) != keep_name else "fp16"
         other = f"{name}/{suffix}"
@@ -191,10 +200,10 @@ class _Rewriting:
             made, taken = name, other
         else:
             made, taken = other, name
-            for taker in self._nodes:
-                for i, taken_name in enumerate(taker.input):
-                    if taken_name == name:
-                        taker.input[i] = other
+            for consumer in self._nodes:
+                for i, input_name in enumerate(consumer.input):
+                    if input_name == name:
+                        consumer.input[i] = other
         cast = helper.make_node("Cast", [taken], [made], f"{name}/{suffix}/Cast", to=to)
         self._insert(node, cast, after=True)
 

@@ -1,4 +1,4 @@
-"""What an FP16 graph must be, read from the graph itself after it was made."""
+"""Checks of a converted FP16 graph: validity, interface, precision of each node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from efftam_ros.export.fp16.attention import AttentionBlock, Wires, attentions
+from efftam_ros.export.fp16.attention import AttentionBlock, GraphIndex, attentions
 from efftam_ros.export.fp16.fp32_regions import EXACT, PERIODIC, PRODUCTS, float32_nodes
 
 _BITS: dict[int, str] = {TensorProto.FLOAT: "32", TensorProto.FLOAT16: "16"}
@@ -17,22 +17,29 @@ _PATHS = {
     "fused_fp32": ["MatMul16", "Cast32", "Add32", "Softmax32", "Cast16", "Cast32", "MatMul32", "Cast16"],
     "unfused_fp32": ["MatMul32", "Add32", "Softmax32", "Cast16", "MatMul16"],
 }
-"""From score to value product: operators with the type of their result. The Add is there where there is a
-bias."""
+"""Operators from score to value product with the bits of their result; Add only where there is a bias."""
 
 
 def check_fp16(fp16: onnx.ModelProto, reference: onnx.ModelProto, form: str) -> list[str]:
-    """Everything that is wrong with the FP16 graph made of ``reference`` (`fp16.plain_graph`'s result), one
-    line each; empty for a good one. ``form``: the form its attentions must have."""
+    """Find the faults of a converted graph.
+
+    Args:
+        fp16: The converted graph.
+        reference: The FP32 graph that it was made from (`convert.plain_graph`).
+        form: Precision form that its attention blocks must have.
+
+    Returns:
+        One line per fault; empty for a correct graph.
+    """
     try:
         onnx.checker.check_model(fp16, full_check=True)
         inferred = onnx.shape_inference.infer_shapes(fp16, strict_mode=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         return [f"not a valid graph: {' '.join(str(error).split())}"]
-    wires = Wires(inferred)
+    wires = GraphIndex(inferred)
     return [
-        *_border(fp16, reference),
-        *_shapes(wires, Wires(onnx.shape_inference.infer_shapes(reference))),
+        *_interface(fp16, reference),
+        *_shapes(wires, GraphIndex(onnx.shape_inference.infer_shapes(reference))),
         *_forms(fp16, reference, wires, form),
         *_precisions(fp16, reference, wires),
         *_cast_chains(fp16, wires, form),
@@ -40,22 +47,22 @@ def check_fp16(fp16: onnx.ModelProto, reference: onnx.ModelProto, form: str) -> 
     ]
 
 
-def _border(fp16: onnx.ModelProto, reference: onnx.ModelProto) -> Iterator[str]:
+def _interface(fp16: onnx.ModelProto, reference: onnx.ModelProto) -> Iterator[str]:
     for kind in ("input", "output"):
         if list(getattr(fp16.graph, kind)) != list(getattr(reference.graph, kind)):
-            yield f"{kind}s are no longer the reference's"
+            yield f"{kind}s differ from the reference's"
 
 
-def _shapes(fp16: Wires, reference: Wires) -> Iterator[str]:
+def _shapes(fp16: GraphIndex, reference: GraphIndex) -> Iterator[str]:
     for name in reference.types:
         if name in fp16.types and fp16.shape(name) != reference.shape(name):
             yield f"{name} has shape {fp16.shape(name)}, the reference {reference.shape(name)}"
 
 
-def _forms(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
+def _forms(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: GraphIndex, form: str) -> Iterator[str]:
     found, expected = attentions(fp16), attentions(reference)
     if [a.score for a in found] != [a.score for a in expected]:
-        yield f"{len(found)} attentions, the reference has {len(expected)}"
+        yield f"{len(found)} attention blocks, the reference has {len(expected)}"
     for attention in found:
         wanted = [step for step in _PATHS[form] if attention.bias or not step.startswith("Add")]
         path = _path(wires, attention, len(wanted))
@@ -63,7 +70,7 @@ def _forms(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires, form
             yield f"attention {attention.score} runs {' '.join(path)}; {form} is {' '.join(wanted)}"
 
 
-def _path(wires: Wires, attention: AttentionBlock, steps: int) -> list[str]:
+def _path(wires: GraphIndex, attention: AttentionBlock, steps: int) -> list[str]:
     node = next(n for n in wires.producer.values() if n.name == attention.score)
     path: list[str] = []
     while len(path) < steps:
@@ -76,19 +83,19 @@ def _path(wires: Wires, attention: AttentionBlock, steps: int) -> list[str]:
     return path
 
 
-def _precisions(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: Wires) -> Iterator[str]:
+def _precisions(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: GraphIndex) -> Iterator[str]:
     must = float32_nodes(onnx.shape_inference.infer_shapes(reference))
     may = must | {name for a in attentions(fp16) for name in (a.score, a.bias, a.softmax, a.value)}
     for node in fp16.graph.node:
         types = {wires.types[name].elem_type for name in (*node.input, *node.output) if name in wires.types}
         is_fp16 = TensorProto.FLOAT16 in types
         if is_fp16 and node.op_type != "Cast" and (node.op_type in EXACT | PERIODIC or node.name in must):
-            yield f"{node.op_type} {node.name} computes in FP16 and must not"
+            yield f"{node.op_type} {node.name} computes in FP16, must be FP32"
         elif TensorProto.FLOAT in types and node.op_type in PRODUCTS and node.name not in may:
-            yield f"{node.op_type} {node.name} computes in FP32 without need"
+            yield f"{node.op_type} {node.name} computes in FP32, should be FP16"
 
 
-def _cast_chains(fp16: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str]:
+def _cast_chains(fp16: onnx.ModelProto, wires: GraphIndex, form: str) -> Iterator[str]:
     softmax = {a.softmax for a in attentions(fp16)} if form == "fused_fp32" else set()
     for node in fp16.graph.node:
         if node.op_type != "Cast":
@@ -98,7 +105,7 @@ def _cast_chains(fp16: onnx.ModelProto, wires: Wires, form: str) -> Iterator[str
             yield f"Cast {node.name} changes nothing"
         elif source is not None and source.op_type == "Cast":
             first = wires.producer.get(source.input[0])
-            if first is None or first.name not in softmax:  # there the rounding is the form's own
+            if first is None or first.name not in softmax:  # the form itself rounds there
                 yield f"Cast {node.name} follows a Cast"
 
 

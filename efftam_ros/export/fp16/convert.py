@@ -1,9 +1,8 @@
-"""FP32 graphs to strongly typed FP16 graphs with FP32 inputs and outputs.
+"""Converts FP32 graphs to strongly typed FP16 graphs with FP32 inputs and outputs.
 
-Written here rather than taken from onnxconverter-common 1.16: its float16 pass clamps weights at 10000 where
-this one must refuse those that do not fit, casts around every node to be kept in FP32 instead of once per
-tensor, and knows no attention. What a typed conversion needs is little: a precision per node
-(`fp32_regions`), a Cast on every edge between two.
+Each node gets a precision (`fp32_regions`), each edge between two precisions a Cast. onnxconverter-common
+1.16 is not used because its float16 pass clamps weights at 10000 instead of rejecting those out of range,
+casts around every FP32 node instead of once per tensor, and does not handle attention.
 """
 
 from __future__ import annotations
@@ -16,25 +15,24 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.fp16.attention import AttentionBlock, Wires, apply_form, attentions
+from efftam_ros.export.fp16.attention import AttentionBlock, GraphIndex, apply_form, attentions
 from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 
 FLOAT_ONLY_INPUTS = {"Resize": (1, 2)}
-"""Inputs that the operator wants in FP32 whatever its data is."""
+"""Inputs that must be FP32 whatever the type of the operator's data."""
 
 WIDE_HEAD = 256
 FUSED_QUERIES = 4096
-"""Heads this wide with fewer queries TensorRT fuses in no form (measured with TensorRT-RTX 1.7: 1024 queries
-are not fused, 4096 are; heads of 16 to 64 channels are from 9 queries on). Their scores lie in memory, in
-`unfused_fp32` in FP32."""
+"""TensorRT fuses no form of attention with heads this wide and fewer queries (measured with TensorRT-RTX 1.7:
+1024 queries are not fused, 4096 are; heads of 16 to 64 channels are fused from 9 queries on). Without fusion
+scores are stored in memory, in FP32 with `unfused_fp32`."""
 
 
 @dataclass(frozen=True)
 class Fp16Options:
-    """``attention``: the form (see `fp16.attention`) of the attentions of a graph, by the graph's name;
-    graphs that are not named get `default_form`."""
+    """``attention``: precision form (see `fp16.attention`) by graph name; other graphs get `default_form`."""
 
     attention: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,7 +42,7 @@ class Fp16Options:
 
 @dataclass(frozen=True)
 class Fp16Report:
-    """What a conversion did. Counts of nodes are those that compute floats, Casts left out."""
+    """Result of a conversion. Node counts are of nodes with a float result, without Casts."""
 
     graph: str
     attentions: tuple[AttentionBlock, ...]
@@ -55,8 +53,7 @@ class Fp16Report:
 
 
 def default_form(found: list[AttentionBlock]) -> str:
-    """The form that gives scores FP32 sums at the least cost: `unfused_fp32` where TensorRT fuses nothing
-    anyway."""
+    """The fastest form with FP32 accumulation: `unfused_fp32` where TensorRT fuses in no form."""
     unfused = [a.head >= WIDE_HEAD and 0 < a.queries < FUSED_QUERIES for a in found]
     return "unfused_fp32" if found and all(unfused) else "fused_fp32"
 
@@ -64,8 +61,8 @@ def default_form(found: list[AttentionBlock]) -> str:
 def to_fp16(model: onnx.ModelProto, name: str, options: Fp16Options | None = None) -> onnx.ModelProto:
     """The graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
 
-    ``model`` is FP32, its weights loaded, and stays untouched. Raises InputError naming a weight that does
-    not fit FP16, or an attention that is not recognised.
+    ``model``: FP32, with its weights loaded; not modified. Raises InputError naming a weight that is out of
+    range of FP16, or an attention block that is not recognised.
     """
     return convert(model, name, options)[0]
 
@@ -73,11 +70,11 @@ def to_fp16(model: onnx.ModelProto, name: str, options: Fp16Options | None = Non
 def convert(
     model: onnx.ModelProto, name: str, options: Fp16Options | None = None
 ) -> tuple[onnx.ModelProto, Fp16Report]:
-    """`to_fp16` with the report of what was done."""
+    """As `to_fp16`, with a report."""
     plain = plain_graph(model)
     found = attentions(plain)
     form = (options or Fp16Options()).form(name, found)
-    fp16 = _Typing(name, plain).typed()
+    fp16 = _PrecisionAssignment(name, plain).typed()
     for attention in found:
         apply_form(fp16, attention, form)
     _drop_unread(fp16)
@@ -85,15 +82,15 @@ def convert(
 
 
 def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
-    """The graphs of a bundle that a GPU runs, in FP32, as a conversion starts from them (`plain_graph`)."""
+    """The graphs of a bundle that run on a GPU, as FP32 input of the conversion (`plain_graph`)."""
     return {name: plain_graph(onnx.load(bundle.graphs[name].path)) for name in GRAPHS}
 
 
 def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The FP32 graph that a conversion starts from, and is compared with.
+    """The FP32 graph that a conversion starts from and is compared with.
 
-    A copy as TensorRT's parser wants it (`trt_ready`), in which weights stored in FP16 with a Cast behind are
-    FP32 weights, and Casts from FP32 to FP32 are gone.
+    A copy accepted by TensorRT's parser (`trt_ready`), in which weights stored as FP16 with a Cast are FP32
+    weights and Casts from FP32 to FP32 are removed.
     """
     copy = trt_ready(model)
     graph = copy.graph
@@ -123,10 +120,7 @@ def plain_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every ArgMax over a vector [n] is one over a row [1,n]: TensorRT wants two axes.
-
-    A graph without such an ArgMax comes back equal.
-    """
+    """A copy in which every ArgMax over a vector [n] works on [1,n]: TensorRT's parser requires two axes."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
@@ -154,8 +148,8 @@ def trt_ready(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-class _Typing:
-    """Gives every node of an FP32 graph its precision, and Casts to the edges between two precisions."""
+class _PrecisionAssignment:
+    """Assigns a precision to every node of an FP32 graph and inserts Casts between precisions."""
 
     def __init__(self, name: str, model: onnx.ModelProto) -> None:
         self._name = name
@@ -164,7 +158,7 @@ class _Typing:
         self._kept = float32_nodes(self._model)
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._floats = {
-            key for key, kind in Wires(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
+            key for key, kind in GraphIndex(self._model).types.items() if kind.elem_type == TensorProto.FLOAT
         } | {key for key, tensor in self._weights.items() if tensor.data_type == TensorProto.FLOAT}
         self._types = {info.name: TensorProto.FLOAT for info in graph.input}
         self._nodes: list[onnx.NodeProto] = []
@@ -198,8 +192,7 @@ class _Typing:
         return self._model
 
     def _as(self, name: str, to: int) -> str:
-        """The name under which this tensor is to be had in a type; adds the Cast or the weight on first
-        use."""
+        """The name of this tensor in a type; adds its Cast or converted weight on first use."""
         if name in self._weights:
             return self._weight(name, to)
         if self._types[name] == to:
@@ -225,12 +218,12 @@ class _Typing:
         if not np.array_equal(np.isfinite(fp16), np.isfinite(value)):
             worst = float(np.abs(value[np.isfinite(value)]).max())
             raise InputError(
-                f"{self._name}: weight {name} reaches {worst:.6g}, FP16 ends at 65504;"
+                f"{self._name}: weight {name} reaches {worst:.6g}, the limit of FP16 is 65504;"
                 " keep this graph in FP32"
             )
         if value.any() and not fp16.any():
             raise InputError(
-                f"{self._name}: weight {name} is at most {np.abs(value).max():.3g} and vanishes in FP16;"
+                f"{self._name}: weight {name} is at most {np.abs(value).max():.3g}, which is 0 in FP16;"
                 " keep this graph in FP32"
             )
         return fp16
@@ -241,7 +234,7 @@ def _cast(source: str, made: str, to: int) -> onnx.NodeProto:
 
 
 def _drop_unread(model: onnx.ModelProto) -> None:
-    """Remove Casts and weights that nothing reads any more."""
+    """Remove Casts and weights without a consumer."""
     graph = model.graph
     while True:
         read = {name for node in graph.node for name in node.input} | {info.name for info in graph.output}
@@ -259,7 +252,7 @@ def _report(
     name: str, fp16: onnx.ModelProto, found: list[AttentionBlock], form: str, plain: onnx.ModelProto
 ) -> Fp16Report:
     types = {
-        key: kind.elem_type for key, kind in Wires(onnx.shape_inference.infer_shapes(fp16)).types.items()
+        key: kind.elem_type for key, kind in GraphIndex(onnx.shape_inference.infer_shapes(fp16)).types.items()
     }
     counts = {TensorProto.FLOAT: 0, TensorProto.FLOAT16: 0}
     for node in fp16.graph.node:

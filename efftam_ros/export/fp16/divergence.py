@@ -1,4 +1,4 @@
-"""Where an FP16 graph starts to be wrong: the first block whose output diverges."""
+"""Finds the first block of an FP16 graph whose output diverges from FP32."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from efftam_ros.export.fp16.attention import Wires
+from efftam_ros.export.fp16.attention import GraphIndex
 from efftam_ros.runtime.verify.compare import deviation
 from efftam_ros.runtime.verify.runners import Runner
 
 DIVERGED = 0.05
-"""Relative deviation (`gate.Deviation`) of a block's output that counts as diverged."""
+"""Relative deviation (`verify.compare.deviation`) of a block's output that counts as diverged."""
 
 
 def block_outputs(model: onnx.ModelProto) -> list[str]:
-    """Tensors that end a block, in the graph's order: sums of two computed tensors of which more than one
-    node reads, or a LayerNormalization; then the graph's outputs.
+    """Output tensors of the blocks, in graph order, then the outputs of the graph.
 
-    Scores are never among them: TensorRT does not fuse an attention whose scores are an output, so that
-    looking at them would cure what is looked for.
+    A block ends at a residual sum: an Add of two computed tensors that several nodes or a LayerNormalization
+    read. Attention scores are never included: TensorRT does not fuse an attention whose scores are an output,
+    so making them an output would hide the fault.
     """
-    wires = Wires(onnx.shape_inference.infer_shapes(model))
+    wires = GraphIndex(onnx.shape_inference.infer_shapes(model))
     found = []
     for node in model.graph.node:
         computed = not wires.constants.intersection(node.input)
@@ -44,13 +44,19 @@ def first_divergent_block(
     limit: float = DIVERGED,
     run_reference: Callable[[onnx.ModelProto], Runner] | None = None,
 ) -> str | None:
-    """The first block output (`block_outputs`) that deviates by more than ``limit``; None when no output of
-    the graph does.
+    """Bisect for the first diverging block output.
 
-    Found by bisection: what is returned deviates, and the block output before it does not. ``reference``: the
-    graph that ``fp16`` was made of, as `fp16.plain_graph` gives it. ``run`` opens a graph, so that engines
-    can be searched too; ``run_reference`` opens the reference's (left out: ``run`` does). Each probe opens
-    both graphs cut off at one block.
+    Args:
+        reference: The graph that ``fp16`` was made from (`convert.plain_graph`).
+        fp16: The converted graph.
+        inputs: Inputs of both graphs, by name.
+        run: Opens a graph as a runner; each step of the search opens graphs truncated at one block.
+        limit: Relative deviation above which an output counts as diverged.
+        run_reference: Opens graphs of the reference; defaults to ``run``.
+
+    Returns:
+        A name out of `block_outputs` that deviates by more than ``limit`` while the one before it does not;
+        None when no output of the graph deviates.
     """
     names = block_outputs(reference)
     ends = {info.name for info in reference.graph.output}
@@ -74,7 +80,7 @@ def first_divergent_block(
 
 
 def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model with this tensor as its one output and without what does not lead to it."""
+    """The model truncated at this tensor, which becomes its only output."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
@@ -83,7 +89,7 @@ def _ending_at(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
         if needed & set(node.output):
             needed.update(node.input)
             nodes.append(node)
-    inferred = Wires(onnx.shape_inference.infer_shapes(copy)).types[name]
+    inferred = GraphIndex(onnx.shape_inference.infer_shapes(copy)).types[name]
     del graph.node[:], graph.output[:], graph.value_info[:]
     graph.node.extend(reversed(nodes))
     shape = [axis.dim_param or axis.dim_value for axis in inferred.shape.dim]

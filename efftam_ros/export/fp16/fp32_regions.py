@@ -1,4 +1,4 @@
-"""Which nodes of a graph must compute in FP32 when the rest computes in FP16."""
+"""Selects the nodes that stay in FP32 when a graph is converted to FP16."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import onnx
 from onnx import TensorProto
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LayerNormalization"})
-"""What fp16 precision is for. FP32 regions end here."""
+"""Operators worth running in FP16; FP32 regions end here."""
 
 EXACT = frozenset(
     {
@@ -15,14 +15,14 @@ EXACT = frozenset(
         *("Sigmoid", "Cast"),
     }
 )
-"""Decisions, counts and scores: cheap, few, and counts leave FP16's range (areas reach 262144 px^2 at side
+"""Comparisons, counts and scores: cheap, and counts exceed FP16's range (areas reach 262144 px^2 at side
 512)."""
 
 FLOAT_BORN = frozenset({"ConstantOfShape"})
-"""Their type stands in an attribute."""
+"""Operators whose result type is an attribute."""
 
 PERIODIC = frozenset({"Sin", "Cos"})
-"""Everything that leads to these stays FP32: their phases are coordinates, of which FP16 keeps three
+"""Everything upstream of these stays FP32: their arguments are coordinates, and FP16 has three decimal
 digits."""
 
 MOVES = frozenset(
@@ -42,10 +42,10 @@ MOVES = frozenset(
 
 
 def float32_nodes(model: onnx.ModelProto) -> set[str]:
-    """Names of the nodes to keep in FP32.
+    """Names of the nodes to keep in FP32; ``model`` must have its types inferred.
 
-    Those in `EXACT`, what is computed from their results up to the next node in `PRODUCTS`, everything that
-    leads to `PERIODIC`, and moves of data that only such nodes read. ``model`` has its types inferred.
+    These are the nodes in `EXACT` and what is computed from their results up to the next node in `PRODUCTS`,
+    everything upstream of `PERIODIC`, and `MOVES` whose consumers all stay in FP32.
     """
     graph = model.graph
     is_float = {
@@ -70,7 +70,7 @@ def float32_nodes(model: onnx.ModelProto) -> set[str]:
         for name in node.input:
             readers.setdefault(name, []).append(node.name)
     for node in reversed(graph.node):
-        takers = [reader for name in node.output for reader in readers.get(name, [])]
-        if node.op_type in MOVES and takers and kept.issuperset(takers):
+        consumers = [reader for name in node.output for reader in readers.get(name, [])]
+        if node.op_type in MOVES and consumers and kept.issuperset(consumers):
             kept.add(node.name)
     return kept

@@ -1,1 +1,1 @@
-"""From a checkpoint to a bundle of ONNX graphs."""
+"""Export of a PyTorch network to a bundle of ONNX graphs."""

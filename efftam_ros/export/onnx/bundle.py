@@ -1,4 +1,4 @@
-"""Exports a network to a bundle: traced, checked, compared with PyTorch, and only then put in place."""
+"""Exports a network to a bundle: traces the graphs, compares them with PyTorch, writes files and manifest."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from efftam_ros.runtime.verify.compare import Deviation
 SHARED_WEIGHTS = "memory_attention.weights"
 SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
 STEPS = 7
-"""Calls of ``progress``: one per graph and one for the comparison."""
+"""Number of calls of ``progress``: one per graph and one for the comparison."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the weights come from. ``checkpoint_sha256`` of the file they were read from, empty for none."""
+    """Origin of the weights. ``checkpoint_sha256``: of the file they were read from, empty for none."""
 
     checkpoint_sha256: str = ""
     licence: str = ""
@@ -49,11 +49,23 @@ def export_bundle(
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Deviation]:
-    """Write ``network`` as a bundle to the folder ``out`` and return how far its graphs are from PyTorch.
+    """Write ``network`` as a bundle to the folder ``out``.
 
-    An existing bundle there is replaced, and only by a complete one. ``progress`` is told each step's name
-    before the step. Raises InputError when ``out`` is something else than a bundle, when weights do not fit
-    the storage type and when a graph's output is further from PyTorch's than 1e-3.
+    An existing bundle is replaced, after the new one is complete.
+
+    Args:
+        network: The network to export; not modified.
+        out: Folder of the bundle; must be new, empty or a bundle.
+        weights: Type in which weights are stored.
+        source: Origin of the weights, noted in the manifest.
+        progress: Called with the name of each step before it begins.
+
+    Returns:
+        Differences between the graphs and PyTorch.
+
+    Raises:
+        InputError: ``out`` holds other files, a weight is out of range of the storage type, or an output
+            deviates from PyTorch's by more than 1e-3.
     """
     _require_replaceable(out)
     prepared = prepare(network, weights)
@@ -83,7 +95,7 @@ def _write_graphs(
         onnx.save_model(model, paths[name])
     faults = [f"{name}: {fault}" for name, path in paths.items() for fault in graph_faults(path)]
     if faults:
-        raise RuntimeError("exported graphs that no runtime should be given: " + "; ".join(faults))
+        raise RuntimeError("faulty exported graphs: " + "; ".join(faults))
     return paths
 
 
@@ -98,7 +110,7 @@ def _require_replaceable(out: Path) -> None:
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out`` that takes its place when the block ends well, and vanishes when
+    """A temporary folder beside ``out``; it replaces ``out`` when the block succeeds and is removed when
     not."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +138,7 @@ def _sync(path: Path) -> None:
 
 def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], source: Source) -> None:
     """Write ``folder/bundle.json`` for these graph files; every file already in ``folder`` is listed with
-    its hash."""
+    its sha256."""
     files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
     manifest = {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""What an exported graph must be so that every runtime can take it."""
+"""Checks that an exported graph runs in every supported runtime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHAPE_INPUTS = {
 
 
 def graph_faults(path: Path) -> list[str]:
-    """Everything that is wrong with the graph in this file, one line each; empty for a good one."""
+    """Faults of the graph in this file, one line each; empty for a correct graph."""
     onnx.checker.check_model(str(path), full_check=True)
     model = onnx.load(path, load_external_data=False)
     return [
@@ -33,7 +33,7 @@ def graph_faults(path: Path) -> list[str]:
             if node.op_type in CONTROL_FLOW
         ),
         *(f"data-dependent shape: {line}" for line in _data_dependent_shapes(model.graph)),
-        *(f"layer norm written out: {line}" for line in decomposed_layer_norms(model.graph)),
+        *(f"decomposed layer norm: {line}" for line in decomposed_layer_norms(model.graph)),
         *(
             f"not a standard operator: {node.domain}.{node.op_type}"
             for node in model.graph.node
@@ -43,7 +43,7 @@ def graph_faults(path: Path) -> list[str]:
 
 
 def decomposed_layer_norms(graph: onnx.GraphProto) -> list[str]:
-    """Names of nodes that subtract a mean: layer norms that are not one LayerNormalization operator."""
+    """Names of nodes that subtract a mean: layer norms not exported as one LayerNormalization operator."""
     means = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "ReduceMean"}
     return [
         node.name

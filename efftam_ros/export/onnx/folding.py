@@ -1,8 +1,7 @@
-"""Folds away what a graph would compute anew on every run although it depends on nothing but shapes and
-tables.
+"""Constant folding of nodes that depend on shapes and tables only.
 
-Weights are left alone, so that each keeps its name; the transposition of a weight is a runtime's to fold at
-load.
+Nodes with weights are not folded, so that every weight keeps its name; runtimes fold them when they load a
+graph.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 _MAX_GROWN_VALUES = 1 << 16
-"""A repeated table of more values than this stays a repetition: folded, it would only swell the file."""
+"""Results that grow beyond this many values are not folded, because they would only enlarge the file."""
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 
 def fold_constants(model: onnx.ModelProto) -> None:
     """Replace, in place, every node that depends on constants and on known dimensions only by its value."""
-    # Folding a shape lets shape inference know more tensors, whose shapes may then be folded in turn.
+    # Each pass lets shape inference resolve more tensors, whose shapes the next pass can fold.
     while _fold_once(model):
         pass
     _drop_unused(model.graph)

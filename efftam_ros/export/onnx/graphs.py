@@ -1,5 +1,4 @@
-"""The six graphs of a network as traceable modules with tensor names, shapes and dynamic axes
-(docs/bundle.md)."""
+"""Definition of the six exported graphs: function, tensor names, shapes, dynamic axes (docs/bundle.md)."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ Shape = tuple[int | str, ...]
 """Sizes of a tensor's axes; a string names a dynamic one."""
 
 CANDIDATES = 4
-"""Masks that the decoder makes: the single answer and three alternatives."""
+"""Masks of the decoder: the single-mask output and three multimask outputs."""
 
 
 class GraphModule(nn.Module):
-    """One function of a network as a module: the exporter then finds the weights under ``network.<name>``."""
+    """Wraps a function of a network as a module, so that the exporter names weights ``network.<name>``."""
 
     def __init__(self, network: Network, function: Callable[..., tuple[Tensor, ...]]) -> None:
         super().__init__()
@@ -33,9 +32,14 @@ class GraphModule(nn.Module):
 
 @dataclass(frozen=True)
 class ExportGraph:
-    """What is traced. ``inputs``: example tensors by name, in the order of ``function``'s arguments after the
-    network; ``outputs``: shapes by name, in the order of its results; ``axes``: names of the inputs' dynamic
-    axes.
+    """One graph to trace.
+
+    Attributes:
+        name: Name of the graph in the bundle.
+        function: Called with the network and the inputs, returns the outputs.
+        inputs: Example tensors by name, in the order of the arguments.
+        outputs: Shapes by name, in the order of the results.
+        axes: Names of the dynamic axes of each input, by axis number.
     """
 
     name: str
@@ -199,8 +203,7 @@ def _prompt_inputs(spec: NetworkSpec, points: int) -> dict[str, Tensor]:
 
 
 def _prompt_tokens(network: Network) -> int | str:
-    """How many prompt tokens the decoder gets: a number where the family fixes it, else the dynamic axis
-    "t"."""
+    """Number of prompt tokens: fixed in some families, else the dynamic axis "t"."""
     with torch.no_grad():
         one, two = (
             network.encode_prompt(*_prompt_inputs(network.spec, points).values())["sparse"].shape[1]

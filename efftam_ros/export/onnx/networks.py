@@ -1,4 +1,4 @@
-"""Builds any network of the package by its configuration's name, with or without a checkpoint's weights."""
+"""Builds a network by the name of its configuration, with fresh weights or those of a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def build_network(name: str) -> Network:
 
 
 def load_checkpoint_network(checkpoint: Path, name: str) -> Network:
-    """The network of this configuration with the weights of ``{"model": state_dict}``, loaded strictly.
+    """The network of this configuration with the weights of a checkpoint ``{"model": state_dict}``.
 
-    Raises InputError when the configuration is unknown, the file is no checkpoint, or is of another
-    network.
+    Raises InputError when the configuration is unknown, or the file is not a checkpoint of this network.
     """
     network = build_network(name)
     state = read_state_dict(checkpoint)

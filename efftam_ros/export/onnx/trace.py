@@ -1,4 +1,4 @@
-"""From a PyTorch function to an ONNX graph whose weights bear the names they have in the network."""
+"""Traces a PyTorch function to an ONNX graph whose weights keep their names of the network."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from efftam_ros.model.common.network import Network
 
 OPSET = 17
 NAMELESS = "constant."
-"""Names of initialisers that are no weight and no table of the network."""
+"""Prefix of initialisers that are neither weights nor tables of the network."""
 _PREFIX = "network."
 _NAMED_TABLE_VALUES = 16
-"""Constants shorter than this are not matched with the network's tables: a few zeros would match by
-accident."""
+"""Constants shorter than this are not matched with tables, because a few zeros could match by accident."""
 
 
 class Tracer:
@@ -31,9 +30,9 @@ class Tracer:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        # The exporter merges parameters of equal content, and with them names; the twin's all differ.
-        self._twin = copy.deepcopy(network).eval().requires_grad_(False)
-        for number, parameter in enumerate(self._twin.parameters()):
+        # The exporter merges parameters of equal content, which loses names; here all contents differ.
+        self._distinct = copy.deepcopy(network).eval().requires_grad_(False)
+        for number, parameter in enumerate(self._distinct.parameters()):
             parameter.data.fill_(number)
 
     def trace(self, graph: ExportGraph) -> onnx.ModelProto:
@@ -43,7 +42,7 @@ class Tracer:
         (other buffers) initialisers under their buffer's name, and everything that depends on shapes and
         tables alone is folded.
         """
-        model = _export(graph, self._twin)
+        model = _export(graph, self._distinct)
         _name_weights(model, self._network)
         fold_constants(model)
         _name_tables(model, self._network)
@@ -60,12 +59,12 @@ def _export(graph: ExportGraph, network: Network) -> onnx.ModelProto:
     for name, shape in graph.outputs.items():
         axes[name] = {i: size for i, size in enumerate(shape) if isinstance(size, str)}
     with torch.no_grad(), warnings.catch_warnings():
-        # Deprecation of this exporter, and its remarks on shapes that are meant to be constants.
+        # This exporter warns of its deprecation and of shapes that are meant to be constant.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,
             tuple(graph.inputs.values()),
-            buffer,  # type: ignore[arg-type]  # files are taken too, the annotation forgets them
+            buffer,  # type: ignore[arg-type]  # file objects are accepted, the annotation lacks them
             input_names=list(graph.inputs),
             output_names=list(graph.outputs),
             dynamic_axes=axes,
@@ -117,7 +116,7 @@ def _content(value: NDArray[Any]) -> bytes:
 
 
 def _state_shapes(model: onnx.ModelProto, graph: ExportGraph) -> None:
-    """Write the outputs' shapes into the graph; the exporter leaves computed ones open."""
+    """Write the shapes of the outputs into the graph; the exporter leaves computed ones undefined."""
     for info in model.graph.output:
         shape = graph.outputs[info.name]
         info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, shape))

@@ -23,7 +23,7 @@ _ALIGNMENT = 64
 
 
 def prepare(network: Network, weights: WeightType = "float32") -> Network:
-    """A copy of ``network`` as a bundle holds it: what the graphs are traced from and compared with.
+    """A copy of ``network`` with the weights of the bundle; graphs are traced from it and compared with it.
 
     Raises InputError when a weight is not finite or, for float16, out of range.
     """
@@ -48,15 +48,17 @@ def _round_to_float16(network: Network) -> None:
     for name, parameter in network.named_parameters():
         peak = float(parameter.abs().max())
         if peak > FLOAT16_MAX:
-            raise InputError(f"weight {name} reaches {peak:g}, float16 ends at {FLOAT16_MAX:g}; use float32")
+            raise InputError(
+                f"weight {name} reaches {peak:g}, the limit of float16 is {FLOAT16_MAX:g}; use float32"
+            )
         parameter.data = parameter.data.half().float()
-    network.load_state_dict(network.state_dict())  # tables made of parameters follow
+    network.load_state_dict(network.state_dict())  # recomputes the tables derived from parameters
 
 
 def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
-    """Store these float32 initialisers as float16, each with a Cast to float32 behind it.
+    """Store these float32 initialisers as float16, each followed by a Cast to float32.
 
-    Runtimes fold the Cast when they load the graph: half the disk space, and nothing else changes.
+    Runtimes fold the Cast when they load the graph, so only the file size changes.
     """
     wanted = set(names)
     casts = []
@@ -80,7 +82,7 @@ def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
 
 
 def share_weights(models: Sequence[onnx.ModelProto], path: Path) -> None:
-    """Move the larger initialisers of ``models`` into one file beside them, equal ones to one place."""
+    """Move the larger initialisers of ``models`` to one external data file, equal ones to the same offset."""
     places: dict[bytes, tuple[int, int]] = {}
     with path.open("wb") as file:
         for model in models:

@@ -1,1 +1,1 @@
-"""TensorRT engines of a bundle: built, compared, kept."""
+"""Building the TensorRT engines of a bundle."""

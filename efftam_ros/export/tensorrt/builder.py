@@ -17,17 +17,17 @@ from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
 from efftam_ros.runtime.tensorrt.store import write_atomically
 
 Progress = Callable[[str, int, int], bool]
-"""Told (phase, step, steps) as a build goes on, from any thread; False cancels the build."""
+"""Called with (phase, step, steps) during a build, from any thread; returning False cancels the build."""
 
-_ELSEWHERE = "choose the onnxruntime back end, or export the bundle again"
+_REMEDY = "choose the onnxruntime back end, or export the bundle again"
 
 
 class BuildCancelledError(RuntimeError):
-    """A build that its progress callback ended; nothing is left of it."""
+    """The progress callback cancelled the build; nothing was stored."""
 
 
 def timing_cache_path(folder: Path, library: Library, gpu: str) -> Path:
-    """Where the measured times of a GPU's kernels are kept between builds of one TensorRT version."""
+    """The timing cache of a GPU and a TensorRT version, shared by builds."""
     return folder / f"timing-{re.sub(r'[^0-9A-Za-z]+', '-', gpu).strip('-')}-{library.dotted}.cache"
 
 
@@ -39,48 +39,58 @@ def build_engine(
     device: DeviceFacts | None = None,
     timing_cache: Path | None = None,
 ) -> bytes:
-    """The engine of an ONNX graph, as bytes.
+    """Build the engine of an ONNX graph.
 
-    ``model``: a file, which may have its weights beside it, or the whole graph as bytes. ``device``: the
-    opened GPU that the engine is for; only TensorRT-RTX with ``options.target`` needs none. ``timing_cache``:
-    read and written where TensorRT keeps one; one that can't be used or written costs time and gives a
-    warning in ``library.log``.
+    Args:
+        library: TensorRT or TensorRT-RTX.
+        model: A file, which may have external data beside it, or the whole graph as bytes.
+        options: Build options; the shapes of ``options.profiles`` must fit the graph.
+        progress: Reports progress and may cancel the build.
+        device: The opened GPU that the engine is for; not needed by TensorRT-RTX with ``options.target``.
+        timing_cache: File to read and update, TensorRT only. One that can't be used or written slows the
+            build down and adds a warning to ``library.log``.
 
-    Raises InputError (no such file, shapes that do not fit the graph), BackendError (a graph that TensorRT
-    can't parse or build; the text has all its errors), BuildCancelledError, KeyboardInterrupt (Ctrl-C ends a
-    build at its next step), and what ``progress`` raises.
+    Returns:
+        The serialized engine.
+
+    Raises:
+        InputError: No such file, or shapes that do not fit the graph.
+        BackendError: TensorRT can't parse or build the graph; the text has all its errors.
+        BuildCancelledError: ``progress`` returned False.
+        KeyboardInterrupt: Ctrl-C, which ends the build at its next step.
+        Exception: Whatever ``progress`` raises.
     """
     target = _target(library, options, device)
     if isinstance(model, Path) and not model.is_file():
         raise InputError(f"graph {model} is not a file; export or fetch the bundle again")
-    said = library.log.position
+    log_start = library.log.position
     trt = library.module
     builder = trt.Builder(library.logger)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = _parse(library, network, model, said)  # holds the weights that the network points to
+    parser = _parse(library, network, model, log_start)  # owns the weights that the network refers to
     config = builder.create_builder_config()
     _configure(library, config, options, target)
-    _add_profile(library, builder, network, config, options.profiles, said)
+    _add_profile(library, builder, network, config, options.profiles, log_start)
     cache = None if library.name == RTX else timing_cache  # TensorRT-RTX keeps none
     if cache is not None:
         _use_timing_cache(library, config, cache)
-    watch = _Watch(progress)
+    watch = _BuildWatch(progress)
     config.progress_monitor = _make_monitor(trt, watch)
     with _interruptible(watch):
         built = builder.build_serialized_network(network, config)
     del parser
     watch.raise_if_stopped()
     if built is None:
-        raise BackendError(f"{library.name} can't build the graph ({library.log.reason(said)})", _ELSEWHERE)
+        raise BackendError(f"{library.name} can't build the graph ({library.log.reason(log_start)})", _REMEDY)
     if cache is not None:
         _keep_timing_cache(library, config, cache)
     return bytes(memoryview(built))
 
 
 def _target(library: Library, options: BuildOptions, device: DeviceFacts | None) -> str:
-    """The GPU to name to TensorRT-RTX, "" for TensorRT."""
+    """The target of TensorRT-RTX, "" for TensorRT."""
     if options.target and options.target not in library.targets:
-        known = ", ".join(library.targets) or f"none: {library.name} builds for the GPU at hand"
+        known = ", ".join(library.targets) or f"none: {library.name} builds for the installed GPU"
         raise InputError(f"{library.name} {library.dotted} has no target {options.target}; it has {known}")
     if device is None:
         if not options.target:
@@ -95,15 +105,15 @@ def _target(library: Library, options: BuildOptions, device: DeviceFacts | None)
     return target_of(device) if library.name == RTX else ""
 
 
-def _parse(library: Library, network: Any, model: bytes | Path, said: int) -> Any:
+def _parse(library: Library, network: Any, model: bytes | Path, log_start: int) -> Any:
     parser = library.module.OnnxParser(network, library.logger)
-    # By its path, because only so TensorRT finds weights beside the graph.
+    # Parsed by path, because TensorRT looks for external data beside the file.
     parsed = parser.parse_from_file(str(model)) if isinstance(model, Path) else parser.parse(model)
     if not parsed:
         errors = [one_line(parser.get_error(i).desc()) for i in range(parser.num_errors)]
         what = model.name if isinstance(model, Path) else "the graph"
-        reason = "; ".join(errors) or library.log.reason(said)
-        raise BackendError(f"{library.name} {library.dotted} can't parse {what} ({reason})", _ELSEWHERE)
+        reason = "; ".join(errors) or library.log.reason(log_start)
+        raise BackendError(f"{library.name} {library.dotted} can't parse {what} ({reason})", _REMEDY)
     return parser
 
 
@@ -120,11 +130,11 @@ def _configure(library: Library, config: Any, options: BuildOptions, target: str
     if target:
         config.num_compute_capabilities = 1
         if not config.set_compute_capability(getattr(trt.ComputeCapability, target), 0):
-            raise BackendError(f"{library.name} {library.dotted} refused the target {target}", _ELSEWHERE)
+            raise BackendError(f"{library.name} {library.dotted} refused the target {target}", _REMEDY)
 
 
 def _add_profile(
-    library: Library, builder: Any, network: Any, config: Any, ranges: tuple[ShapeRange, ...], said: int
+    library: Library, builder: Any, network: Any, config: Any, ranges: tuple[ShapeRange, ...], log_start: int
 ) -> None:
     inputs = [network.get_input(i) for i in range(network.num_inputs)]
     shapes = {tensor.name: tuple(tensor.shape) for tensor in inputs}
@@ -146,11 +156,11 @@ def _add_profile(
         return
     profile = builder.create_optimization_profile()
     for wanted in ranges:
-        profile.set_shape(wanted.name, wanted.smallest, wanted.usual, wanted.largest)  # answers nothing
+        profile.set_shape(wanted.name, wanted.smallest, wanted.usual, wanted.largest)  # has no return value
     if config.add_optimization_profile(profile) < 0:
         raise BackendError(
-            f"{library.name} refused the profile of {', '.join(named)} ({library.log.reason(said)})",
-            _ELSEWHERE,
+            f"{library.name} refused the profile of {', '.join(named)} ({library.log.reason(log_start)})",
+            _REMEDY,
         )
 
 
@@ -161,7 +171,7 @@ def _use_timing_cache(library: Library, config: Any, path: Path) -> None:
         data = b""  # none yet
     cache = config.create_timing_cache(data)
     if cache is None or not config.set_timing_cache(cache, False):
-        library.log.add("WARNING", f"timing cache {path.name} does not fit here and is made anew")
+        library.log.add("WARNING", f"timing cache {path.name} does not fit this GPU and is replaced")
         config.set_timing_cache(config.create_timing_cache(b""), False)
 
 
@@ -169,12 +179,12 @@ def _keep_timing_cache(library: Library, config: Any, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, bytes(memoryview(config.get_timing_cache().serialize())))
-    except OSError as error:  # a built engine is worth more than the time that the next build would save
+    except OSError as error:  # the engine is valid without it
         library.log.add("WARNING", f"timing cache {path} can't be written ({error.strerror})")
 
 
-class _Watch:
-    """Whether a build is to go on, asked at each of its steps."""
+class _BuildWatch:
+    """Decides at each step whether a build continues."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -188,7 +198,7 @@ class _Watch:
         self._steps[phase] = steps
 
     def step(self, phase: str, step: int) -> bool:
-        """Nothing may be raised here: TensorRT would print it and go on without us."""
+        """Must not raise: TensorRT would print the error and continue without further calls."""
         with self._lock:
             if not self._stopped:
                 try:
@@ -205,10 +215,10 @@ class _Watch:
         if self._error is not None:
             raise self._error
         if self._cancelled or self.interrupted:
-            raise BuildCancelledError("the build was cancelled; nothing of it is kept")
+            raise BuildCancelledError("the build was cancelled; nothing was stored")
 
 
-def _make_monitor(trt: Any, watch: _Watch) -> Any:
+def _make_monitor(trt: Any, watch: _BuildWatch) -> Any:
     class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
@@ -226,13 +236,13 @@ def _make_monitor(trt: Any, watch: _Watch) -> Any:
 
 
 @contextlib.contextmanager
-def _interruptible(watch: _Watch) -> Iterator[None]:
-    """Let Ctrl-C stop the watched build at its next step, and do its usual work once the build has ended.
+def _interruptible(watch: _BuildWatch) -> Iterator[None]:
+    """Let Ctrl-C end the build at its next step, and raise it again afterwards.
 
-    TensorRT swallows a KeyboardInterrupt that is raised inside a build.
+    Needed because TensorRT discards a KeyboardInterrupt raised inside a build.
     """
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield
         return
 
@@ -243,6 +253,6 @@ def _interruptible(watch: _Watch) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, previous)
         if watch.interrupted:
             signal.raise_signal(signal.SIGINT)

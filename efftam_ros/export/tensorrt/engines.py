@@ -1,4 +1,4 @@
-"""Engines of a bundle: converted, built, compared with the CPU, and kept only when they compute the same."""
+"""Builds the engines of a bundle, compares them with the CPU and stores those that agree."""
 
 from __future__ import annotations
 
@@ -29,16 +29,25 @@ from efftam_ros.runtime.verify.verify import MOST_DEVIATION, Agreement, Referenc
 
 FP32 = "fp32"
 FORMS = {"fp32": (FP32,), "fp16": ("", "unfused_fp32", FP32)}
-"""What is tried for each module in turn: FP32, or a form of `fp16.attention`, "" for the module's default."""
+"""Forms tried for each module in order: FP32, or a form of `fp16.attention`, "" for the module's default."""
 ALLOWED = ("fused_fp32", "unfused_fp32")
-"""Forms to ask for; all_fp16 sums scores in FP16."""
+"""Forms that may be requested; all_fp16 is left out because it accumulates scores in FP16."""
 
 
 @dataclass(frozen=True)
-class Built:
-    """An engine that was not kept yet. ``form``: "fp32", or the form of its attentions in FP16; ``layers``,
-    ``precisions`` (of tensors) and ``fused`` (names of attention kernels) as the engine itself has them;
-    ``rejected``: forms that were tried before, with the reason."""
+class BuiltEngine:
+    """A built engine that is not stored yet.
+
+    Attributes:
+        module: Name of its graph in the bundle.
+        form: "fp32", or the precision form of its attention blocks in FP16.
+        plan: The serialized engine.
+        seconds: Duration of the build.
+        layers: Number of layers, as the engine reports them.
+        precisions: Data types of the layers' output tensors.
+        fused: Names of the fused attention kernels.
+        rejected: Forms that were tried before, with the reason.
+    """
 
     module: str
     form: str
@@ -49,19 +58,19 @@ class Built:
     fused: tuple[str, ...]
     rejected: tuple[str, ...]
 
-    def report(self, verdict: Agreement) -> dict[str, Any]:
-        """What is kept beside the engine, as JSON."""
+    def report(self, agreement: Agreement) -> dict[str, Any]:
+        """The report stored beside the engine, as JSON values."""
         record = {key: value for key, value in asdict(self).items() if key != "plan"}
-        deviations = {d.output: d.relative for d in verdict.deviations if d.graph == self.module}
+        deviations = {d.output: d.relative for d in agreement.deviations if d.graph == self.module}
         record["deviations"] = deviations
-        if verdict.clip is not None:
-            record["clip"] = {"mean": verdict.clip.mean, "worst": verdict.clip.worst}
+        if agreement.clip is not None:
+            record["clip"] = {"mean": agreement.clip.mean, "worst": agreement.clip.worst}
         made: dict[str, Any] = json.loads(json.dumps(record))
         return made
 
 
 class EngineBuilder:
-    """Builds the engines of an `EngineSet`. What computes something else than the CPU is never kept."""
+    """Builds the engines of an `EngineSet`; engines that disagree with the CPU are never stored."""
 
     def __init__(
         self,
@@ -72,9 +81,18 @@ class EngineBuilder:
         progress: Progress = lambda phase, step, steps: True,
         attention: Mapping[str, str] | None = None,
     ) -> None:
-        """``say`` is told in one line what is done and what was rejected. ``attention``: the form that a
-        module is tried in first (`fp16.attention.FORMS`) in place of its default. Raises InputError for a
-        module or form that there is not."""
+        """
+        Args:
+            engines: What to build, and where to store it.
+            cuda: The CUDA driver.
+            stream: Stream on which engines are compared.
+            say: Called with one line for each step and for each rejected form.
+            progress: Progress of TensorRT's builder.
+            attention: First form to try for a module, out of `ALLOWED`, in place of its default.
+
+        Raises:
+            InputError: Unknown module or form.
+        """
         for module, form in (attention or {}).items():
             if module not in GRAPHS or form not in ALLOWED:
                 raise InputError(
@@ -87,11 +105,11 @@ class EngineBuilder:
         self._models: dict[str, onnx.ModelProto] = {}
 
     def build(self, force: bool = False) -> dict[str, dict[str, Any]]:
-        """Build, judge and keep all modules, unless all of them are there and not ``force``; their reports by
-        name.
+        """Build, compare and store all modules; with ``force`` also where stored engines fit.
 
-        Raises BackendError naming the module and the first block that is wrong when no form of it
-        agrees with the CPU, and then keeps nothing; InputError when the folder can't be written.
+        Returns the reports by module. Raises BackendError when no form of a module agrees with the CPU,
+        naming the module and its first wrong block; nothing is stored then. Raises InputError when the folder
+        can't be written.
         """
         self._engines.load_or_build(self._build_all, self._say, force)
         reports = {name: self._engines.report(name) for name in GRAPHS}
@@ -99,12 +117,12 @@ class EngineBuilder:
 
     def _build_all(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
         bundle = self._engines.bundle
-        self._say(f"{bundle.spec.name}: the CPU computes what the engines are compared with")
+        self._say(f"{bundle.spec.name}: computing the reference on the CPU")
         self._models = load_graphs(bundle)
         reference = Reference(bundle)
         built = {name: self._module(name, reference, self._forms_of(name), ()) for name in GRAPHS}
-        verdict = self._judge_together(built, reference)
-        return {name: (engine.plan, engine.report(verdict)) for name, engine in built.items()}
+        agreement = self._compare_together(built, reference)
+        return {name: (engine.plan, engine.report(agreement)) for name, engine in built.items()}
 
     def _forms_of(self, name: str) -> tuple[str, ...]:
         forms = FORMS[self._engines.precision]
@@ -112,38 +130,38 @@ class EngineBuilder:
 
     def _module(
         self, name: str, reference: Reference, forms: tuple[str, ...], rejected: tuple[str, ...]
-    ) -> Built:
-        """The first form of a module whose outputs agree with the CPU's."""
+    ) -> BuiltEngine:
+        """The engine of the first form whose outputs agree with the CPU's."""
         found = attentions(self._models[name])
         faults = list(rejected)
         tried = set()
         for wanted in forms:
-            half, form = self._converted(name, wanted)
+            model, form = self._converted(name, wanted)
             if form in tried or (form == "unfused_fp32" and not found):
                 continue
             tried.add(form)
             self._say(f"building {name}, {form}")
-            engine = self._built(name, form, half, tuple(faults))
+            engine = self._built(name, form, model, tuple(faults))
             with self._running({name: engine.plan}) as runners:
-                verdict = reference.judge(runners, clip=False)
-            if not verdict.fault:
+                agreement = reference.judge(runners, clip=False)
+            if not agreement.fault:
                 return engine
-            block = self._first_wrong_block(name, half, reference)
-            faults.append(f"{form}: {verdict.fault}; the first block that is wrong is {block}")
+            block = self._first_wrong_block(name, model, reference)
+            faults.append(f"{form}: {agreement.fault}; the first wrong block is {block}")
             self._say(f"rejected {faults[-1]}")
         raise BackendError(
-            f"no engine of {name} computes what the CPU computes ({faults[-1]})",
-            "nothing was kept; report this with the versions that efftam doctor prints",
+            f"no engine of {name} agrees with the CPU ({faults[-1]})",
+            "nothing was stored; report this with the versions that efftam doctor prints",
         )
 
-    def _judge_together(self, built: dict[str, Built], reference: Reference) -> Agreement:
-        """The verdict over a chained clip. Of modules that are right one by one and wrong in turn, the one
-        that is worst alone is replaced by its next form, until all is well."""
+    def _compare_together(self, built: dict[str, BuiltEngine], reference: Reference) -> Agreement:
+        """Compare all modules over a chained clip. While they disagree, the module that is worst on its own
+        is rebuilt in its next form."""
         while True:
             with self._running({name: engine.plan for name, engine in built.items()}) as runners:
-                verdict = reference.judge(runners, clip=True)
-                if not verdict.fault:
-                    return verdict
+                agreement = reference.judge(runners, clip=True)
+                if not agreement.fault:
+                    return agreement
                 overlaps = {}
                 for name, engine in built.items():
                     if engine.form != FP32:
@@ -152,11 +170,11 @@ class EngineBuilder:
                         overlaps[name] = alone.mean
             if not overlaps:
                 raise BackendError(
-                    f"the engines together do not compute what the CPU computes ({verdict.fault})",
-                    "nothing was kept; report this with the versions that efftam doctor prints",
+                    f"the engines together disagree with the CPU ({agreement.fault})",
+                    "nothing was stored; report this with the versions that efftam doctor prints",
                 )
             worst = min(overlaps, key=lambda name: overlaps[name])
-            fault = f"{built[worst].form}: {verdict.fault}, with this module alone {overlaps[worst]:.3f}"
+            fault = f"{built[worst].form}: {agreement.fault}, with this module alone {overlaps[worst]:.3f}"
             self._say(f"rejected {worst}, {fault}")
             forms = FORMS["fp16"]
             later = forms[forms.index(built[worst].form) + 1 :] if built[worst].form in forms else forms[1:]
@@ -167,13 +185,13 @@ class EngineBuilder:
         plain = self._models[name]
         if wanted == FP32:
             return plain, FP32
-        half, report = convert(plain, name, Fp16Options({name: wanted} if wanted else {}))
-        faults = check_fp16(half, plain, report.form)
+        fp16, report = convert(plain, name, Fp16Options({name: wanted} if wanted else {}))
+        faults = check_fp16(fp16, plain, report.form)
         if faults:
             raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
-        return half, report.form
+        return fp16, report.form
 
-    def _built(self, name: str, form: str, model: onnx.ModelProto, rejected: tuple[str, ...]) -> Built:
+    def _built(self, name: str, form: str, model: onnx.ModelProto, rejected: tuple[str, ...]) -> BuiltEngine:
         begin = time.monotonic()
         plan = self._plan(name, model)
         seconds = time.monotonic() - begin
@@ -184,7 +202,7 @@ class EngineBuilder:
         finally:
             opener.close()
         names = [str(layer.get("Name", "")) for layer in layers]
-        return Built(
+        return BuiltEngine(
             name,
             form,
             plan,
@@ -219,7 +237,7 @@ class EngineBuilder:
         return DeviceRunner(self._cuda, self._stream, opener.open(name))
 
     def _first_wrong_block(self, name: str, model: onnx.ModelProto, reference: Reference) -> str:
-        """By bisection over engines that end at a block each."""
+        """Bisects over engines that are truncated at a block."""
 
         def on_the_gpu(part: onnx.ModelProto) -> Runner:
             return lambda inputs: self._run_part(name, part, inputs)
@@ -229,10 +247,10 @@ class EngineBuilder:
 
         plain, inputs = self._models[name], reference.chain.inputs[name]
         found = first_divergent_block(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
-        return found or "not found: built in parts the module is right"
+        return found or "not found: the truncated engines agree"
 
     def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
-        """Build an engine of a part of a module, run it once, and forget it."""
+        """Build an engine of a truncated module and run it once."""
         engines = self._engines
         read, made = (_tensors(values) for values in (part.graph.input, part.graph.output))
         options = engines.options(name)
@@ -259,4 +277,4 @@ def _precisions(layers: list[dict[str, Any]]) -> Iterator[str]:
     for layer in layers:
         for tensor in layer.get("Outputs", ()):
             text = str(tensor.get("Format/Datatype", "")) if isinstance(tensor, dict) else ""
-            yield text.split()[-1] if text else "not told"
+            yield text.split()[-1] if text else "unknown"

@@ -278,9 +278,7 @@ class _Serial(Connection):
         try:
             import serial
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"{address} needs pyserial: pip install 'efftam_ros[mavlink]'"
-            ) from error
+            raise ModuleNotFoundError(f"{address} needs pyserial: pip install pyserial") from error
         self._serial = serial
         self._device, self._baud, self._clock = device, baud, clock
         self._next_try = -RETRY_S

@@ -8,7 +8,7 @@ try:
     # The versioned dialect speaks MAVLink 2 whatever the environment variable MAVLINK20 says.
     from pymavlink.dialects.v20 import common as mav
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("MAVLink needs pymavlink: pip install 'efftam_ros[mavlink]'") from error
+    raise ModuleNotFoundError("MAVLink needs pymavlink: pip install pymavlink") from error
 
 # pymavlink has no types.
 Message = Any

@@ -118,7 +118,7 @@ class GimbalClient:
         if wanted == self._wanted:
             return
         if not wanted:
-            self._stop(now)
+            self._stop_surely(now)
             self._release()
         self._wanted, self._held = wanted, wanted and self._control is Control.HELD
         self._tries, self._next_try_s = 0, now.steady_s
@@ -136,8 +136,7 @@ class GimbalClient:
     def close(self, now: Instant) -> None:
         """Before the end: zeros, more than one in case of a loss, and the gimbal is given back."""
         if self._wanted:
-            for _ in range(3):
-                self._stop(now)
+            self._stop_surely(now)
             self._release()
             self._wanted = False
 
@@ -215,6 +214,10 @@ class GimbalClient:
     def _release(self) -> None:
         if self._link is not None and self._control is not Control.OTHER:
             self._command(CONFIGURE, RELEASE_MINE, RELEASE_MINE, LEAVE, LEAVE)
+
+    def _stop_surely(self, now: Instant) -> None:
+        for _ in range(3):  # a packet may be lost, and none follows
+            self._stop(now)
 
     def _stop(self, now: Instant) -> None:
         self._rates, self._rates_s = STOPPED, now.steady_s

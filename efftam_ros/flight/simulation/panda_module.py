@@ -5,7 +5,7 @@ from __future__ import annotations
 try:
     from panda3d import core as panda
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("the rendered world needs panda3d: pip install 'efftam_ros[sim]'") from error
+    raise ModuleNotFoundError("the rendered world needs panda3d: pip install panda3d") from error
 
 # It looks for an X server also where it renders into memory, and says so: nobody has to know.
 panda.loadPrcFileData("", "audio-library-name null\nnotify-level error\nnotify-level-x11display fatal")

@@ -1,1 +1,1 @@
-"""What the networks in PyTorch share."""
+"""Parts shared by all network families."""

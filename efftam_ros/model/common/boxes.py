@@ -1,4 +1,4 @@
-"""Boxes and areas of mask logits, sub-pixel and without a full-size mask on the way; traceable."""
+"""Sub-pixel boxes and areas of mask logits, computed at mask resolution; traceable for export."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Logits [K,h,w] -> boxes [K,4] left, top, right, bottom in network px, and areas [K] in network px^2.
 
     Edges are the outermost zero crossings of the column and row maxima, linear between pixel centres; an edge
-    of a mask that touches the border lies on the border. An empty mask gives zeros. Logits that are NaN or
-    infinite make the area NaN, so that a broken network is not taken for an empty mask.
+    of a mask that touches the border lies on the border. An empty mask gives zeros. NaN or infinite logits
+    give a NaN area, so that a broken network is not mistaken for an empty mask.
     """
     left, right = _crossings(logits.amax(dim=1))
     top, bottom = _crossings(logits.amax(dim=2))
@@ -26,7 +26,7 @@ def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
 def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
     """First and last zero crossing of each profile [K,n] in edge coordinates, zeros where nothing is
     positive."""
-    # Mirrored with the sign changed, a profile crosses zero exactly on the border it touches.
+    # Padding with the negated border value puts the zero crossing exactly on the border.
     before = torch.cat([-profile[:, :1], profile[:, :-1]], dim=1)
     after = torch.cat([profile[:, 1:], -profile[:, -1:]], dim=1)
     centre = torch.arange(profile.shape[1], dtype=profile.dtype, device=profile.device) + 0.5

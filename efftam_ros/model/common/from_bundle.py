@@ -1,4 +1,4 @@
-"""Rebuilds the PyTorch network of a bundle from the weights inside its graphs."""
+"""Rebuilds the PyTorch network of a bundle from the initialisers of its graphs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configu
 from efftam_ros.model.efficienttam.network import EfficientTAM
 
 UNUSED = frozenset({"no_mem_pos_enc"})
-"""Parameters that checkpoints hold and no network uses."""
+"""Parameters in checkpoints that the network does not use."""
 
 TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
-"""Parameters of which the graphs hold only the table made of them."""
+"""Parameters of which the graphs hold only a table derived from them."""
 
 
 def load_bundle_network(folder: str | Path) -> Network:
     """The network that the bundle in ``folder`` was exported from, in evaluation mode with FP32 weights.
 
-    Weights and tables are the graphs' initialisers, which bear their PyTorch names; batch norms are folded as
-    they were for export. Raises InputError when the network is not known here or when its weights are not
-    those in the graphs.
+    Weights and tables are the graphs' initialisers, which have their PyTorch names; batch norms are folded as
+    they were for export. Raises InputError when the network is unknown or the weights in the graphs do not
+    fit it.
     """
     folder = Path(folder)
     manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def _untrained(family: str, name: str) -> Network:
 
 
 def initialisers(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """All initialisers of these graphs by name; half precision is widened."""
+    """All initialisers of these graphs by name; float16 is converted to float32."""
     stored: dict[str, Tensor] = {}
     for path in paths:
         for tensor in onnx.load(path).graph.initializer:

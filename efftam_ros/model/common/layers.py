@@ -1,4 +1,4 @@
-"""Building blocks that the modules of the network share."""
+"""Layers shared by the modules of EfficientTAM."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 
 class LayerNorm2d(nn.LayerNorm):
-    """LayerNorm over the channels of every pixel of [B,C,H,W]; one LayerNormalization between two Transposes
-    in ONNX, so that its squares are summed in FP32 whatever the graph's precision."""
+    """LayerNorm over the channels of every pixel of [B,C,H,W].
+
+    Exported as one LayerNormalization between two Transposes, which sums squares in FP32 in any precision.
+    """
 
     def __init__(self, channels: int, eps: float = 1e-6) -> None:
         super().__init__(channels, eps=eps)
@@ -43,9 +45,9 @@ def dot_product_attention(
     """softmax(q k^T / sqrt(head size) + bias) v over [B, heads, tokens, head size]; ``bias`` broadcasts to
     the logits.
 
-    The query is scaled before the product: in half precision the raw logits would overflow. An exported graph
-    gets the two products and the softmax as operators of their own (the exporter would otherwise scale the
-    keys too, and precision is decided per operator later); eager execution gets PyTorch's fused kernel.
+    The query is scaled before the product, because unscaled logits would overflow in FP16. In export the two
+    products and the softmax are separate operators (the exporter of the fused operator would also scale the
+    keys, and precision is set per operator); eager execution uses PyTorch's fused kernel.
     """
     query = query * head_size**-0.5
     if not torch.onnx.is_in_onnx_export():
@@ -56,7 +58,7 @@ def dot_product_attention(
     return logits.softmax(dim=-1) @ value
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Multi-head attention [B,n,width] x [B,m,width] -> [B,n,width] with an inner width of its own."""
 
     def __init__(self, width: int, heads: int, inner: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What export and the eager back end ask of a network, whatever its family.
+"""Interface of the networks for export and PyTorch execution.
 
 Tensor names, shapes and rules are those of docs/bundle.md.
 """
@@ -17,9 +17,9 @@ ABSENT_LOGIT = -1024.0
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """Constants of one configuration. Sides in network px; ``skips`` maps a skip feature's name to (channels,
-    stride); ``window_factor`` is the window's side in target sizes that the network was trained for;
-    ``image_mean`` and ``image_std`` normalise RGB 0..1."""
+    """Constants of one configuration. Sides in network px; ``skips``: name, channels and stride of each skip
+    feature; ``window_factor``: side of the training windows in target sizes; ``image_mean`` and
+    ``image_std``: normalisation of RGB in 0..1."""
 
     name: str
     family: str
@@ -51,13 +51,12 @@ class NetworkSpec:
 
     @property
     def pointer_tokens(self) -> int:
-        """Memory tokens that one pointer is cut into."""
+        """Number of memory tokens that one object pointer is split into."""
         return self.channels // self.memory_channels
 
 
 class Network(nn.Module):
-    """A tracker network of four modules and a prompt encoder. Batch 1; all methods are traceable for
-    export."""
+    """A tracking network of four modules and a prompt encoder; batch size 1, traceable for export."""
 
     spec: NetworkSpec
 

@@ -1,4 +1,4 @@
-"""Position tables: constants of a grid, computed once in FP32."""
+"""Position encodings of a grid, computed once in FP32."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def rotary_table(channels: int, grid: int) -> tuple[Tensor, Tensor]:
     """Cosine and sine [grid^2, channels / 2] of axial rotary position (RoPE-Mixed's axial form, Heo et al.
     2024).
 
-    Token n lies at x = n mod grid, y = n div grid. The first half of the channel pairs turns with x, the
-    second with y; both have the frequencies 10000^(-4 i / channels).
+    Token n lies at x = n mod grid, y = n div grid. The first half of the channel pairs rotates with x, the
+    second with y, both with the frequencies 10000^(-4 i / channels).
     """
     frequency = 1.0 / (10000.0 ** (torch.arange(0, channels, 4, dtype=torch.float32) / channels))
     place = torch.arange(grid, dtype=torch.float32)

@@ -1,9 +1,9 @@
 """CompactTAM: a small convolutional relative of EfficientTAM for a window that follows the target.
 
 The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
-Different are the encoder (EfficientNet-Lite0's trunk, with skip features at strides 8 and 4), the widths, and
-the prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
-take batches, for training; the methods of Network one frame.
+Differences: the encoder (EfficientNet-Lite0's trunk, with skip features at strides 8 and 4), the widths, and
+the prompt, whose box is also rasterised into the dense prompt and into the memory of the prompted frame. The
+modules accept batches, for training; the methods of Network a single frame.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from efftam_ros.model.common.network import Network, NetworkSpec
 
 PROMPT_SLOTS = 3
 NOT_A_POINT = 4
-"""Row of the label table that stands for an unused prompt slot (label -1)."""
+"""Row of the label embedding for an unused prompt slot (label -1)."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class ImageEncoder(nn.Module):
         return self.neck16(x16) + context, self.neck8(x8), self.neck4(x4)
 
     def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The last features at strides 4, 8, 16 and 32."""
+        """The last feature maps at strides 4, 8, 16 and 32."""
         x = F.relu6(self.stem(image))
         taken = []
         for index, stage in enumerate(self.stages):
@@ -223,11 +223,11 @@ class ImageEncoder(nn.Module):
 
 
 def batch_of(x: Tensor) -> int:
-    """Batch size as a number, which tracing takes for a constant."""
+    """Batch size as an int, which tracing records as a constant."""
     return int(x.shape[0])
 
 
-class Attention(nn.Module):
+class CompactAttention(nn.Module):
     """Multi-head attention with its projections."""
 
     def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
@@ -235,8 +235,7 @@ class Attention(nn.Module):
         self.heads = heads
         self.head_width = inner // heads
         self.query = nn.Linear(width, inner)
-        self.key = nn.Linear(key_width, inner)
-        self.value = nn.Linear(key_width, inner)
+        self.key, self.value = nn.Linear(key_width, inner), nn.Linear(key_width, inner)
         self.out = nn.Linear(inner, width)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -250,7 +249,7 @@ class Attention(nn.Module):
 
     def combine(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         """Heads [B,h,n,head_width] -> [B,q,width]; ``bias`` broadcasts over the logits [B,h,q,k]."""
-        # Scaled before the product, so that raw logits stay in range where they are summed in half precision.
+        # Scaled before the product, so that logits stay in the range of FP16.
         logits = (q * self.head_width**-0.5) @ k.transpose(2, 3)
         if bias is not None:
             logits = logits + bias
@@ -260,8 +259,8 @@ class Attention(nn.Module):
         return out
 
 
-class RotaryAttention(Attention):
-    """Attention whose queries and map keys are turned by their place on the grid."""
+class CompactRotaryAttention(CompactAttention):
+    """Attention with rotary position of the queries and of the keys of maps."""
 
     cosines: Tensor
     sines: Tensor
@@ -280,7 +279,7 @@ class RotaryAttention(Attention):
         return self.combine(q, k, self.heads_of(self.value(x)))
 
     def to_memory(self, x: Tensor, memory: Memory) -> Tensor:
-        """Attention of a map's tokens [B,N,width] to maps and to pointers, which have no place."""
+        """Attention of a map's tokens [B,N,width] to maps and to pointers, which have no position."""
         maps = self.rotated(self.key(memory.map_keys))
         keys = torch.cat([maps, self.heads_of(self.key(memory.pointer_tokens))], 2)
         values = self.heads_of(self.value(memory.values))
@@ -312,8 +311,8 @@ class MemoryAttentionLayer(nn.Module):
         super().__init__()
         width = config.spec.channels
         self.norm1, self.norm2, self.norm3 = nn.LayerNorm(width), nn.LayerNorm(width), nn.LayerNorm(width)
-        self.self_attention = RotaryAttention(config, width)
-        self.cross_attention = RotaryAttention(config, config.spec.memory_channels)
+        self.self_attention = CompactRotaryAttention(config, width)
+        self.cross_attention = CompactRotaryAttention(config, config.spec.memory_channels)
         self.linear1 = nn.Linear(width, config.feedforward)
         self.linear2 = nn.Linear(config.feedforward, width)
 
@@ -356,10 +355,9 @@ class MemoryAttention(nn.Module):
 
 
 class PromptEncoder(nn.Module):
-    """Points, box and mask -> three prompt tokens, a dense prompt and the drawn box.
+    """Points, box and mask -> three prompt tokens, a dense prompt and the rasterised box.
 
-    A network of this family has three prompt slots: a box takes two, a click one. Points beyond them are not
-    used.
+    There are three prompt slots: a box takes two, a click one. Further points are ignored.
     """
 
     gaussian: Tensor
@@ -394,7 +392,8 @@ class PromptEncoder(nn.Module):
         points = torch.cat([points, unused], 1)[:, :PROMPT_SLOTS]
         labels = torch.cat([labels, torch.full_like(unused[..., 0], -1, dtype=labels.dtype)], 1)
         labels = labels[:, :PROMPT_SLOTS]
-        # Trained so: 0.5 was added to clicks as pixel indices (edge coordinates less 0.5) and to box edges.
+        # As in training, where 0.5 was added to the pixel indices of clicks (edge coordinates - 0.5) and to
+        # box edges.
         shift = 0.5 * (labels >= 2).to(points.dtype).unsqueeze(-1)
         position = self._fourier((points + shift) / self.side)
         is_point = (labels >= 0).unsqueeze(-1)
@@ -436,9 +435,9 @@ class TwoWayLayer(nn.Module):
     def __init__(self, width: int, heads: int, is_first: bool) -> None:
         super().__init__()
         self.is_first = is_first
-        self.self_attention = Attention(width, width, width, heads)
-        self.token_to_image = Attention(width, width, width // 2, heads)
-        self.image_to_token = Attention(width, width, width // 2, heads)
+        self.self_attention = CompactAttention(width, width, width, heads)
+        self.token_to_image = CompactAttention(width, width, width // 2, heads)
+        self.image_to_token = CompactAttention(width, width, width // 2, heads)
         self.mlp = mlp(width, 256, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.norm3, self.norm4 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -456,8 +455,10 @@ class TwoWayLayer(nn.Module):
 
 
 class MaskDecoder(nn.Module):
-    """Two-way transformer, up-sampling with skips, hypernetworks, and the heads: masks [B,4,4G,4G] and IoUs
-    [B,4] and presence [B] as logits, pointers [B,4,C]."""
+    """Two-way transformer, up-sampling with skips, hypernetworks and heads.
+
+    Returns masks [B,4,4G,4G], IoUs [B,4] and presence [B] as logits, and pointers [B,4,C].
+    """
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
@@ -468,7 +469,7 @@ class MaskDecoder(nn.Module):
         c8, c4 = skip_channels[8], skip_channels[4]
         self.tokens = nn.Parameter(torch.randn(1, 6, width) * 0.1)
         self.layers = nn.ModuleList(TwoWayLayer(width, config.heads, is_first=i == 0) for i in range(2))
-        self.final_attention = Attention(width, width, width // 2, config.heads)
+        self.final_attention = CompactAttention(width, width, width // 2, config.heads)
         self.final_norm = nn.LayerNorm(width)
         self.upsample8, self.norm8 = nn.ConvTranspose2d(width, c8, 2, 2), ChannelNorm(c8)
         self.refine8 = nn.Conv2d(c8, c8, 3, 1, 1)
@@ -524,7 +525,7 @@ class ConvNeXtBlock(nn.Module):
 
 
 class MemoryEncoder(nn.Module):
-    """Features [B,C,G,G] and drawn mask and prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
+    """Features [B,C,G,G], and mask and rasterised prompt box [B,2,4G,4G] -> memory map [B,N,M]."""
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()

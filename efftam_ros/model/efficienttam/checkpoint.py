@@ -1,5 +1,4 @@
-"""Official checkpoints: ``{"model": state_dict}``, loaded strictly into the configuration the caller
-names."""
+"""Loads official checkpoints ``{"model": state_dict}`` into the configuration given by the caller."""
 
 from __future__ import annotations
 
@@ -15,27 +14,27 @@ from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, configu
 from efftam_ros.model.efficienttam.network import EfficientTAM
 
 WIDTH_TENSOR = "image_encoder.trunk.patch_embed.proj.bias"
-"""Its length is the width of the trunk, which tells ti from s."""
+"""Its length is the width of the trunk, which differs between ti and s."""
 
 
 def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
     """The network of configuration ``name`` with the weights of an official checkpoint, on the CPU in
     evaluation mode.
 
-    A checkpoint can't tell its image side nor its pooling, so the name is the caller's to know (official
-    files are called after their configuration). Raises InputError when the file is no checkpoint or does
-    not fit the configuration.
+    A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
+    are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
+    the configuration.
     """
     network = EfficientTAM(configuration(name)).eval()
     state = read_state_dict(path)
-    _refuse_other_width(path, name, state)
-    _refuse_other_tensors(path, name, state, network.state_dict())
+    _check_width(path, name, state)
+    _check_tensors(path, name, state, network.state_dict())
     network.load_state_dict(state, strict=True)
     return network
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file. Only tensors and plain containers are unpickled, never code."""
+    """The tensors of a checkpoint file; unpickles tensors and plain containers only, never code."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -63,7 +62,7 @@ def _describe(content: object) -> str:
     return f"an object of type {type(content).__name__}"
 
 
-def _refuse_other_width(path: str | Path, name: str, state: Mapping[str, Tensor]) -> None:
+def _check_width(path: str | Path, name: str, state: Mapping[str, Tensor]) -> None:
     tensor = state.get(WIDTH_TENSOR)
     expected = configuration(name).width
     if tensor is None or tensor.ndim != 1 or tensor.numel() == expected:
@@ -74,7 +73,7 @@ def _refuse_other_width(path: str | Path, name: str, state: Mapping[str, Tensor]
     raise InputError(f"{path} has a trunk of width {width}, but {name} has {expected}; {remedy}")
 
 
-def _refuse_other_tensors(
+def _check_tensors(
     path: str | Path, name: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> None:
     missing = [key for key in expected if key not in state]
@@ -89,7 +88,7 @@ def _refuse_other_tensors(
         f"{len(items)} {what} ({_shortened(items)})"
         for what, items in (
             ("tensors missing", missing),
-            ("tensors too many", unexpected),
+            ("unexpected tensors", unexpected),
             ("of another shape", misshapen),
             ("not finite", broken),
         )

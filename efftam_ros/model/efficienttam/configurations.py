@@ -10,7 +10,7 @@ from efftam_ros.model.common.network import NetworkSpec
 
 
 class Pooling(Enum):
-    """How cross-attention of the memory attention shortens its keys once it attends to two maps or more.
+    """How the cross-attention of the memory attention pools its keys when it attends to two maps or more.
 
     POOLED_1 averages keys and values over 2x2 tokens and adds ln 4 to the logits of pooled keys; POOLED_2
     adds that constant to every channel of the pooled keys instead.
@@ -23,10 +23,9 @@ class Pooling(Enum):
 
 @dataclass(frozen=True)
 class Configuration:
-    """What tells one official network from another: input ``side`` (network px), ViT ``width`` and ``heads``,
-    pooling.
+    """One official network: input ``side`` (network px), ViT ``width`` and ``heads``, pooling.
 
-    A checkpoint tells the width only; side and pooling must be known from its name.
+    A checkpoint contains the width only; side and pooling follow from its name.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Configuration:
 
     @property
     def spec(self) -> NetworkSpec:
-        """The constants that export and runtime ask for."""
+        """The constants that export and runtime need."""
         layout = "plain" if self.pooling is Pooling.PLAIN else "pooled"
         return NetworkSpec(name=self.name, family="efficienttam", side=self.side, key_layout=layout)
 

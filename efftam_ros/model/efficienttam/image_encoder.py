@@ -1,5 +1,4 @@
-"""Image encoder: a plain ViT whose blocks attend in windows or over the whole grid, and a neck to 256
-channels."""
+"""Image encoder: a plain ViT with windowed and global attention, and a neck to 256 channels."""
 
 from __future__ import annotations
 
@@ -49,7 +48,8 @@ class Trunk(nn.Module):
         self.register_load_state_dict_post_hook(_refresh_trunk)
 
     def refresh(self) -> None:
-        """Resize ``pos_embed`` (without its class token) to the grid; to be called when it has changed."""
+        """Resize ``pos_embed`` (without its class token) to the grid; call it when ``pos_embed`` has
+        changed."""
         table = self.pos_embed.detach()[:, 1:].float()
         table = table.reshape(1, PRETRAINED_GRID, PRETRAINED_GRID, -1).permute(0, 3, 1, 2)
         resized = F.interpolate(table, size=(self.grid, self.grid), mode="bicubic", align_corners=False)
@@ -104,10 +104,10 @@ class Block(nn.Module):
 
 
 class Windows:
-    """Cuts [B,G,G,C] into square windows [B * windows, side, side, C] and puts them back.
+    """Splits [B,G,G,C] into square windows [B * windows, side, side, C] and joins them again.
 
-    The map is padded with zeros at the bottom and right. Padded tokens stay unmasked: the reference's
-    attention sees them as tokens whose q, k and v equal the biases.
+    The map is zero-padded at the bottom and right. As in the reference, padded tokens are not masked: their
+    q, k and v equal the biases.
     """
 
     def __init__(self, grid: int, side: int, channels: int) -> None:
@@ -128,7 +128,7 @@ class Windows:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention inside squares of tokens [B,side,side,width]."""
+    """Multi-head self-attention within square windows of tokens [B,side,side,width]."""
 
     def __init__(self, side: int, width: int, heads: int) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class SelfAttention(nn.Module):
 
 
 class Neck(nn.Module):
-    """The trunk's width to ``channels`` on one level: 1x1 and 3x3 convolution, each with a norm."""
+    """Projects the trunk's width to ``channels``: 1x1 and 3x3 convolution, each with a norm."""
 
     def __init__(self, width: int, channels: int) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""Mask decoder: prompt tokens and image tokens exchange what they know; out come masks, their IoUs and
-presence."""
+"""Mask decoder: two-way attention between prompt and image tokens, then masks, IoUs and presence."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import MLP, Attention, LayerNorm2d
+from efftam_ros.model.common.layers import MLP, LayerNorm2d, MultiHeadAttention
 
 MASKS = 4
 HEADS = 8
@@ -27,7 +26,7 @@ class DecoderOutput(NamedTuple):
 
 
 class MaskDecoder(nn.Module):
-    """SAM's two-way decoder with an object score. The raw answer: nothing is selected or blanked."""
+    """SAM's two-way decoder with an object score; raw output, without selection or blanking of masks."""
 
     def __init__(self, grid: int, channels: int = 256) -> None:
         super().__init__()
@@ -74,22 +73,22 @@ class MaskDecoder(nn.Module):
 
 
 class TwoWayTransformer(nn.Module):
-    """Two layers of tokens <-> image, then a last look of the tokens at the image."""
+    """Two two-way layers, then attention of the tokens to the image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(TwoWayLayer(channels, first=index == 0) for index in range(2))
-        self.final_attn_token_to_image = Attention(channels, HEADS, channels // 2)
+        self.final_attn_token_to_image = MultiHeadAttention(channels, HEADS, channels // 2)
         self.norm_final_attn = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, image: Tensor, image_position: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [1,t,C], image and its position [1,N,C] -> both after the exchange. A token's position is
-        the token."""
+        """Tokens [1,t,C], image and its position [1,N,C] -> both updated. The position of a token is the
+        token itself."""
         queries = tokens
         for layer in self.layers:
             queries, image = layer(queries, image, tokens, image_position)
-        looked = self.final_attn_token_to_image(queries + tokens, image + image_position, image)
-        return self.norm_final_attn(queries + looked), image
+        attended = self.final_attn_token_to_image(queries + tokens, image + image_position, image)
+        return self.norm_final_attn(queries + attended), image
 
 
 class TwoWayLayer(nn.Module):
@@ -98,38 +97,38 @@ class TwoWayLayer(nn.Module):
     def __init__(self, channels: int, first: bool) -> None:
         super().__init__()
         self.first = first
-        self.self_attn = Attention(channels, HEADS)
+        self.self_attn = MultiHeadAttention(channels, HEADS)
         self.norm1 = nn.LayerNorm(channels)
-        self.cross_attn_token_to_image = Attention(channels, HEADS, channels // 2)
+        self.cross_attn_token_to_image = MultiHeadAttention(channels, HEADS, channels // 2)
         self.norm2 = nn.LayerNorm(channels)
         self.mlp = MLP((channels, 2048, channels))
         self.norm3 = nn.LayerNorm(channels)
         self.norm4 = nn.LayerNorm(channels)
-        self.cross_attn_image_to_token = Attention(channels, HEADS, channels // 2)
+        self.cross_attn_image_to_token = MultiHeadAttention(channels, HEADS, channels // 2)
 
     def forward(
         self, queries: Tensor, keys: Tensor, query_position: Tensor, key_position: Tensor
     ) -> tuple[Tensor, Tensor]:
-        if self.first:  # SAM starts without position and without residual here
+        if self.first:  # as in SAM, without position and residual in the first layer
             queries = self.self_attn(queries, queries, queries)
         else:
-            placed = queries + query_position
-            queries = queries + self.self_attn(placed, placed, queries)
+            positioned = queries + query_position
+            queries = queries + self.self_attn(positioned, positioned, queries)
         queries = self.norm1(queries)
-        placed_keys = keys + key_position
-        looked = self.cross_attn_token_to_image(queries + query_position, placed_keys, keys)
-        queries = self.norm2(queries + looked)
+        positioned_keys = keys + key_position
+        attended = self.cross_attn_token_to_image(queries + query_position, positioned_keys, keys)
+        queries = self.norm2(queries + attended)
         queries = self.norm3(queries + self.mlp(queries))
-        told = self.cross_attn_image_to_token(placed_keys, queries + query_position, queries)
-        return queries, self.norm4(keys + told)
+        update = self.cross_attn_image_to_token(positioned_keys, queries + query_position, queries)
+        return queries, self.norm4(keys + update)
 
 
 def single_answer(masks: Tensor, ious: Tensor) -> tuple[Tensor, Tensor]:
-    """Row 0 of masks [1,4,h,w] and IoUs [4] becomes the single answer, rows 1 to 3 stay the alternatives.
+    """Make row 0 of masks [1,4,h,w] and IoUs [4] the single-mask output; rows 1 to 3 stay the multimask
+    output.
 
-    The answer is mask 0 while it is stable, that is while hardly any pixel changes sides when the threshold
-    moves by `STABILITY_DELTA`; else it is the alternative with the highest predicted IoU (SAM 2's dynamic
-    multimask).
+    Row 0 is mask 0 while it is stable, that is while its area hardly changes when the threshold moves by
+    `STABILITY_DELTA`; else the multimask row with the highest predicted IoU (SAM 2's dynamic multimask).
     """
     first = masks[0, 0]
     sure = (first > STABILITY_DELTA).float().sum()

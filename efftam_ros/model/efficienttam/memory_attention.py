@@ -1,5 +1,4 @@
-"""Memory attention: the current frame's tokens attend to themselves and to the remembered maps and
-pointers."""
+"""Memory attention: self-attention of the frame's tokens and cross-attention to memory maps and pointers."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from efftam_ros.model.efficienttam.configurations import Pooling
 LAYERS = 4
 FEEDFORWARD = 2048
 POOLED_WEIGHT = 2 * math.log(2)
-"""ln 4: a pooled key stands for four."""
+"""ln 4, because a pooled key represents four keys."""
 
 
 class Rotation(NamedTuple):
@@ -39,8 +38,8 @@ class Attended(NamedTuple):
 
 
 class MemoryAttention(nn.Module):
-    """Conditions features on the memory; see `forward`. Maps keep their place by axial rotary position, their
-    age by the positions added to them; pointers have neither."""
+    """Conditions features on the memory. Maps have axial rotary positions, and temporal positions added to
+    them; pointers have neither."""
 
     sine: Tensor
     cosines: Tensor
@@ -70,9 +69,10 @@ class MemoryAttention(nn.Module):
         """Features [1,C,G,G], maps [T,N,M] with their positions [T,N,M], pointers [P,C] -> conditioned
         [1,C,G,G].
 
-        Without ``key_bias`` all maps and pointers are attended to, T and P are free and a pooled network
-        pools from T = 2. With it [1,1,1,K], added to the logits of every key, the number of keys is fixed:
-        those of T maps and P pointers, in a pooled network headed by the unpooled keys of the last map.
+        Without ``key_bias`` all maps and pointers are attended to, T and P are dynamic and a pooled network
+        pools from T = 2. With ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is
+        fixed: those of T maps and P pointers, in a pooled network preceded by the unpooled keys of the last
+        map.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])
@@ -124,7 +124,7 @@ class Layer(nn.Module):
 
 
 class RotaryAttention(nn.Module):
-    """Attention of one head whose queries and keys are turned by their positions (RoPE, Su et al. 2021)."""
+    """Single-head attention with rotary positions of queries and keys (RoPE, Su et al. 2021)."""
 
     def __init__(self, channels: int, key_channels: int) -> None:
         super().__init__()
@@ -147,11 +147,10 @@ class RotaryAttention(nn.Module):
 
 
 def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> Tensor:
-    """Project tokens [1,n,.] and turn channel pair (2j, 2j+1) by angle j of each token's row in the tables
-    [n, C/2].
+    """Project tokens [1,n,.] and rotate channel pair (2j, 2j+1) of each token by angle j of its row.
 
-    The result holds all even channels, then all odd ones: q and k are permuted alike, which leaves their
-    product as it was, and taking the pairs apart in the weights spares a strided pass over the tokens.
+    The result has all even channels first, then all odd ones. q and k are permuted alike, which does not
+    change their product, and splitting the weights avoids a strided pass over the tokens.
     """
     even = F.linear(x, projection.weight[0::2], projection.bias[0::2])
     odd = F.linear(x, projection.weight[1::2], projection.bias[1::2])
@@ -162,10 +161,10 @@ def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> 
 class PooledKeys:
     """Makes the keys of one call from the tokens of T maps (N each) followed by pointer tokens.
 
-    The order of the result is: the last map's tokens unpooled, all maps' tokens pooled, pointer tokens. A
-    single map is attended to unpooled, several are attended to pooled. With ``choose`` the set that T does
-    not ask for is left out, by slices of computed length, so that a traced graph with a free T does the same;
-    without it both sets are there and the caller's key bias decides.
+    Order of the result: unpooled tokens of the last map, pooled tokens of all maps, pointer tokens. From two
+    maps on, 2x2 tokens of a map share one averaged key and value; a single map is attended to unpooled. With
+    ``choose`` the set that does not apply is left out, by slices of computed length, which a traced graph
+    with dynamic T repeats; without it both sets are kept and the caller's key bias selects one.
     """
 
     def __init__(self, maps: Tensor, grid: int, pooling: Pooling, choose: bool) -> None:
@@ -197,8 +196,7 @@ class PooledKeys:
         return self.merge(keys, pooled)
 
     def bias(self, tokens: Tensor, key_bias: Tensor | None) -> Tensor | None:
-        """What is added to the logits: the caller's bias and, in the first form, ln 4 for pooled keys;
-        [1,1,1,K]."""
+        """The bias of the logits [1,1,1,K]: the caller's and, for POOLED_1, ln 4 for pooled keys."""
         if self.pooling is Pooling.POOLED_2:
             return key_bias
         none = torch.zeros_like(tokens[:, :1])

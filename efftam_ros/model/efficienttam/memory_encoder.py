@@ -1,4 +1,4 @@
-"""Memory encoder: a frame's features and the target's mask become the map that later frames attend to."""
+"""Memory encoder: features of a frame and mask of the target -> memory map that later frames attend to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """EfficientTAM (Xiong et al., "Efficient Track Anything", 2024) behind the `Network` interface.
 
-The reference is yformer/EfficientTAM; parameters carry its names, so that its checkpoints load as they are.
+The reference is yformer/EfficientTAM; parameters have its names, so that its checkpoints load unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MASK_SCALE, MASK_SHIFT = 20.0, -10.0
 
 
 class EfficientTAM(Network):
-    """One of the official configurations. Tables made of parameters follow them whenever a state dict is
+    """An official configuration. Tables derived from parameters are recomputed when a state dict is
     loaded."""
 
     image_position: Tensor
@@ -43,7 +43,7 @@ class EfficientTAM(Network):
         self.mask_downsample = nn.Conv2d(1, 1, 4, stride=4)
         self.maskmem_tpos_enc = nn.Parameter(torch.zeros(spec.temporal_rows, 1, 1, spec.memory_channels))
         self.no_mem_embed = nn.Parameter(torch.zeros(1, 1, channels))
-        self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # in every checkpoint, used by none
+        self.no_mem_pos_enc = nn.Parameter(torch.zeros(1, 1, channels))  # in every checkpoint, not used
         self.no_obj_ptr = nn.Parameter(torch.zeros(1, channels))
         memory_sine = sine_table(spec.memory_channels, grid).flatten(2)[0].T.contiguous()
         self.register_buffer("map_position", memory_sine, persistent=False)
@@ -52,7 +52,7 @@ class EfficientTAM(Network):
         self.refresh()
 
     def refresh(self) -> None:
-        """Recompute the tables that are made of parameters; loading a state dict does it by itself."""
+        """Recompute the tables derived from parameters; called after a state dict is loaded."""
         self.image_encoder.trunk.refresh()
         self.image_position.copy_(self.sam_prompt_encoder.pe_layer.dense(self.spec.grid))
 

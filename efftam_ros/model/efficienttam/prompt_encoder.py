@@ -1,4 +1,4 @@
-"""Prompt encoder: points and box corners to tokens, a mask to a dense embedding."""
+"""Prompt encoder: points and box corners -> tokens, mask -> dense embedding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POINT_KINDS = 4
 
 
 class PromptEncoder(nn.Module):
-    """SAM's prompt encoder for an input of ``side`` px, without box tokens of their own."""
+    """SAM's prompt encoder for an input of ``side`` px; boxes are given as two labelled points."""
 
     def __init__(self, side: int, channels: int = 256) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class PromptEncoder(nn.Module):
         return dense
 
     def no_mask(self, grid: int) -> Tensor:
-        """What stands for "no mask prompt": [1,C,G,G]."""
+        """The dense embedding without a mask prompt: [1,C,G,G]."""
         return self.no_mask_embed.weight.reshape(1, -1, 1, 1).expand(-1, -1, grid, grid)
 
 

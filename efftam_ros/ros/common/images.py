@@ -25,8 +25,8 @@ BRIDGED = frozenset(
 
 
 def image_reader() -> tuple[Callable[[Any, int], Image], str]:
-    """The function that turns a sensor_msgs/Image of at most so many pixels into an `Image`, and one line that
-    names it for the log."""
+    """The function that turns a sensor_msgs/Image of at most so many pixels into an `Image`, and one line
+    that names it for the log."""
     try:
         from cv_bridge import CvBridge
 

@@ -5,26 +5,27 @@ Free of ROS, so that the verdict can be tested by numbers; the node puts it into
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
 
 from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.tracker.stream import is_sparse, lost_share, quantile, rate_hz
 
 # Times over which rates, latencies and losses are judged, s.
 WINDOW_S = 10.0
-# Fewer images than this say nothing about a rate.
-FEWEST_IMAGES = 8
-# Share of images lost on the way from which on it is a fault: jitter in the stamps alone can look like a
-# third.
-LOSS_LIMIT = 0.5
+# Share of images lost on the way from which on it is a fault.
+LOSS_LIMIT = 0.2
+# A stream of this age and no more than a handful of uneven images has lost the rest, s.
+SPARSE_S = 3.0
+# Above this size images do not fit the default shared memory of Fast DDS, bytes.
+LARGE_BYTES = 500_000
 PROFILE_REMEDY = (
-    "the sender's shared memory is too small for images: start the camera driver with"
-    " FASTRTPS_DEFAULT_PROFILES_FILE and FASTDDS_DEFAULT_PROFILES_FILE set to efftam_ros's"
-    " config/fastdds_images.xml, or subscribe reliably by qos_overrides"
+    "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera driver and"
+    " this node with FASTRTPS_DEFAULT_PROFILES_FILE and FASTDDS_DEFAULT_PROFILES_FILE set to efftam_ros's"
+    " config/fastdds_images.xml (the driver's counts most), or have the driver publish reliably"
 )
 
 
@@ -63,25 +64,43 @@ class Statistics:
         self._lock = threading.Lock()
         self._arrivals: deque[tuple[float, int]] = deque()
         self._answers: deque[tuple[float, float]] = deque()
-        self._counts = {"received": 0, "processed": 0, "dropped": 0, "refused": 0, "selections_refused": 0}
-        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "failure": ""}
+        self._counts = {
+            "received": 0,
+            "processed": 0,
+            "again": 0,
+            "dropped": 0,
+            "refused": 0,
+            "selections_refused": 0,
+        }
+        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "shared": "", "failure": ""}
         self._fresh: set[str] = set()  # faults since the last verdict
         self._track: Track | None = None
         self._lost = False
         self._stall = ""
+        self._refused_now = False  # the last image that came was refused
+        self._image_bytes = 0
+        self._input: Mapping[str, str] = {}
+        self._explanation = "is the topic image right?"
 
-    def image_received(self, now_s: float, stamp_ns: int) -> None:
+    def image_received(self, now_s: float, stamp_ns: int, nbytes: int = 0) -> None:
         with self._lock:
             self._counts["received"] += 1
+            self._refused_now, self._image_bytes = False, nbytes
             if self._arrivals and stamp_ns < self._arrivals[-1][1]:
                 self._arrivals.clear()
             self._arrivals.append((now_s, stamp_ns))
             _forget(self._arrivals, now_s)
 
-    def answered(self, now_s: float, latency_s: float, track: Track) -> None:
-        """A box was published ``latency_s`` after its image had arrived."""
+    def input_seen(self, facts: Mapping[str, str], explanation: str) -> None:
+        """What is known of the publishers of images, as values, and why no image comes if none does."""
         with self._lock:
-            self._counts["processed"] += 1
+            self._input, self._explanation = facts, explanation
+
+    def answered(self, now_s: float, latency_s: float, track: Track, again: bool = False) -> None:
+        """A box was published ``latency_s`` after its image had arrived; ``again``: for an image of before,
+        on the way from a late selection to the newest."""
+        with self._lock:
+            self._counts["again" if again else "processed"] += 1
             self._answers.append((now_s, latency_s))
             self._track, self._stall = track, ""
             _forget(self._answers, now_s)
@@ -102,10 +121,15 @@ class Statistics:
             self._counts["dropped"] += images
 
     def image_refused(self, reason: str) -> None:
+        self._refused_now = True
         self._fault("image", reason, "refused")
 
     def selection_refused(self, reason: str) -> None:
         self._fault("selection", reason, "selections_refused")
+
+    def output_shared(self, reason: str) -> None:
+        """Somebody else publishes on a topic of ours."""
+        self._fault("shared", reason)
 
     def incompatible_qos(self, reason: str) -> None:
         self._fault("qos", reason)
@@ -130,18 +154,36 @@ class Statistics:
         with self._lock:
             _forget(self._arrivals, now_s)
             _forget(self._answers, now_s)
-            loss, track = lost_share([stamp for _, stamp in self._arrivals]), self._track
-            findings = self._findings(now_s, setup, image_timeout_s, loss)
+            track = self._track
+            findings = self._findings(now_s, setup, image_timeout_s)
             self._fresh.clear()
-            values = self._values(loss) | setup.values | {"lifecycle": setup.lifecycle}
+            values = self._values(now_s) | setup.values | dict(self._input) | {"lifecycle": setup.lifecycle}
         level, message = max(findings, key=lambda finding: _WEIGHT[finding[0]])
         if level is Level.OK and track is not None and setup.lifecycle == "active":
             message = f"{track.state.name}: {track.reason}" if track.reason else track.state.name
         return Health(level, message, values)
 
-    def _findings(
-        self, now_s: float, setup: Setup, image_timeout_s: float, loss: float | None
-    ) -> list[tuple[Level, str]]:
+    def loss(self, now_s: float) -> str:
+        """What is known of images lost on the way, with the remedy; empty when none or too few to say."""
+        with self._lock:
+            _forget(self._arrivals, now_s)
+            return self._loss(now_s)
+
+    def _loss(self, now_s: float) -> str:
+        stamps = [stamp for _, stamp in self._arrivals]
+        share = lost_share(stamps)
+        if share is not None:
+            said = f"{share:.0%} of the images are lost on the way" if share > LOSS_LIMIT else ""
+        elif self._arrivals and now_s - self._arrivals[0][0] > SPARSE_S and is_sparse(stamps):
+            span_s = now_s - self._arrivals[0][0]
+            said = f"only {len(stamps)} images came in {span_s:.0f} s, unevenly: most are lost on the way"
+        else:
+            said = ""
+        if said and self._image_bytes > LARGE_BYTES:
+            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {PROFILE_REMEDY}"
+        return f"{said}; the link or the machine can't keep up with the camera" if said else ""
+
+    def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:
         found = [(Level.OK, setup.lifecycle)]
         if setup.fault:
             found.append((Level.ERROR, setup.fault))
@@ -155,35 +197,40 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        minor = [kind for kind in ("image", "selection", "bearing") if kind in self._fresh]
+        minor = [kind for kind in ("image", "selection", "bearing", "shared") if kind in self._fresh]
         found += [(Level.WARN, self._last[kind]) for kind in minor]
-        if self._counts["received"] == 0:
-            found.append((Level.STALE, "no image has arrived yet; is the topic image right?"))
-        elif not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s:
-            found.append((Level.STALE, f"no image for more than {image_timeout_s:g} s (image_timeout)"))
-        elif loss is not None and loss > LOSS_LIMIT:
-            found.append((Level.WARN, f"{loss:.0%} of the images are lost on the way: {PROFILE_REMEDY}"))
+        silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
+        loss = self._loss(now_s)
+        if silent and self._refused_now:
+            found.append((Level.ERROR, f"every image is refused: {self._last['image']}"))
+        elif self._counts["received"] == 0:
+            found.append((Level.STALE, f"no image has arrived yet: {self._explanation}"))
+        elif silent:
+            silence = f"no image for more than {image_timeout_s:g} s (image_timeout)"
+            found.append((Level.STALE, f"{silence}: {loss or self._explanation}"))
+        elif loss:
+            found.append((Level.WARN, loss))
         if self._track is not None and self._track.state is TrackState.LOST:
             found.append((Level.WARN, f"LOST: {self._track.reason}" if self._track.reason else "LOST"))
         return found
 
-    def _values(self, loss: float | None) -> dict[str, str]:
+    def _values(self, now_s: float) -> dict[str, str]:
         latencies = sorted(latency for _, latency in self._answers)
+        share = lost_share([stamp for _, stamp in self._arrivals])
         track = self._track
         values = {
             "state": track.state.name if track is not None else "",
             "reason": track.reason if track is not None else "",
-            "image rate (Hz)": _rate([moment for moment, _ in self._arrivals]),
-            "answer rate (Hz)": _rate([moment for moment, _ in self._answers]),
-            "latency p50 (ms)": f"{1e3 * statistics.median(latencies):.1f}" if latencies else "",
-            "latency p99 (ms)": f"{1e3 * latencies[int(0.99 * (len(latencies) - 1))]:.1f}"
-            if latencies
-            else "",
+            "image rate (Hz)": _number(rate_hz([moment for moment, _ in self._arrivals], now_s)),
+            "answer rate (Hz)": _number(rate_hz([moment for moment, _ in self._answers], now_s)),
+            "latency p50 (ms)": _number(1e3 * quantile(latencies, 0.5) if latencies else None),
+            "latency p99 (ms)": _number(1e3 * quantile(latencies, 0.99) if latencies else None),
             "images received": str(self._counts["received"]),
             "images processed": str(self._counts["processed"]),
+            "images processed again (late selection)": str(self._counts["again"]),
             "images dropped (newer came)": str(self._counts["dropped"]),
             "images refused": str(self._counts["refused"]),
-            "images lost on the way": "" if loss is None else f"{loss:.0%}",
+            "images lost on the way": "" if share is None else f"{share:.0%}",
             "selections refused": str(self._counts["selections_refused"]),
             "last refused image": self._last["image"],
             "last refused selection": self._last["selection"],
@@ -203,26 +250,8 @@ class Statistics:
 _WEIGHT = {Level.OK: 0, Level.WARN: 1, Level.STALE: 2, Level.ERROR: 3}
 
 
-def lost_share(stamps_ns: list[int]) -> float | None:
-    """Share of images that were stamped but never arrived, 0..1; None when too few came to say.
-
-    Judged from the stamps alone: the camera's period is taken as a short one of the gaps seen, and what is
-    missing between the first and the last stamp at that period was lost.
-    """
-    if len(stamps_ns) < FEWEST_IMAGES:
-        return None
-    gaps = sorted(b - a for a, b in pairwise(stamps_ns))
-    period = gaps[len(gaps) // 10]
-    if period <= 0:
-        return None
-    sent = (stamps_ns[-1] - stamps_ns[0]) / period + 1
-    return max(0.0, 1.0 - len(stamps_ns) / sent)
-
-
-def _rate(moments: list[float]) -> str:
-    if len(moments) < 2 or moments[-1] <= moments[0]:
-        return ""
-    return f"{(len(moments) - 1) / (moments[-1] - moments[0]):.1f}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def _forget(samples: deque[tuple[float, int]] | deque[tuple[float, float]], now_s: float) -> None:

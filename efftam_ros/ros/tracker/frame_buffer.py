@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.types import Image, Prompt
+from efftam_ros.core.types import Prompt
+from efftam_ros.ros.tracker.kept_images import BufferedFrame, Kept, KeptImages, seconds
 
 # A worker that runs behind the camera aims to be level again in about this time, s.
 CATCH_UP_S = 0.5
-# Images kept at once, however small: every late selection looks through them.
-MOST_IMAGES = 4096
-
-
-@dataclass(frozen=True)
-class BufferedFrame:
-    """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``size``:
-    width and height, px; ``read`` makes the pixels (raises InputError); ``header`` goes into the answers
-    unchanged."""
-
-    header: Any
-    stamp_ns: int
-    arrived_s: float
-    nbytes: int
-    size: tuple[int, int]
-    read: Callable[[], Image] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Command:
     """A selection or a clear, as far as its outcome is told. ``header`` of the message that asked (None: it
-    had none); ``number`` of the selection, 0 for a clear."""
+    had none); ``number`` of the selection, 0 for a clear; ``note``: what is to be said of its acceptance."""
 
     header: Any
     target_id: int
     number: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,12 +36,6 @@ class Task:
     command: Command | None = None
 
 
-@dataclass
-class _Kept:
-    number: int
-    frame: BufferedFrame
-
-
 class FrameBuffer:
     """Between the threads that receive and the one that works. Every method may be called from any thread.
 
@@ -68,67 +46,51 @@ class FrameBuffer:
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
         self._condition = threading.Condition()
-        self._kept: deque[_Kept] = deque()
-        self._keep_s, self._keep_bytes = keep_s, keep_bytes
-        self._bytes = 0
+        self._kept = KeptImages(keep_s, keep_bytes)
         self._count = 0  # images received; the newest has this number
         self._cursor = 0  # number of the image that was taken last
         self._furthest = 0  # highest number that was ever taken or skipped
         self._cursor_stamp_ns = 0
         self._behind = False
         self._task: Task | None = None  # a command that waits
-        self._selected: _Kept | None = None
+        self._selected: Kept | None = None
         self._closed = False
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
         """Change how much is kept, in s of image stamps and in bytes."""
         with self._condition:
-            self._keep_s, self._keep_bytes = keep_s, keep_bytes
-            self._trim()
+            self._kept.limit(keep_s, keep_bytes)
 
     def put(self, frame: BufferedFrame) -> None:
         """Store the newest image. Raises InputError when its stamp equals the last one's."""
         with self._condition:
-            newest = self._kept[-1].frame if self._kept else None
+            newest = self._kept.newest
             if newest is not None and frame.stamp_ns == newest.stamp_ns:
                 raise InputError(
-                    f"two images in a row have the stamp {_seconds(frame.stamp_ns)}; the second is dropped:"
+                    f"two images in a row have the stamp {seconds(frame.stamp_ns)}; the second is dropped:"
                     " stamp each image with its own time"
                 )
             if newest is not None and frame.stamp_ns < newest.stamp_ns:
                 # Time went back (a bag loops): stamps of before mean other images now.
                 self._kept.clear()
-                self._bytes = 0
             self._count += 1
-            self._kept.append(_Kept(self._count, frame))
-            self._bytes += frame.nbytes
-            self._trim()
+            self._kept.append(Kept(self._count, frame))
             self._condition.notify()
 
-    def find(self, stamp_ns: int) -> BufferedFrame:
-        """The kept image with this stamp, 0: the newest. Raises InputError saying how far off the stamp
-        is."""
+    def find(self, stamp_ns: int) -> Kept:
+        """The kept image that a stamp names. Raises InputError as `KeptImages.find` does."""
         with self._condition:
-            return self._find(stamp_ns).frame
+            return self._kept.find(stamp_ns)
 
-    def select(
-        self, stamp_ns: int, prompt: Callable[[BufferedFrame], Prompt], command: Command
-    ) -> Command | None:
-        """Ask the worker to start on a kept image; returns the command that this one takes the place of.
-
-        ``prompt`` makes what is marked on the image, and may raise InputError, as `find` does; then nothing
-        changes.
-        """
-        with self._condition:
-            kept = self._find(stamp_ns)
-        made = prompt(kept.frame)
-        return self._order(Task(kept.frame, made, command=command), kept)
+    def select(self, kept: Kept, prompt: Prompt, command: Command) -> Command | None:
+        """Ask the worker to start on a kept image; returns the command that this one takes the place of."""
+        return self._order(Task(kept.frame, prompt, command=command), kept)
 
     def clear(self, command: Command) -> Command | None:
         """Ask the worker to forget the target; returns the command that this one takes the place of."""
         return self._order(Task(None, command=command), None)
 
-    def _order(self, task: Task, selected: _Kept | None) -> Command | None:
+    def _order(self, task: Task, selected: Kept | None) -> Command | None:
         with self._condition:
             replaced, self._task, self._selected = self._task, task, selected
             self._condition.notify()
@@ -162,8 +124,9 @@ class FrameBuffer:
                     return None
                 if self._task is not None:
                     return self._take_command(self._task)
-                if self._kept and self._kept[-1].number > self._cursor:
-                    return self._take_image(frame_s)
+                newest = self._kept.newest
+                if newest is not None and newest.number > self._cursor:
+                    return self._take_image(newest, frame_s)
                 self._condition.wait()
 
     def _take_command(self, task: Task) -> Task:
@@ -173,60 +136,23 @@ class FrameBuffer:
             self._advance(selected)
         return task
 
-    def _take_image(self, frame_s: float) -> Task:
-        chosen = self._kept[-1]
+    def _take_image(self, newest: Kept, frame_s: float) -> Task:
+        chosen = newest
         if self._behind:
-            chosen = self._next_in_order(frame_s)
-            self._behind = chosen is not self._kept[-1]
+            chosen = self._next_in_order(newest, frame_s)
+            self._behind = chosen is not newest
         return Task(chosen.frame, skipped=self._advance(chosen))
 
-    def _next_in_order(self, frame_s: float) -> _Kept:
+    def _next_in_order(self, newest: Kept, frame_s: float) -> Kept:
         """The image to go to while behind: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
-        lag_s = (self._kept[-1].frame.stamp_ns - self._cursor_stamp_ns) * 1e-9
+        lag_s = (newest.stamp_ns - self._cursor_stamp_ns) * 1e-9
         target_ns = self._cursor_stamp_ns + int(frame_s * (1 + lag_s / CATCH_UP_S) * 1e9)
         ahead = [kept for kept in self._kept if kept.number > self._cursor]
-        return next((kept for kept in ahead if kept.frame.stamp_ns >= target_ns), ahead[-1])
+        return next((kept for kept in ahead if kept.stamp_ns >= target_ns), ahead[-1])
 
-    def _advance(self, chosen: _Kept) -> int:
+    def _advance(self, chosen: Kept) -> int:
         """Move the cursor; returns how many images were passed over for good."""
         skipped = max(0, chosen.number - 1 - max(self._cursor, self._furthest))
         self._cursor, self._cursor_stamp_ns = chosen.number, chosen.frame.stamp_ns
         self._furthest = max(self._furthest, chosen.number)
         return skipped
-
-    def _find(self, stamp_ns: int) -> _Kept:
-        if not self._kept:
-            raise InputError("no image has arrived yet; select once images come (is the topic image right?)")
-        if stamp_ns == 0:
-            return self._kept[-1]
-        for kept in reversed(self._kept):
-            if kept.frame.stamp_ns == stamp_ns:
-                return kept
-        newest, oldest = self._kept[-1].frame.stamp_ns, self._kept[0].frame.stamp_ns
-        age_s, kept_s = (newest - stamp_ns) * 1e-9, (newest - oldest) * 1e-9
-        if age_s < 0:
-            raise InputError(
-                f"the stamp {_seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
-                " it from the image's header, or use 0 for the newest image"
-            )
-        if age_s <= kept_s:
-            raise InputError(
-                f"no image with the stamp {_seconds(stamp_ns)} was received; copy it from the image's header"
-            )
-        raise InputError(
-            f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
-            f" (selection_buffer {self._keep_s:g} s, selection_buffer_bytes {self._keep_bytes}, at most"
-            f" {MOST_IMAGES} images); select on a newer image or raise them"
-        )
-
-    def _trim(self) -> None:
-        while len(self._kept) > 1 and (
-            self._bytes > self._keep_bytes
-            or len(self._kept) > MOST_IMAGES
-            or self._kept[-1].frame.stamp_ns - self._kept[0].frame.stamp_ns > self._keep_s * 1e9
-        ):
-            self._bytes -= self._kept.popleft().frame.nbytes
-
-
-def _seconds(stamp_ns: int) -> str:
-    return f"{stamp_ns // 10**9}.{stamp_ns % 10**9:09d}"

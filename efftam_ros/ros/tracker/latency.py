@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -162,6 +163,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="default %(default)s")
     parser.add_argument("--profile", default="", help="Fast DDS profile, where the environment names none")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the node ends too
     try:
         print(json.dumps(asdict(measure_latency(args.seconds, args.profile))))
     except RuntimeError as error:

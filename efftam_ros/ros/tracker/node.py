@@ -19,19 +19,15 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
-from efftam_ros.ros.tracker.parameters import (
-    NodeConfig,
-    changed,
-    declare_parameters,
-    read_parameters,
-    refusals,
-)
+from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
-from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.image.prompts import reserve_workspace
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
@@ -49,8 +45,10 @@ def _reported(transition: Transition) -> Transition:
         try:
             result = transition(node, state)
         except (InputError, BackendError) as refusal:
-            node.get_logger().error(str(refusal))
             node.fault = str(refusal)
+            if isinstance(refusal, BackendError) and node.backend != DEFAULT_BACKEND:
+                node.fault += f"; or start with backend:={DEFAULT_BACKEND}, which runs everywhere"
+            node.get_logger().error(node.fault)
             result = TransitionCallbackReturn.FAILURE
         except Exception as error:
             node.get_logger().error("".join(traceback.format_exception(error)).rstrip())
@@ -77,8 +75,10 @@ class TrackerNode(LifecycleNode):
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        for config_type in (NodeConfig, TrackerConfig):
-            declare_parameters(self, config_type)
+        PARAMETERS.declare(self)
+        # rclpy tells nobody else what was given at the start and fits no declared name.
+        for line in PARAMETERS.unknown(self._parameter_overrides):
+            self.get_logger().warning(line)
         self._pipeline_factory = pipeline_factory
         self._read_parameters()
         self._statistics = Statistics()
@@ -116,6 +116,11 @@ class TrackerNode(LifecycleNode):
         self.destroy_node()
 
     @property
+    def backend(self) -> str:
+        """The back end that is asked for."""
+        return self._config.backend
+
+    @property
     def fault(self) -> str:
         """Why the last transition failed; empty when it did not."""
         return self._setup.fault
@@ -133,6 +138,7 @@ class TrackerNode(LifecycleNode):
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
+        reserve_workspace()
         self._tracker = open_tracker(self._pipeline, self._tracker_config)
         self._outputs = Outputs(self, config.publish_detections)
         self._offered = [
@@ -153,6 +159,11 @@ class TrackerNode(LifecycleNode):
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
+        if self.get_namespace() == "/":
+            self.get_logger().info(
+                "topics are at the root (/bbox, /velocity, ...); where others share the graph, give the"
+                " tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
+            )
         return TransitionCallbackReturn.SUCCESS
 
     @_reported
@@ -223,7 +234,7 @@ class TrackerNode(LifecycleNode):
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
         changes = {parameter.name: parameter.value for parameter in parameters}
-        reasons = refusals(changes, configured=self._pipeline is not None)
+        reasons = PARAMETERS.refusals(changes, configured=self._pipeline is not None)
         if reasons:
             return SetParametersResult(successful=False, reason="; ".join(reasons))
         before = self._config
@@ -245,7 +256,7 @@ class TrackerNode(LifecycleNode):
         selection = request.selection
         try:
             session = self._active_session(Command(selection.header, selection.target_id))
-            response.selection = session.select(selection)
+            response.selection, response.message = session.select(selection)
         except InputError as refusal:
             response.message = str(refusal)
         else:

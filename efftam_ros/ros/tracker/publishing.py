@@ -16,7 +16,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.bearing import Bearing
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
 from efftam_ros.interop.messages import (
@@ -30,7 +30,8 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
+from efftam_ros.ros.tracker.frame_buffer import Command
+from efftam_ros.ros.tracker.kept_images import BufferedFrame
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.overlay import draw_overlay
 
@@ -83,10 +84,25 @@ class Outputs:
     def has_detections(self) -> bool:
         return self._vision is not None
 
+    @property
+    def others(self) -> str:
+        """Who else publishes what this node answers; empty when nobody does."""
+        for topic in ("bbox", "velocity"):
+            name = self._node.resolve_topic_name(topic)
+            found = self._node.get_publishers_info_by_topic(name)
+            if len(found) > 1:
+                names = sorted({shown(info.node_name)[1:-1] for info in found})
+                return (
+                    f"{len(found)} publishers on {name} ({', '.join(names)}): who listens hears all of them;"
+                    " give each tracker a namespace of its own"
+                )
+        return ""
+
     def close(self) -> None:
         """Wait until the last messages have arrived, and give the publishers back."""
         with self._lock:
-            for publisher in (self._velocity, self._bbox, self._results):
+            lasting = (self._velocity, self._bbox, self._results) if self._publishers else ()
+            for publisher in lasting:
                 publisher.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
             for publisher in self._publishers:
                 self._node.destroy_publisher(publisher)

@@ -13,12 +13,11 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_policy_name_from_kind
 from rclpy.qos_overriding_options import QoSOverridingOptions
-from sensor_msgs.msg import CameraInfo, CompressedImage
-from sensor_msgs.msg import Image as ImageMessage
+from sensor_msgs.msg import CameraInfo
 
 from efftam_ros.core.errors import MOST_SHOWN, InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Image, Prompt, Track, TrackState
+from efftam_ros.core.types import Image, Track, TrackState
 from efftam_ros.interop.messages import (
     STEERABLE,
     CameraModel,
@@ -37,7 +36,9 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
+from efftam_ros.ros.tracker.image_input import ImageInput
+from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.worker import Worker
@@ -48,6 +49,10 @@ except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
 
 SELECTION_DEPTH = 10
+# How often it is looked who publishes images, s.
+INPUT_PERIOD_S = 0.2
+# When the first image is missed, and how often that is said, s.
+FIRST_IMAGE_S, REMINDER_S = 2.0, 30.0
 # How often per image_timeout it is looked whether images and answers still come.
 WATCHES = 5
 # The worker is taken for stalled after image_timeout and so many frames' time without an answer. While
@@ -55,12 +60,6 @@ WATCHES = 5
 # time.
 STALL_FRAMES = 3.0
 STALL_PATIENCE_S = 2.0
-
-
-def newest_wins() -> QoSProfile:
-    """Depth 1: what waits is replaced by what comes. Best effort matches every camera driver. A new object
-    each time: rclpy writes overrides into the one it is given."""
-    return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 # Lines of information of one kind per period of the throttle: a target's changes of state come in bursts.
@@ -106,6 +105,8 @@ class Session:
         # rclpy allows a line of code one severity for good: each needs a line of its own.
         self._fail = Throttle(lambda text: self._log.error(text))
         self._warn = Throttle(lambda text: self._log.warning(text))
+        self._remind = Throttle(lambda text: self._log.warning(text), period_s=REMINDER_S)
+        self._begin_s = time.monotonic()
         self._inform = Throttle(lambda text: self._log.info(text), burst=INFORMED)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
@@ -120,12 +121,24 @@ class Session:
         self._last_refusal = ""  # of an image, since the last that was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
         self._worker = Worker(tracker, self.frame_buffer, self)
+        compressed = config.image_transport == "compressed"
+        if compressed:
+            self.conversion = "OpenCV's decoder"
+        self._input = ImageInput(
+            node,
+            config.image_transport,
+            config.image_reliability,
+            self._on_compressed if compressed else self._on_image,
+            self._incompatible,
+        )
+        # Profiles of their own: rclpy writes overrides into the object it is given.
+        newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscriptions = [
-            self._subscribe_to_images(),
-            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, newest_wins()),
+            self._subscribe(CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins),
             self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
         ]
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._input_timer = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
         self._watch = self._start_watch()
         self._worker.start()
 
@@ -137,6 +150,8 @@ class Session:
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
+        self._input.close()
+        self._node.destroy_timer(self._input_timer)
         self._node.destroy_timer(self._watch)
         left = self._worker.stop()
         self._take_back(reason)
@@ -147,8 +162,8 @@ class Session:
 
     @property
     def image_topic(self) -> str:
-        """The resolved name of the image topic."""
-        return str(self._node.resolve_topic_name("image"))
+        """The topic that images are read from."""
+        return self._input.topic
 
     def reconfigure(self, config: NodeConfig) -> None:
         """Use what may change while active."""
@@ -164,9 +179,9 @@ class Session:
         """Use these thresholds from the next image on."""
         self._worker.reconfigure(config)
 
-    def select(self, message: Any) -> int:
-        """Carry out a TargetSelection; returns its number, 0 for CLEAR. Raises InputError; then nothing
-        changes."""
+    def select(self, message: Any) -> tuple[int, str]:
+        """Carry out a TargetSelection; returns its number, 0 for CLEAR, and what is to be said of it. Raises
+        InputError; then nothing changes."""
         command = Command(message.header, message.target_id, self.accepted + 1)
         try:
             return self._carry_out(message, command)
@@ -185,18 +200,25 @@ class Session:
             raise
         self._replace(self.frame_buffer.clear(command))
 
-    def _carry_out(self, message: Any, command: Command) -> int:
+    def _carry_out(self, message: Any, command: Command) -> tuple[int, str]:
         if check_selection(message) is Kind.CLEAR:
             self._replace(self.frame_buffer.clear(replace(command, number=0)))
-            return 0
+            return 0, ""
+        if self._newest is None:
+            refused = f"every image is refused: {self._last_refusal}" if self._last_refusal else ""
+            raise InputError(f"no image has arrived yet: {refused or self._input.explain()}")
 
-        def prompt(frame: BufferedFrame) -> Prompt:
-            return selection_prompt(message, *frame.size, self._config.max_image_pixels)
-
-        self._replace(self.frame_buffer.select(stamp_ns(message.header.stamp), prompt, command))
+        named = stamp_ns(message.header.stamp)
+        kept = self.frame_buffer.find(named)
+        prompt = selection_prompt(message, *kept.frame.size, self._config.max_image_pixels)
+        note = ""
+        if named and kept.stamp_ns != named:
+            offset_ms = abs(kept.stamp_ns - named) * 1e-6
+            note = f"the image of {seconds(kept.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
+        self._replace(self.frame_buffer.select(kept, prompt, replace(command, note=note)))
         self.accepted = command.number
         self._inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
-        return command.number
+        return command.number, note
 
     def _replace(self, command: Command | None) -> None:
         if command is not None:
@@ -204,8 +226,8 @@ class Session:
 
     # Subscriptions
 
-    def _subscribe(self, message_type: Any, topic: str, callback: Any, qos: QoSProfile) -> Any:
-        resolved = self._node.resolve_topic_name(topic)
+    def _incompatible(self, resolved: str) -> Any:
+        """Event callbacks that say which publisher's QoS does not match."""
 
         def on_incompatible(event: Any) -> None:
             policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -216,20 +238,43 @@ class Session:
             self._statistics.incompatible_qos(reason)
             self._warn("qos", reason)
 
+        return SubscriptionEventCallbacks(incompatible_qos=on_incompatible)
+
+    def _subscribe(self, message_type: Any, topic: str, callback: Any, qos: QoSProfile) -> Any:
         return self._node.create_subscription(
             message_type,
             topic,
             callback,
             qos,
-            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=on_incompatible),
+            event_callbacks=self._incompatible(self._node.resolve_topic_name(topic)),
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
 
-    def _subscribe_to_images(self) -> Any:
-        if self._config.image_transport == "compressed":
-            self.conversion = "OpenCV's decoder"
-            return self._subscribe(CompressedImage, "image", self._on_compressed, newest_wins())
-        return self._subscribe(ImageMessage, "image", self._on_image, newest_wins())
+    def _look_at_input(self) -> None:
+        """Follow the publishers of images; say what is known of those that do not arrive."""
+        self._input.look()
+        self._statistics.input_seen(
+            self._input.facts | {"camera_info": self._describe_camera()}, self._input.explain()
+        )
+        others = self._outputs.others
+        if others:
+            self._statistics.output_shared(others)
+            self._remind("others", others)
+        loss = self._statistics.loss(time.monotonic())
+        if loss:
+            self._warn("loss", loss)
+        if self._newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
+            refused = f"every image is refused: {self._last_refusal}" if self._last_refusal else ""
+            self._remind("input", f"no image has arrived yet: {refused or self._input.explain()}")
+
+    def _describe_camera(self) -> str:
+        camera, topic = self._camera, self._input.camera_info_topic
+        if camera.message is None:
+            return f"none on {topic}"
+        size = f"{camera.message.width} x {camera.message.height} px, {topic}"
+        if camera.model is None:
+            return f"refused, {size}"
+        return f"calibrated, {size}" if camera.model.intrinsics is not None else f"not calibrated, {size}"
 
     def _on_image(self, message: Any) -> None:
         now_s = time.monotonic()
@@ -268,7 +313,7 @@ class Session:
         self._newest = frame
         if self._waiting_s is None:
             self._waiting_s = now_s
-        self._statistics.image_received(now_s, stamp)
+        self._statistics.image_received(now_s, stamp, len(message.data))
 
     def _on_camera_info(self, message: Any) -> None:
         # Sent with every image and seldom changed.
@@ -361,10 +406,11 @@ class Session:
         )
         now_s = time.monotonic()
         self._answered(_Answer(frame.header, track, selection, now_s, frame.arrived_s))
+        again = frame.arrived_s <= self._furthest_s
         self._furthest_s = max(self._furthest_s, frame.arrived_s)
         self._waiting_s = None if frame is self._newest else now_s
         self._silence_said, self._last_refusal = False, ""
-        self._statistics.answered(now_s, latency_s, track)
+        self._statistics.answered(now_s, latency_s, track, again)
         if no_bearing:
             self._no_bearing(no_bearing)
 
@@ -385,7 +431,7 @@ class Session:
 
     def selection_accepted(self, command: Command) -> None:
         self._selection = command.number
-        self._outputs.publish_result(command, Outcome.ACCEPTED)
+        self._outputs.publish_result(command, Outcome.ACCEPTED, command.note)
 
     def selection_refused(self, command: Command, reason: str) -> None:
         self._statistics.selection_refused(reason)

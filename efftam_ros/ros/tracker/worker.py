@@ -10,7 +10,8 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, Task
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer, Task
+from efftam_ros.ros.tracker.kept_images import BufferedFrame
 
 # How fast the estimate of a frame's time follows, as a share per frame.
 FRAME_TIME_GAIN = 0.2

@@ -1,1 +1,1 @@
-"""CUDA through cuda-python: checked calls, memory, one stream, kernels."""
+"""CUDA through cuda-bindings: checked calls, memory, streams, kernels."""

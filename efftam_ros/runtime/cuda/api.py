@@ -28,7 +28,7 @@ STICKY = {
     719: "a kernel failed",
     999: "the GPU may be lost: look at nvidia-smi and dmesg",
 }
-"""After these every call of the process fails, whatever it is."""
+"""Errors after which every CUDA call of the process fails, with their meaning."""
 
 REMEDIES = {
     2: "stop other programs that hold GPU memory, or choose a smaller bundle",
@@ -50,7 +50,7 @@ NO_DRIVER = "install the NVIDIA driver, in a container also its runtime (--gpus 
 
 
 class CudaError(RuntimeError):
-    """A call that CUDA refused: ``call`` and its status ``code`` and ``name``. The text is one line."""
+    """A failed CUDA call: ``call``, its status ``code`` and ``name``. The text is one line."""
 
     def __init__(self, call: str, code: int, name: str, detail: str = "") -> None:
         self.call = call
@@ -74,7 +74,10 @@ class Cuda:
 
     @classmethod
     def load(cls) -> Cuda:
-        """Raises BackendError: no cuda-bindings, no driver, or a driver too old for them."""
+        """Import cuda-bindings and check the driver.
+
+        Raises BackendError: no cuda-bindings, no driver, or a driver too old for them.
+        """
         try:
             runtime, driver = (
                 importlib.import_module(f"cuda.bindings.{name}") for name in ("runtime", "driver")
@@ -103,28 +106,32 @@ class Cuda:
             raise BackendError("the NVIDIA driver does not start", str(error)) from error
         except BackendError:
             raise
-        except RuntimeError as error:  # what cuda-bindings raises where it finds no libcuda
+        except RuntimeError as error:  # cuda-bindings without libcuda
             raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
         return version
 
     def call(self, name: str, *args: Any, detail: str = "") -> Any:
-        """The runtime call ``name``: None, its value, or a tuple of values. Raises CudaError; ``detail`` goes
-        into its text."""
+        """Call the runtime function ``name``.
+
+        Returns None, its value, or a tuple of values. Raises CudaError, with ``detail`` in its text.
+        """
         return self.checked(name, getattr(self.runtime, name)(*args), detail)
 
     def drive(self, name: str, *args: Any, detail: str = "") -> Any:
-        """The driver call ``name``, otherwise as `call`."""
+        """Call the driver function ``name``, otherwise as `call`."""
         return self.checked(name, getattr(self.driver, name)(*args), detail)
 
     def release(self, name: str, *args: Any) -> None:
-        """The runtime or driver call ``name`` that gives something back. Raises CudaError, but no sticky one:
-        what was held went with the context, and every other call says so."""
+        """Call the runtime or driver function ``name`` that releases a resource.
+
+        Raises CudaError except for a lost context, with which the resource is lost, too.
+        """
         with suppress(DeviceLostError):
             (self.call if name.startswith("cuda") else self.drive)(name, *args)
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:
-        """The values of what a call answered, as `call` gives them."""
+        """The values in the return value of a call, as `call` returns them."""
         status, *values = answer
         if int(status):
             kind = DeviceLostError if int(status) in STICKY else CudaError

@@ -1,4 +1,4 @@
-"""Device memory that is allocated once and cut into named tensors."""
+"""One allocation of device memory, divided into named tensors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.memory import DeviceBuffer
 
 ALIGNMENT = 256
-"""Bytes; what TensorRT and onnxruntime ask of a tensor's address."""
+"""Bytes; required by TensorRT and onnxruntime of a tensor's address."""
 
 ITEM_BYTES = 4
-"""Of every tensor's elements, float32 or int32; only int64 labels take two."""
+"""Size of the elements, float32 or int32; int64 labels take two each."""
 
 
 class Arena:
@@ -36,7 +36,7 @@ class Arena:
         return self._buffer.pointer + self._offsets[name]
 
     def nbytes(self, name: str) -> int:
-        """Without what aligns the next tensor."""
+        """Without padding."""
         return self._nbytes[name]
 
     def span(self, first: str, last: str) -> int:

@@ -1,4 +1,4 @@
-"""The GPU that a process computes on."""
+"""Opens the GPU of a process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class DeviceFacts:
 
 
 def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFacts:
-    """Make GPU ``index`` this thread's, in the context that it shares with every other library.
+    """Make GPU ``index`` current in this thread, in the primary context, which all libraries share.
 
-    Raises BackendError: a missing or old driver, no such GPU, one that does not start, or less than
-    ``needed_bytes`` of memory free.
+    Raises BackendError: driver missing or too old, no such GPU, a GPU that does not start, or less than
+    ``needed_bytes`` of free memory.
     """
     driver_version = cuda.require_driver()
     try:
@@ -57,7 +57,7 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
         )
     except CudaError as error:
         raise BackendError(f"GPU {index} does not open", str(error)) from error
-    # Where GPU and host share memory, what the page cache holds counts as taken but is given up on demand.
+    # On integrated GPUs the page cache counts as used, but the kernel frees it on demand.
     if needed_bytes > free and not facts.integrated:
         raise BackendError(
             f"GPU {index} ({facts.name}) has {free // 1_000_000} MB of {megabytes(total)} free "
@@ -68,10 +68,9 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
 
 
 def make_current(cuda: Cuda, index: int) -> None:
-    """Let the calling thread use GPU ``index``; every thread that launches kernels needs it once. Raises
-    CudaError."""
+    """Make GPU ``index`` current in the calling thread, once per thread. Raises CudaError."""
     cuda.call("cudaSetDevice", index)
-    cuda.call("cudaFree", 0)  # cudaSetDevice alone makes the context only from CUDA 12 on
+    cuda.call("cudaFree", 0)  # cudaSetDevice alone creates the context only from CUDA 12 on
 
 
 def _name(cuda: Cuda, index: int) -> str:

@@ -1,4 +1,4 @@
-"""The package's kernels, loaded onto the device."""
+"""The kernels of the package, loaded on the device."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from efftam_ros.runtime.cuda.kernel_table import KERNELS, load_ptx
 from efftam_ros.runtime.cuda.module import KernelModule, Launch
 
 THREADS = 256
-"""Per block: one thread makes one element."""
+"""Threads per block; one thread computes one element."""
 
 
 class KernelSet:
-    """All kernels of `kernel_table.KERNELS`; the driver compiles their PTX while this is made."""
+    """All kernels of `kernel_table.KERNELS`; the driver compiles their PTX in the constructor."""
 
     def __init__(self, cuda: Cuda) -> None:
         """Raises InputError (a damaged PTX file) and CudaError (a driver that can't read it)."""
@@ -28,8 +28,7 @@ class KernelSet:
             raise
 
     def launch(self, name: str, work: tuple[int, int], *values: int) -> Launch:
-        """A kernel with its arguments (device addresses and whole numbers), one thread for each of ``work``
-        columns and rows."""
+        """Bind a kernel to arguments (device addresses and integers); ``work``: threads in x and y."""
         columns, rows = work
         grid = (-(-columns // THREADS), rows, 1)
         return self._kernels[name].bind(grid, (THREADS, 1, 1), *values)

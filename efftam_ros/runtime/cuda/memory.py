@@ -1,4 +1,4 @@
-"""Memory for the GPU: its own, or the host's where copies need not wait."""
+"""Device memory and pinned host memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from efftam_ros.runtime.cuda.api import Cuda, megabytes
 
 
 class DeviceBuffer:
-    """Bytes in the GPU's memory, undefined at first."""
+    """Uninitialised bytes in device memory."""
 
     def __init__(self, cuda: Cuda, nbytes: int) -> None:
         """Raises CudaError when the GPU has too little memory."""
@@ -29,14 +29,14 @@ class DeviceBuffer:
         return _alive(self._pointer)
 
     def free(self) -> None:
-        """No work that is still to run may use the buffer. Freeing twice is harmless."""
+        """Free the memory; no pending work may use it. Can be called twice."""
         if self._pointer is not None:
             pointer, self._pointer = self._pointer, None
             self._cuda.release("cudaFree", pointer)
 
 
 class HostBuffer:
-    """Pinned host bytes that the GPU can reach: the only host memory that copies of a `Stream` take."""
+    """Pinned host memory, mapped for the GPU; the only host memory that a `Stream` copies from and to."""
 
     def __init__(self, cuda: Cuda, nbytes: int) -> None:
         """Raises CudaError when the system has too little memory to pin."""
@@ -58,13 +58,13 @@ class HostBuffer:
 
     @property
     def device_pointer(self) -> int:
-        """The address of the same bytes for kernels. Raises ValueError once freed."""
+        """Address of the same bytes in kernels. Raises ValueError once freed."""
         _alive(self._pointer)
         return self._device_pointer
 
     @property
     def array(self) -> NDArray[np.uint8]:
-        """All bytes, without a copy; not to be touched once the buffer is freed."""
+        """All bytes, without a copy; invalid once the buffer is freed."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
 
     def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
@@ -82,7 +82,7 @@ class HostBuffer:
 
 
 def check_range(host: HostBuffer, nbytes: int, offset: int) -> None:
-    """Raises ValueError when a buffer lacks the bytes ``offset`` to ``offset + nbytes``."""
+    """Raises ValueError when the bytes ``offset`` to ``offset + nbytes`` exceed the buffer."""
     if offset < 0 or nbytes < 0 or offset + nbytes > host.nbytes:
         raise ValueError(
             f"bytes {offset} to {offset + nbytes} of a buffer of {host.nbytes}; give a larger buffer"

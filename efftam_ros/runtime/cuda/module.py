@@ -1,4 +1,4 @@
-"""Kernels from PTX."""
+"""Loads PTX and launches its kernels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ LOG_BYTES = 8192
 
 
 class KernelModule:
-    """PTX, compiled by the driver for the GPU at hand."""
+    """PTX, compiled by the driver for the current GPU."""
 
     def __init__(self, cuda: Cuda, ptx: bytes) -> None:
-        """Takes up to seconds where the driver has no cached result. Raises CudaError with the compiler's
-        messages."""
+        """May take seconds when the driver has no cached result. Raises CudaError with the compiler's log."""
         self._cuda = cuda
         options = cuda.driver.CUjit_option
         log = bytearray(LOG_BYTES)
@@ -26,8 +25,8 @@ class KernelModule:
         try:
             self._module: Any = cuda.drive("cuModuleLoadDataEx", ptx + b"\0", 2, names, (log, len(log)))
         except CudaError as error:
-            said = log.split(b"\0")[0].decode(errors="replace")
-            raise CudaError(error.call, error.code, error.name, said) from error
+            message = log.split(b"\0")[0].decode(errors="replace")
+            raise CudaError(error.call, error.code, error.name, message) from error
 
     def kernel(self, name: str, *types: Any) -> Kernel:
         """The ``extern "C"`` kernel ``name``, whose parameters have these ctypes types. Raises CudaError when
@@ -40,14 +39,14 @@ class KernelModule:
         return Kernel(self._cuda, name, function, types)
 
     def close(self) -> None:
-        """No work that is still to run may use its kernels. Closing twice is harmless."""
+        """Unload the module; no pending work may use its kernels. Can be called twice."""
         if self._module is not None:
             module, self._module = self._module, None
             self._cuda.release("cuModuleUnload", module)
 
 
 class Kernel:
-    """A function on the GPU; its module must stay open."""
+    """A kernel; its module must stay open."""
 
     def __init__(self, cuda: Cuda, name: str, function: Any, types: tuple[Any, ...]) -> None:
         self._cuda = cuda
@@ -56,8 +55,17 @@ class Kernel:
         self._types = types
 
     def bind(self, grid: tuple[int, int, int], block: tuple[int, int, int], *values: Any) -> Launch:
-        """A launch of ``grid`` blocks of ``block`` threads with these arguments: numbers, device addresses
-        (c_void_p), or instances of the ctypes type. Raises TypeError and ValueError for what does not fit."""
+        """Prepare a launch.
+
+        Args:
+            grid: Number of blocks.
+            block: Threads per block.
+            values: Arguments: numbers, device addresses (c_void_p), or instances of the ctypes type.
+
+        Raises:
+            TypeError: Wrong number of arguments.
+            ValueError: A null address, or a number out of range of its type.
+        """
         if len(values) != len(self._types):
             raise TypeError(f"{self._name} takes {len(self._types)} arguments, not {len(values)}")
         arguments = tuple(
@@ -72,14 +80,14 @@ class Kernel:
         argument = kind(value)
         if kind is ctypes.c_void_p and not argument.value:
             raise ValueError(f"argument {position} of {self._name} is no address: {value!r}")
-        # ctypes cuts off what does not fit, without a word.
+        # ctypes truncates silently.
         if isinstance(value, int | np.integer) and argument.value != value:
             raise ValueError(f"argument {position} of {self._name} does not fit {kind.__name__}: {value}")
         return argument
 
 
 class Launch:
-    """A kernel with its arguments, prepared once: `run` converts nothing."""
+    """A kernel with converted arguments, so that `run` only launches."""
 
     def __init__(
         self,
@@ -91,7 +99,7 @@ class Launch:
     ) -> None:
         self._cuda = cuda
         self._start = (function, *grid, *block, 0)
-        self._arguments = arguments  # the addresses below point into these
+        self._arguments = arguments  # kept alive for the addresses below
         self._addresses = np.array([ctypes.addressof(argument) for argument in arguments], np.uint64)
         self._parameters = int(self._addresses.ctypes.data)
 

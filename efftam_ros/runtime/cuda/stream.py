@@ -1,4 +1,4 @@
-"""The order of work on the GPU: streams, events, captured graphs."""
+"""CUDA streams, events and captured graphs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NOT_READY = 600
 
 
 class Stream:
-    """A queue of work on the GPU that never waits for the default stream.
+    """A stream that does not synchronise with the default stream.
 
-    Errors of its work come with a later call, as CudaError.
+    Errors of asynchronous work are raised by a later call, as CudaError.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -25,7 +25,7 @@ class Stream:
         self._stream: Any = cuda.call("cudaStreamCreateWithFlags", cuda.runtime.cudaStreamNonBlocking)
         if int(self._stream) == 0:
             raise RuntimeError(
-                "CUDA gave the default stream (handle 0), which waits for all others; report this"
+                "CUDA returned the default stream (handle 0), which waits for all others; report this"
             )
         self._driver_stream = cuda.driver.CUstream(int(self._stream))
 
@@ -40,12 +40,12 @@ class Stream:
         return self._opened(self._driver_stream)
 
     def copy_in(self, device_pointer: int, host: HostBuffer, nbytes: int, offset: int = 0) -> None:
-        """Copy ``nbytes`` from ``offset`` of a host buffer, which keeps them until the copy is done."""
+        """Copy ``nbytes`` from ``offset`` of a host buffer, which must not change until the copy is done."""
         source = self._pinned(host, nbytes, offset)
         self._copy(device_pointer, source, nbytes, self._kinds.cudaMemcpyHostToDevice)
 
     def copy_out(self, host: HostBuffer, device_pointer: int, nbytes: int, offset: int = 0) -> None:
-        """Copy ``nbytes`` to ``offset`` of a host buffer; there once an event after it is reached."""
+        """Copy ``nbytes`` to ``offset`` of a host buffer; valid once a later event is reached."""
         target = self._pinned(host, nbytes, offset)
         self._copy(target, device_pointer, nbytes, self._kinds.cudaMemcpyDeviceToHost)
 
@@ -58,11 +58,11 @@ class Stream:
         self._cuda.call("cudaMemsetAsync", pointer, 0, nbytes, self._opened(self._stream))
 
     def record(self, event: Event) -> None:
-        """Let ``event`` mark all work given to this stream so far."""
+        """Record ``event`` behind all work enqueued so far."""
         self._cuda.call("cudaEventRecord", event.handle, self._opened(self._stream))
 
     def wait(self, event: Event) -> None:
-        """Let work that follows run only after what ``event`` marks now; the host goes on at once."""
+        """Make later work wait for what ``event`` marks now; does not block the host."""
         self._cuda.call("cudaStreamWaitEvent", self._opened(self._stream), event.handle, 0)
 
     def synchronize(self) -> None:
@@ -71,9 +71,9 @@ class Stream:
 
     @contextmanager
     def capture(self) -> Iterator[CapturedGraph]:
-        """Keep the block's work in the graph instead of running it; the graph can run once the block is left.
+        """Capture the block's work in a graph, which can be launched after the block.
 
-        Nothing in the block may allocate, free, wait or load. An error ends the capture and keeps nothing.
+        The block must not allocate, free, wait or load. An error ends the capture without a graph.
         """
         cuda, stream = self._cuda, self._opened(self._stream)
         # ThreadLocal: other threads, and the libraries in them, may allocate meanwhile.
@@ -83,7 +83,7 @@ class Stream:
         try:
             yield captured
         except BaseException:
-            # Unchecked: the error on its way says more than the status of a capture that it may have broken.
+            # Unchecked, because the pending error says more than the status of a broken capture.
             _, graph = cuda.runtime.cudaStreamEndCapture(stream)
             if graph is not None and int(graph):
                 cuda.runtime.cudaGraphDestroy(graph)
@@ -91,7 +91,7 @@ class Stream:
         captured.instantiate(cuda.call("cudaStreamEndCapture", stream), self)
 
     def close(self) -> None:
-        """Work given before still runs. Closing twice is harmless."""
+        """Destroy the stream; work enqueued before still runs. Can be called twice."""
         if self._stream is not None:
             stream, self._stream, self._driver_stream = self._stream, None, None
             self._cuda.release("cudaStreamDestroy", stream)
@@ -114,10 +114,10 @@ class Stream:
 
 
 class Event:
-    """A mark in a stream that the host can wait for without spinning."""
+    """A position in a stream; the host waits for it without spinning."""
 
     def __init__(self, cuda: Cuda, timing: bool = False) -> None:
-        """``timing``: for `milliseconds_since`; costs a little at each record."""
+        """``timing``: needed by `milliseconds_since`; recording is slightly slower."""
         self._cuda = cuda
         self._timing = timing
         flags = cuda.runtime.cudaEventBlockingSync | (0 if timing else cuda.runtime.cudaEventDisableTiming)
@@ -150,16 +150,16 @@ class Event:
         return float(self._cuda.call("cudaEventElapsedTime", earlier.handle, self.handle))
 
     def close(self) -> None:
-        """Closing twice is harmless."""
+        """Can be called twice."""
         if self._event is not None:
             event, self._event = self._event, None
             self._cuda.release("cudaEventDestroy", event)
 
 
 class CapturedGraph:
-    """Work that `Stream.capture` kept, with its addresses and argument values, to be run as a whole.
+    """Work captured by `Stream.capture`, with its addresses and argument values.
 
-    The buffers and kernel modules that it uses must outlive it.
+    Its buffers and kernel modules must outlive it.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -167,7 +167,7 @@ class CapturedGraph:
         self._executable: Any = None
 
     def instantiate(self, graph: Any, stream: Stream) -> None:
-        """Make ``graph`` (cudaGraph_t, which this ends) ready to run. `Stream.capture` calls it."""
+        """Instantiate and destroy ``graph`` (cudaGraph_t); called by `Stream.capture`."""
         try:
             self._executable = self._cuda.call("cudaGraphInstantiate", graph, 0)
         finally:
@@ -179,15 +179,15 @@ class CapturedGraph:
             raise
 
     def launch(self, stream: Stream) -> None:
-        """Run the work on ``stream``. Raises ValueError while the capture lasts and once closed."""
+        """Launch the work on ``stream``. Raises ValueError during the capture and once closed."""
         if self._executable is None:
             raise ValueError(
-                "this graph holds nothing to run; launch it between the end of its capture and close"
+                "this graph can't be launched; launch it after its capture has ended and before it is closed"
             )
         self._cuda.call("cudaGraphLaunch", self._executable, stream.handle)
 
     def close(self) -> None:
-        """Closing twice is harmless."""
+        """Can be called twice."""
         if self._executable is not None:
             executable, self._executable = self._executable, None
             self._cuda.release("cudaGraphExecDestroy", executable)

@@ -1,1 +1,1 @@
-"""Camera images to network input, prompts and masks to image pixels."""
+"""Image processing on the host: encodings, network input, prompts, masks, overlay."""

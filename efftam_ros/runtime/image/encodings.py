@@ -1,4 +1,4 @@
-"""Image encodings: which are accepted, how many bytes each needs, and how to read a region of one.
+"""Image encodings: size in bytes, and reading a region of an image.
 
 Names are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``) and of common
 drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is taken as BT.601 in limited range (OpenCV's rule), ``mono16`` as
@@ -37,7 +37,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How one encoding stores its pixels.
+    """Storage of one encoding's pixels.
 
     ``bytes_per_pixel`` of a stored row; ``rows_per_pair`` stored rows per two image rows (3 for 4:2:0, else
     2); ``multiple`` what width and height must be divisible by; ``red_green_blue`` indices of these channels
@@ -64,7 +64,7 @@ def _read_interleaved(channels: int, image: Image, region: Region) -> Pixels:
 def _read_mono16(image: Image, region: Region) -> Pixels:
     x0, y0, x1, y1 = region
     rows = image.rows[y0:y1, 2 * x0 : 2 * x1]
-    if rows.strides[0] % 2:  # OpenCV refuses 16-bit rows that start at odd distances
+    if rows.strides[0] % 2:  # OpenCV requires an even stride for 16-bit rows
         rows = np.ascontiguousarray(rows)
     return rows.view("<u2")
 
@@ -84,7 +84,7 @@ def _read_yuv422(code: int, image: Image, region: Region) -> Pixels:
 
 
 def _read_bayer(code: int, image: Image, region: Region) -> Pixels:
-    grown = _grown(region, image, margin=2)  # the colour of a pixel is read from its neighbours
+    grown = _grown(region, image, margin=2)  # demosaicing reads neighbouring pixels
     return _cropped(cv2.cvtColor(_read_interleaved(1, image, grown), code), grown, region)
 
 
@@ -146,7 +146,7 @@ ENCODINGS: dict[str, Encoding] = {
 
 
 def check_image(image: Image) -> Encoding:
-    """The encoding of an image whose bytes suffice for its size.
+    """The encoding of an image; checks that its bytes suffice for its size.
 
     Raises InputError: unknown encoding, zero size, odd size where pixels share colour, too few rows or
     bytes.

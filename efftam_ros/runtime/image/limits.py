@@ -45,7 +45,8 @@ def coded_size(data: Any, what: str = "compressed image") -> Size:
                 return size(view)
             except (struct.error, IndexError, ValueError):
                 raise InputError(
-                    f"{what} of {len(view)} bytes ends before its size or says none: it is truncated or damaged"
+                    f"{what} of {len(view)} bytes ends before its size or says none: it is truncated or"
+                    " damaged"
                 ) from None
     raise InputError(
         f"{what} of {len(view)} bytes begins with {shown(start.hex())} and can't be decoded: use jpeg or png"

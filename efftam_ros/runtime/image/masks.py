@@ -1,4 +1,4 @@
-"""From the decoder's mask logits to boxes, candidates and image masks."""
+"""Boxes, candidates and image masks from the decoder's mask logits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CELL = 4
 def boxes_and_areas(logits: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Boxes [K, 4] (left, top, right, bottom, network px) and areas [K] (network px^2) of logits [K, L, L].
 
-    The decoder graph's rule: an edge lies where the maximum over rows or columns crosses zero, linearly
-    between pixel centres, and on the border where the mask touches it. An empty mask has four zeros and area
-    0.
+    Same result as the decoder graph: an edge lies where the maximum over rows or columns crosses zero,
+    linearly interpolated between pixel centres, and on the border where the mask touches it. An empty mask
+    gives zeros.
     """
     boxes = np.zeros((len(logits), 4), np.float32)
     for box, map_ in zip(boxes, logits, strict=True):
@@ -65,7 +65,7 @@ def make_candidates(
 def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int) -> NDArray[np.uint8]:
     """Logits [L, L] of a view -> mask uint8 [height, width], 255 where the bilinear logit is above 0.
 
-    Pixels whose centre the view does not show are 0.
+    Pixels whose centre lies outside the view are 0.
     """
     if view == View.full(width, height, view.side):
         scaled = cv2.resize(logits, (width, height), interpolation=cv2.INTER_LINEAR)

@@ -1,4 +1,4 @@
-"""Draws a track into a picture, for people: overlay topic, overlay video."""
+"""Draws a track into an image, for the overlay topic and video."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
 from efftam_ros.core.types import Track, TrackState
 
-# BGR, told apart by people with any colour vision and on any footage: every line gets a dark edge as well.
 STATE_COLOURS: dict[TrackState, tuple[int, int, int]] = {
-    TrackState.IDLE: (200, 200, 200),
-    TrackState.ACQUIRING: (255, 200, 60),
-    TrackState.TRACKING: (80, 230, 60),
-    TrackState.COASTING: (40, 170, 255),
-    TrackState.LOST: (70, 70, 255),
+    state: (style.rgb[2], style.rgb[1], style.rgb[0]) for state, style in STATE_STYLES.items()
 }
-EDGE = (20, 20, 20)
+"""The palette's colours as BGR."""
+EDGE = (EDGE_RGB[2], EDGE_RGB[1], EDGE_RGB[0])
+# Lengths of marks and gaps, in line widths.
+DASHES = {"dashed": (8.0, 8.0), "dotted": (1.0, 6.0)}
+CORNER = 0.25
+# Bounds the time for a box far larger than the image.
+MOST_MARKS = 1000
 TINT = 0.35
 ARROW_SECONDS = 0.5
 WINDOW_COLOUR = (160, 160, 160)
@@ -32,26 +34,26 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
     """Draw mask, box, velocity, state and scores into ``bgr``, in place.
 
     ``bgr``: uint8 [H, W, 3], C-contiguous, writable; ``mask``: uint8 [H, W], non-zero on the target, or None.
-    A measured box is solid, a predicted one dashed; the arrow ends where the target will be in half a second.
-    While a target is missed the searched windows are thin and grey, places where it may be thin and dashed
-    with their scores.
-    Lines and text grow with the picture. Raises ValueError for a picture that can't be drawn into.
+    Colour and line of the box are those of the state (`core.palette`); the arrow ends where the target will
+    be in half a second. While a target is missed, searched windows are thin and grey, places where it may
+    be dashed, with their scores. Lines and text grow with the image. Raises ValueError for an image that can't be
+    drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
-        raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] picture, got {bgr.dtype} {bgr.shape}")
+        raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
     if not bgr.flags.writeable:
-        raise ValueError("overlay needs a writable picture; draw into a copy")
-    colour = STATE_COLOURS[track.state]
+        raise ValueError("overlay needs a writable image; draw into a copy")
+    style, colour = STATE_STYLES[track.state], STATE_COLOURS[track.state]
     unit = max(1, round(max(bgr.shape[:2]) / 640))
     if mask is not None:
         _tint(bgr, mask, colour, unit)
     if not track.measured:
         _draw_search(bgr, track, colour, unit)
     if track.box is not None and track.box.is_finite:
-        _draw_box(bgr, track.box, colour, unit, dashed=not track.measured)
+        _draw_box(bgr, track.box, colour, unit, style.line)
         if track.motion is not None:
             _draw_arrow(bgr, track.box, track.motion.velocity, colour, unit)
-    if track.state is TrackState.LOST:
+    if style.frame:
         height, width = bgr.shape[:2]
         cv2.rectangle(bgr, (0, 0), (width - 1, height - 1), colour, 2 * unit)
     _draw_caption(bgr, track, colour)
@@ -59,11 +61,11 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
 
 def _tint(bgr: NDArray[np.uint8], mask: NDArray[np.uint8], colour: tuple[int, int, int], unit: int) -> None:
     if mask.shape != bgr.shape[:2]:
-        raise ValueError(f"mask is {mask.shape}, picture is {bgr.shape[:2]}; they must agree")
+        raise ValueError(f"mask is {mask.shape}, image is {bgr.shape[:2]}; they must agree")
     x, y, w, h = cv2.boundingRect(np.ascontiguousarray(mask))
     if w == 0 or h == 0:
         return
-    # Only the target's rectangle is touched: small targets in large pictures cost nothing.
+    # Works on the target's rectangle only, because most targets are small.
     part, inside = bgr[y : y + h, x : x + w], mask[y : y + h, x : x + w] != 0
     part[inside] = (part[inside] * (1 - TINT) + np.array(colour) * TINT).astype(np.uint8)
     contours = cv2.findContours(inside.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[-2]
@@ -76,36 +78,44 @@ def _draw_search(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, i
         corner = _pixel(view.x, view.y), _pixel(view.x + width, view.y + height)
         cv2.rectangle(bgr, *corner, WINDOW_COLOUR, 1)
     for place in track.hypotheses[:MOST_HYPOTHESES]:
-        for start, end in _sides(place.box, dash=4.0 * unit):
+        for start, end in _marks(place.box, "dashed", 1):
             cv2.line(bgr, _pixel(*start), _pixel(*end), colour, unit)
         at = _pixel(place.box.x, place.box.y - 2 * unit)
         cv2.putText(bgr, f"{place.score:.1f}", at, FONT, 0.35 * unit, colour, 1, cv2.LINE_AA)
 
 
-def _draw_box(
-    bgr: NDArray[np.uint8], box: Box, colour: tuple[int, int, int], unit: int, *, dashed: bool
-) -> None:
+def _draw_box(bgr: NDArray[np.uint8], box: Box, colour: tuple[int, int, int], unit: int, line: str) -> None:
     for line_colour, width in ((EDGE, unit + 2), (colour, unit)):
-        for start, end in _sides(box, dash=8.0 * unit if dashed else math.inf):
+        for start, end in _marks(box, line, unit):
             cv2.line(bgr, _pixel(*start), _pixel(*end), line_colour, width)
 
 
-def _sides(box: Box, dash: float) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """The box's four sides as line segments, cut into dashes of length ``dash`` with equal gaps."""
+def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+    """What is drawn of the box's four sides, as line segments; ``line`` as in `StateStyle`."""
     x0, y0, x1, y1 = box.edges()
     corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
     for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True):
-        length = math.hypot(bx - ax, by - ay)
-        if length <= dash:
-            yield (ax, ay), (bx, by)
-            continue
-        pieces = 2 * round(length / (2 * dash)) + 1
-        for i in range(0, pieces, 2):
-            a, b = i / pieces, (i + 1) / pieces
+        for a, b in _shares(line, math.hypot(bx - ax, by - ay) / unit):
             yield (
                 (ax + (bx - ax) * a, ay + (by - ay) * a),
                 (ax + (bx - ax) * b, ay + (by - ay) * b),
             )
+
+
+def _shares(line: str, length: float) -> list[tuple[float, float]]:
+    """The marks of one side, as shares of its ``length`` (in line widths); both ends of a side are marked."""
+    if line == "none":
+        return []
+    if line == "corners":
+        return [(0.0, CORNER), (1.0 - CORNER, 1.0)]
+    mark, gap = DASHES.get(line, (math.inf, 0.0))
+    if length <= mark:
+        return [(0.0, 1.0)]
+    count = min(round((length + gap) / (mark + gap)), MOST_MARKS)
+    if count < 2:
+        return [(0.0, mark / length), (1.0 - mark / length, 1.0)]
+    step = (1.0 - mark / length) / (count - 1)
+    return [(i * step, i * step + mark / length) for i in range(count)]
 
 
 def _draw_arrow(
@@ -136,7 +146,7 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
     margin = round(10 * scale)
     top = margin
     for i, text in enumerate(lines):
-        # putText knows ASCII only, and a long reason must not run out of a small picture.
+        # putText draws ASCII only, and a long reason must fit a small image.
         text = text.encode("ascii", "replace").decode()
         (w, h), below = cv2.getTextSize(text, FONT, scale, weight)
         size = min(1.0, (width - 4 * margin) / max(w, 1)) * scale
@@ -153,5 +163,5 @@ def _darken(bgr: NDArray[np.uint8], x: int, y: int, width: int, height: int) -> 
 
 
 def _pixel(x: float, y: float) -> tuple[int, int]:
-    """An edge coordinate as the nearest pixel, kept where OpenCV's 16-bit line drawing is exact."""
+    """The pixel nearest to an edge coordinate, clamped to the range of OpenCV's 16-bit line drawing."""
     return (round(min(max(x, -8000.0), 24000.0)), round(min(max(y, -8000.0), 24000.0)))

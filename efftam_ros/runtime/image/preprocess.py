@@ -1,4 +1,4 @@
-"""From image bytes to network input: cut out the view, resize, normalise, CHW."""
+"""Network input from image bytes: crop, resize, normalise, CHW."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.encodings import Region, check_image
 
 DENSITY = 0.6
-"""Fewest samples per image pixel and axis. At 1 nothing could alias; at 0.6 every pixel still counts
-(bilinear sampling reaches one pixel to either side), pictures differ as little from the reference's, and a
-frame takes a third of the time of OpenCV's own area filter."""
+"""Least number of samples per image pixel and axis. At 1 there is no aliasing; at 0.6 every pixel still
+contributes (bilinear sampling reaches one pixel to either side), the result is as close to the reference, and
+a frame takes a third of the time of OpenCV's area filter."""
 MOST_SAMPLES = 4096
 """Along a side of the sampled square, which has three bytes per sample. From 6700 px that a view shows along
-a side on, pixels begin to be passed over."""
+a side on, pixels are skipped."""
 
 
 class Preprocessor:
@@ -27,8 +27,9 @@ class Preprocessor:
 
     Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``:
     the smallest whole number that puts at least 0.6 samples on an image pixel, 1 when shrinking by less than
-    5/3, and at most what makes 4096 samples along a side. Full and window view use the same rule, so that an object looks the same in both, and an image point
-    p lies at ``view.to_network(p)``. Against the reference's filter (Pillow's antialiased bicubic) it differs
+    5/3, and at most as many as make 4096 samples along a side. Full and window view use the same filter, so
+    that an object looks the same in both; an image point p is at ``view.to_network(p)``. Against the
+    reference's filter (Pillow's antialiased bicubic) it differs
     by 0.6 grey levels RMS on the golden clip at 512; the masks of the whole tracked clip then overlap with
     the reference's by 0.9996 in the mean and 0.9990 in the worst frame.
     """
@@ -46,10 +47,9 @@ class Preprocessor:
         return self._input
 
     def __call__(self, image: Image, view: View) -> NDArray[np.float32]:
-        """The view of the image as network input. The array is this object's own and overwritten by the next
-        call.
+        """The view of the image as network input, in an array that the next call overwrites.
 
-        Outside the image is black. Only the pixels that the view shows are read. Raises InputError as
+        Outside the image the input is black. Only pixels inside the view are read. Raises InputError as
         `encodings.check_image` does.
         """
         encoding = check_image(image)
@@ -79,8 +79,7 @@ class Preprocessor:
         return self._input
 
     def _normalise(self, small: NDArray[Any], red_green_blue: tuple[int, int, int], unit: float) -> None:
-        """One fused multiply-add per channel into the input, with the channels put in RGB order on the
-        way."""
+        """Scale and shift each channel into the input, in RGB order."""
         if small.ndim == 2:
             planes: Any = (small,)
         else:
@@ -93,8 +92,8 @@ class Preprocessor:
             cv2.addWeighted(plane, gain * unit, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
 
     def _buffer(self, name: str, side: int, like: NDArray[Any]) -> NDArray[Any]:
-        """A square picture with the channels and dtype of ``like`` in memory that only ever grows to its
-        largest use."""
+        """A square image with the channels and dtype of ``like`` in memory that is reused and only
+        grows."""
         shape = (side, side) + like.shape[2:]
         key, size = (name, like.dtype.char), math.prod(shape)
         if key not in self._scratch or self._scratch[key].size < size:
@@ -109,7 +108,7 @@ def fineness(view: View) -> int:
 
 
 def _shown(image: Image, view: View) -> Region:
-    """The image pixels that a view shows, with the neighbours that bilinear sampling reads."""
+    """The image pixels inside a view, with the neighbours that bilinear sampling reads."""
     width, height = view.extent
     return Region(
         max(0, math.floor(view.x) - 2),
@@ -122,7 +121,7 @@ def _shown(image: Image, view: View) -> Region:
 def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDArray[Any]) -> NDArray[Any]:
     """Sample the region bilinearly on the view's grid, ``fine`` samples per network px and axis."""
     sx, sy = view.scale_x * fine, view.scale_y * fine
-    # OpenCV counts from pixel centres, the view from pixel edges: hence the halves.
+    # OpenCV's coordinates refer to pixel centres, the view's to pixel edges: hence the halves.
     matrix = np.array(
         [
             [sx, 0.0, (region.x0 + 0.5 - view.x) * sx - 0.5],

@@ -1,4 +1,4 @@
-"""From a prompt in image pixels to the prompt encoder's inputs in network pixels."""
+"""Inputs of the prompt encoder, in network pixels, from a prompt in image pixels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
 
-# What stands for certainty when a mask takes the place of the network's own answer (logit, both signs).
+# Absolute value of the logits of a mask prompt, which replaces the network's output.
 CERTAIN = 10.0
 MOST_POINTS = 256
 """Corners of a box counted. What the prompt encoder takes grows with them."""
@@ -20,7 +20,7 @@ MOST_POINTS = 256
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """The prompt encoder's inputs, and what the runtime must know besides.
+    """The prompt encoder's inputs, and how to read the decoder's output.
 
     ``points`` float32 [1, n, 2] network px; ``labels`` int64 [1, n]: 1 on, 0 off the target, 2 and 3 the
     box's corners, -1 padding; ``mask`` float32 [1, 1, S, S] 0/1; ``has_mask`` float32 [1]; ``multimask``: the
@@ -37,7 +37,7 @@ class EncodedPrompt:
 
 
 def no_prompt(side: int) -> EncodedPrompt:
-    """What a tracked frame is decoded with: one padding point."""
+    """The prompt of a tracked frame: one padding point."""
     return EncodedPrompt(
         points=np.zeros((1, 1, 2), np.float32),
         labels=np.full((1, 1), -1, np.int64),
@@ -48,11 +48,11 @@ def no_prompt(side: int) -> EncodedPrompt:
 
 
 def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> EncodedPrompt:
-    """Check a prompt drawn on an image of this size and express it in the view's network pixels.
+    """Check a prompt on an image of this size and convert it to the view's network pixels.
 
-    A box may reach beyond the image: its visible part counts. Raises InputError: nothing given, not finite,
-    zero area, too many points, outside the image or the view, a label other than 0 and 1, no point on the target, a mask that
-    is empty, of another size or together with something else.
+    A box is clipped to the image. Raises InputError: empty prompt, numbers that are not finite, zero area,
+    too many points, outside the image or the view, a label other than 0 and 1, no point on the target, a mask
+    that is empty, of another size or combined with a box or points.
     """
     if prompt.mask is not None:
         if prompt.box is not None or prompt.points:
@@ -175,8 +175,15 @@ def triangle_weights(
     return weights.astype(np.float32)
 
 
+def reserve_workspace() -> None:
+    """Let BLAS map its workspace now: where no memory is left later, its first product would retry for ever,
+    holding the interpreter's lock."""
+    square = np.ones((8, 8), np.float32)
+    square @ square
+
+
 def reduce(
-    picture: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
+    values: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Resample [H, W] by the weights of its rows [h, H] and columns [w, W] to float32 [h, w]."""
-    return rows @ (picture @ columns.T)
+    return rows @ (values @ columns.T)

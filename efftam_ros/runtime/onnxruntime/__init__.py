@@ -1,1 +1,1 @@
-"""The network in onnxruntime, on the CPU or on an NVIDIA GPU."""
+"""Back ends on onnxruntime: CPU, CUDA and TensorRT providers."""

@@ -1,4 +1,4 @@
-"""From onnxruntime's error texts to refusals that name the remedy."""
+"""Translates onnxruntime's error texts to errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|CUDA failure 2:|MemoryAllocation\b|F
 _OLD_DRIVER = re.compile(r"driver version is insufficient|InsufficientDriver|CUDA failure 35\b")
 _ON_THE_CPU = re.compile(r"assigned to the default CPU EP|explicitly added the CPU EP")
 _NO_CAPTURE = re.compile(
-    r"cannot use the graph capture feature|not compatible with requested CUDA BundleGraph", re.I
+    r"cannot use the graph capture feature|not compatible with requested CUDA Graph", re.I
 )
 _CUDA_WORDS = re.compile(r"CUDA failure \d+: [^;\n]+")
 _PREAMBLE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |^/\S+:\d+ .*?\) (?=[A-Z])")
@@ -22,8 +22,8 @@ _BAD_GRAPHS = ("InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NoModel")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line: CUDA's own words where it has them, else the first line with text,
-    without onnxruntime's code and source location in front."""
+    """The text of an error in one line: CUDA's message where there is one, else the first line, without
+    onnxruntime's error code and source location."""
     text = str(error)
     failure = _CUDA_WORDS.search(text)
     if failure:
@@ -32,18 +32,18 @@ def first_line(error: BaseException) -> str:
     return _PREAMBLE.sub("", lines[0])[:_LONGEST] if lines else type(error).__name__
 
 
-def left_to_the_cpu(error: BaseException) -> bool:
-    """Whether a session was refused because some node, or the whole graph, would run on the CPU."""
+def is_cpu_fallback_error(error: BaseException) -> bool:
+    """Whether a session could not be opened because a node, or the whole graph, would run on the CPU."""
     return _ON_THE_CPU.search(str(error)) is not None
 
 
-def capture_refused(error: BaseException) -> bool:
-    """Whether a session was refused because its graph can't be captured."""
+def is_capture_error(error: BaseException) -> bool:
+    """Whether a session could not be opened because its graph can't be captured."""
     return _NO_CAPTURE.search(str(error)) is not None
 
 
-def known_refusal(error: BaseException, ort: Any) -> BackendError | None:
-    """What an error of opening or running says about this machine; None if it says nothing about it."""
+def known_error(error: BaseException, ort: Any) -> BackendError | None:
+    """The BackendError for an error whose cause is this machine; None for any other."""
     text = str(error)
     if _NO_KERNEL.search(text):
         library = provider_library(ort, "cuda")
@@ -66,12 +66,11 @@ def known_refusal(error: BaseException, ort: Any) -> BackendError | None:
     return None
 
 
-def opening_refusal(error: BaseException, graph: str, path: Any, ort: Any) -> Exception:
-    """What to raise when a graph can't be opened: InputError for a damaged file, else
-    BackendError."""
+def opening_error(error: BaseException, graph: str, path: Any, ort: Any) -> Exception:
+    """The error to raise when a graph can't be opened: InputError for a damaged file, else BackendError."""
     if type(error).__name__ in _BAD_GRAPHS:
         return InputError(f"onnxruntime can't load {path}: {first_line(error)}; export it again")
-    return known_refusal(error, ort) or BackendError(
+    return known_error(error, ort) or BackendError(
         f"onnxruntime {ort.__version__} can't open {graph} on the GPU ({first_line(error)})",
         "its own messages above may say more; update onnxruntime-gpu or take another back end",
     )

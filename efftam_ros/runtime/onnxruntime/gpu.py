@@ -12,12 +12,12 @@ import numpy as np
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, BundleGraph
 from efftam_ros.runtime.onnxruntime.errors import (
-    capture_refused,
     first_line,
-    left_to_the_cpu,
-    opening_refusal,
+    is_capture_error,
+    is_cpu_fallback_error,
+    opening_error,
 )
-from efftam_ros.runtime.onnxruntime.graph import Means, Opened, OrtGraph
+from efftam_ros.runtime.onnxruntime.graph import OpenedSession, OrtGraph, Reopening
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
 from efftam_ros.runtime.onnxruntime.options import (
     MOST_DYNAMIC,
@@ -28,9 +28,9 @@ from efftam_ros.runtime.onnxruntime.options import (
 )
 from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
 
-_ASYNCHRONOUS_REPLAY = (1, 28)  # before it, every replay of a captured graph makes the host wait for the GPU
+_ASYNCHRONOUS_REPLAY = (1, 28)  # in older versions every replay of a captured graph blocks the host
 
-# y = x + x on eight floats (opset 17): one of onnxruntime's own kernels, which this GPU has or hasn't.
+# y = x + x on eight floats (opset 17), to check that onnxruntime has kernels for this GPU.
 _PROBE = (
     b'\x08\x08:9\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x05probe'
     b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x08"
@@ -41,12 +41,11 @@ _PROBE = (
 class OrtGraphs:
     """A `GraphOpener` on one of onnxruntime's GPU providers.
 
-    The asked provider stands alone in every session's list, so that nothing can take its place unseen: a
-    graph runs whole on it or is refused. That also holds for TensorRT: what it can't run is not left to the
-    CUDA provider, which is there to be asked for.
+    Every session has only the requested provider, so that there is no silent fallback: a graph runs on it as
+    a whole or an error is raised. Nodes that TensorRT can't run are not given to the CUDA provider either.
 
-    One thread opens and runs: onnxruntime keeps captured CUDA graphs per thread. While a first run captures,
-    no other thread may allocate GPU memory.
+    All calls must come from one thread, because onnxruntime keeps captured CUDA graphs per thread. While a
+    first run captures, no other thread may allocate GPU memory.
     """
 
     def __init__(
@@ -60,11 +59,19 @@ class OrtGraphs:
         *,
         ort: Any = None,
     ) -> None:
-        """``stream``: cudaStream_t as a number, never the default stream; it must outlive the graphs.
-        ``exact``: float32 products without TF32 (CUDA only). ``engine_cache``: folder where TensorRT engines
-        are kept, None to build them at every start. ``ort``: another module in place of onnxruntime.
+        """
+        Args:
+            bundle: The network.
+            provider: "cuda" or "tensorrt".
+            stream: cudaStream_t as a number, not the default stream; must outlive the graphs.
+            device: Index of the GPU.
+            exact: Float32 products without TF32 (CUDA only).
+            engine_cache: Folder of TensorRT engines; None to build them at every start.
+            ort: Module to use in place of onnxruntime, for tests.
 
-        Raises BackendError when the provider can't work here, InputError when it can't be exact.
+        Raises:
+            BackendError: The provider can't run here.
+            InputError: ``exact`` with a provider that can't disable TF32.
         """
         if provider not in PROVIDERS:
             raise ValueError(f"provider is {provider!r}; it must be one of {', '.join(PROVIDERS)}")
@@ -84,16 +91,19 @@ class OrtGraphs:
 
     @property
     def device_bytes(self) -> int:
-        """0: onnxruntime's Python interface doesn't tell how large its arena is."""
+        """0, because onnxruntime's Python API does not report the size of its arena."""
         return 0
 
     def open(self, name: str) -> OrtGraph:
-        """Open a graph of the bundle. Raises BackendError naming graph and node when it can't run whole
-        on the provider, InputError when the file is damaged or has other tensors than the bundle says."""
+        """Open a graph of the bundle.
+
+        Raises BackendError naming graph and node when it can't run on the provider as a whole, InputError
+        when the file is damaged or its tensors differ from the manifest.
+        """
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        means = Means(self._ort, self._device, most, self._open)
+        means = Reopening(self._ort, self._device, most, self._open)
         graph = OrtGraph(self._bundle.graphs[name], opened, means)
         self._opened.append(graph)
         return graph
@@ -104,18 +114,18 @@ class OrtGraphs:
         self._opened = []
 
     def _why_no_capture(self) -> str:
-        """Why no session of this provider captures its launches; "" when they may."""
+        """Why sessions of this provider capture no CUDA graphs; "" when they can."""
         if self._provider == "tensorrt":
             return "onnxruntime's TensorRT provider waits for the GPU after every replay"
         if tuple(int(part) for part in re.findall(r"\d+", self._ort.__version__)[:2]) < _ASYNCHRONOUS_REPLAY:
             return f"onnxruntime {self._ort.__version__} waits for the GPU after every replay; 1.28 does not"
         return ""
 
-    def _open(self, name: str, no_capture: str) -> Opened:
-        """The strictest session that opens. ``no_capture``: why it shall capture nothing, "" if it may.
+    def _open(self, name: str, no_capture: str) -> OpenedSession:
+        """Open a session as strictly as possible. ``no_capture``: why not to capture, "" to try it.
 
-        Without the strict key onnxruntime opens anything anywhere, but says which node went where; so what
-        the key refuses is opened once more, and the nodes decide.
+        A session that fails with the strict option is opened without it, and the assignment of its nodes is
+        checked instead: nodes that only compute shapes may run on the CPU.
         """
         graph, asked, strict = self._bundle.graphs[name], PROVIDERS[self._provider], True
         while True:
@@ -126,24 +136,25 @@ class OrtGraphs:
                 )
                 break
             except Exception as error:
-                if not no_capture and capture_refused(error):
+                if not no_capture and is_capture_error(error):
                     no_capture = first_line(error)
-                elif strict and left_to_the_cpu(error):
+                elif strict and is_cpu_fallback_error(error):
                     strict, no_capture = False, no_capture or "nodes run on the CPU"
                 else:
-                    raise opening_refusal(error, name, graph.path, self._ort) from error
+                    raise opening_error(error, name, graph.path, self._ort) from error
         check_provider(session.get_providers(), asked, name)
         assignment = read_assignment(session)
         if assignment is None and not strict:
             raise BackendError(
-                f"onnxruntime {self._ort.__version__} leaves nodes of {name} to the CPU and can't say which",
+                f"onnxruntime {self._ort.__version__} runs nodes of {name} on the CPU"
+                " and does not report which",
                 "use onnxruntime 1.24 or newer",
             )
         placement = None if assignment is None else check_placement(assignment, asked, name)
-        opened = Opened(session, no_capture, placement)
-        if placement is not None and placement.elsewhere:
-            types = ", ".join(sorted({node.op_type for node in placement.elsewhere}))
-            return replace(opened, no_capture=f"{types} on {placement.elsewhere[0].provider}")
+        opened = OpenedSession(session, no_capture, placement)
+        if placement is not None and placement.on_other_providers:
+            types = ", ".join(sorted({node.op_type for node in placement.on_other_providers}))
+            return replace(opened, no_capture=f"{types} on {placement.on_other_providers[0].provider}")
         return opened
 
     def _options(self, graph: BundleGraph, capture: bool) -> dict[str, str]:
@@ -157,7 +168,7 @@ class OrtGraphs:
         return tensorrt_options(self._stream, self._device, graph, folder)
 
     def _probe(self) -> None:
-        """Run something tiny: a wheel without code for this GPU opens every graph and fails at the first."""
+        """Run a minimal graph: a build without kernels for this GPU fails only when a graph runs."""
         asked = PROVIDERS["cuda"]
         options = cuda_options(self._stream, self._device, self._exact, capture=False)
         try:
@@ -169,7 +180,7 @@ class OrtGraphs:
         except BackendError:
             raise
         except Exception as error:
-            raise opening_refusal(error, "a test graph", "", self._ort) from error
+            raise opening_error(error, "a test graph", "", self._ort) from error
 
 
 def _import_onnxruntime() -> Any:

@@ -1,4 +1,4 @@
-"""One network graph in an onnxruntime session on the GPU, run on tensors at given addresses."""
+"""A graph in an onnxruntime session on the GPU, run on tensors at given device addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import BundleGraph
-from efftam_ros.runtime.onnxruntime.errors import first_line, known_refusal
+from efftam_ros.runtime.onnxruntime.errors import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 from efftam_ros.runtime.onnxruntime.placement import Placement
 from efftam_ros.runtime.signatures import Tensor
@@ -20,8 +20,9 @@ CUDA_GRAPH = "cuda graph"
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A session, why it captures nothing ("" when it captures), and where its nodes run (None: unknown)."""
+class OpenedSession:
+    """A session, the reason why it captures no CUDA graph ("" when it does), and the placement of its nodes
+    (None: unknown)."""
 
     session: Any
     no_capture: str
@@ -29,22 +30,22 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Means:
-    """How a graph was opened: the onnxruntime module, the GPU's index, the largest size of an axis that the
-    graph leaves open (None: any), and how to open it again without capture, for a reason."""
+class Reopening:
+    """How to bind and reopen a graph: onnxruntime module, index of the GPU, largest size of a dynamic axis
+    (None: any), and a function that opens a graph without capture, given its name and the reason."""
 
     ort: Any
     device: int
     most_dynamic: int | None
-    open_plainly: Callable[[str, str], Opened]
+    open_plainly: Callable[[str, str], OpenedSession]
 
 
 class OrtGraph:
-    """A `DeviceGraph`: one session, and the bindings made for it."""
+    """A `DeviceGraph`: one session and its bindings."""
 
-    def __init__(self, graph: BundleGraph, opened: Opened, means: Means) -> None:
+    def __init__(self, graph: BundleGraph, opened: OpenedSession, means: Reopening) -> None:
         self._graph, self._means = graph, means
-        self._opened: Opened | None = opened
+        self._opened: OpenedSession | None = opened
         self._fixed_bindings = 0
 
     @property
@@ -61,12 +62,12 @@ class OrtGraph:
 
     @property
     def placement(self) -> Placement | None:
-        """Where the nodes run; None where this onnxruntime can't tell. Real work is never elsewhere."""
+        """Placement of the nodes; None where this onnxruntime does not report it."""
         return self.opened.placement
 
     @property
-    def opened(self) -> Opened:
-        """What runs now. Raises RuntimeError after `close`."""
+    def opened(self) -> OpenedSession:
+        """The current session. Raises RuntimeError after `close`."""
         if self._opened is None:
             raise RuntimeError(f"graph {self.name} is closed")
         return self._opened
@@ -78,7 +79,7 @@ class OrtGraph:
         return OrtBinding(self, self._means, self._fixed_bindings if fixed else None)
 
     def give_up_capture(self, reason: str) -> None:
-        """Go on in a session that captures nothing."""
+        """Replace the session by one without capture."""
         self._opened = self._means.open_plainly(self.name, reason)
 
     def close(self) -> None:
@@ -88,8 +89,8 @@ class OrtGraph:
 class OrtBinding:
     """A `Binding` by onnxruntime's IOBinding."""
 
-    def __init__(self, graph: OrtGraph, means: Means, graph_id: int | None) -> None:
-        """``graph_id``: number of the CUDA graph among those of the session; None where addresses change."""
+    def __init__(self, graph: OrtGraph, means: Reopening, graph_id: int | None) -> None:
+        """``graph_id``: index of the CUDA graph within the session; None where addresses change."""
         self._graph, self._means, self._graph_id = graph, means, graph_id
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._complete = False
@@ -130,7 +131,7 @@ class OrtBinding:
         try:
             self._opened.session.run_with_iobinding(self._binding, self._options)
         except Exception as error:
-            known = known_refusal(error, self._means.ort)
+            known = known_error(error, self._means.ort)
             if known is None and not self._ran and self.launch == CUDA_GRAPH:
                 self._graph.give_up_capture(f"capture failed ({first_line(error)})")
                 return self.run()
@@ -172,7 +173,7 @@ class OrtBinding:
             )
 
     def _check_complete(self) -> None:
-        """Everything is bound, and an axis has one size wherever it occurs in the inputs."""
+        """Check that every tensor is bound and that a dynamic axis has the same size in all inputs."""
         missing = [name for name in (*self._graph.inputs, *self._graph.outputs) if name not in self._places]
         if missing:
             raise ValueError(f"{self._graph.name}: {', '.join(missing)} not bound; bind every tensor first")

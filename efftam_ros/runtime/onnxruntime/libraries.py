@@ -1,4 +1,4 @@
-"""The CUDA and TensorRT libraries that onnxruntime's providers link, found before a provider is loaded."""
+"""Checks the CUDA and TensorRT libraries that onnxruntime's providers link, before they are loaded."""
 
 from __future__ import annotations
 
@@ -16,36 +16,34 @@ from typing import Any
 from efftam_ros.core.errors import BackendError
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
-_WRITTEN = {"cuda": "CUDA", "tensorrt": "TensorRT"}
+_TITLES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
 _INSTALL = "pip install onnxruntime-gpu in place of onnxruntime (on a Jetson see docs/jetson.md)"
 
 
 def load_libraries(ort: Any, provider: str) -> None:
-    """Make sure that ``provider`` ("cuda", "tensorrt") of the onnxruntime module ``ort`` can be loaded.
+    """Check that ``provider`` ("cuda", "tensorrt") of the onnxruntime module ``ort`` can be loaded.
 
-    onnxruntime only logs what is missing and goes on without the provider. Raises BackendError:
-    provider not compiled in, no driver, libraries that can't be loaded (all of them are named).
+    onnxruntime itself only logs what is missing and continues without the provider. Raises BackendError:
+    provider not compiled in, no driver, or libraries that can't be loaded (all are named).
     """
-    written = _WRITTEN[provider]
+    title = _TITLES[provider]
     if PROVIDERS[provider] not in ort.get_available_providers():
-        raise BackendError(
-            f"onnxruntime {ort.__version__} was built without its {written} provider", _INSTALL
-        )
+        raise BackendError(f"onnxruntime {ort.__version__} was built without its {title} provider", _INSTALL)
     library = provider_library(ort, provider)
     if library is None:
         return
     if not _loads("libcuda.so.1"):
         raise BackendError(
-            f"onnxruntime's {written} provider needs an NVIDIA driver: libcuda.so.1 can't be loaded",
+            f"onnxruntime's {title} provider needs an NVIDIA driver: libcuda.so.1 can't be loaded",
             "install the driver, or start the container with --gpus all",
         )
     _preload(ort, provider)
     linked = needed(library)
     if provider == "tensorrt" and (cuda := provider_library(ort, "cuda")) is not None:
-        linked += [name for name in needed(cuda) if name not in linked]  # it lends TensorRT its allocator
+        linked += [name for name in needed(cuda) if name not in linked]  # whose allocator it uses
     missing = [name for name in linked if not name.startswith("libonnxruntime") and not _loads(name)]
     if missing:
-        raise _libraries_missing(ort, written, missing)
+        raise _libraries_missing(ort, title, missing)
 
 
 def provider_library(ort: Any, provider: str) -> Path | None:
@@ -120,9 +118,9 @@ def _loads(name: str) -> bool:
 
 
 def _preload(ort: Any, provider: str) -> None:
-    """Load what pip's packages brought along, which lies on no search path."""
+    """Load the libraries of pip packages, which are not on the search path."""
     if hasattr(ort, "preload_dlls"):
-        # It prints what it can't find, which is no news: what is needed is checked afterwards.
+        # It prints what it does not find; missing libraries are checked afterwards.
         with contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls(directory="")
     if provider == "tensorrt":
@@ -130,8 +128,8 @@ def _preload(ort: Any, provider: str) -> None:
             importlib.import_module("tensorrt")
 
 
-def _libraries_missing(ort: Any, written: str, missing: list[str]) -> BackendError:
-    reason = f"onnxruntime {ort.__version__}'s {written} provider needs {', '.join(missing)}"
+def _libraries_missing(ort: Any, title: str, missing: list[str]) -> BackendError:
+    reason = f"onnxruntime {ort.__version__}'s {title} provider needs {', '.join(missing)}"
     inference = next((name for name in missing if name.startswith("libnvinfer.so")), None)
     if inference is not None:
         version = int(re.sub(r"\D", "", inference.partition(".so")[2]) or 10)

@@ -1,4 +1,4 @@
-"""The settings of onnxruntime's sessions on a GPU."""
+"""Options of onnxruntime's sessions and providers on a GPU."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, BundleGraph
 from efftam_ros.runtime.signatures import Tensor
+from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512
-"""Largest size of an axis that a graph leaves open, where TensorRT has to know one."""
+"""Largest size of a dynamic axis, which TensorRT must know."""
 _USUAL_DYNAMIC = 4  # a box, or a few clicks: what TensorRT tunes for
 
-# Where an engine runs says nothing about what is in it.
+# Do not change the content of an engine.
 _NOT_IN_THE_KEY = ("user_compute_stream", "device_id")
 
 
 def session_options(ort: Any, strict: bool) -> Any:
-    """For a session whose work is on the GPU. ``strict``: opening fails if any node is left to the CPU."""
+    """Options of a session on the GPU. ``strict``: opening fails if a node would run on the CPU."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -34,8 +35,8 @@ def session_options(ort: Any, strict: bool) -> Any:
 
 
 def run_options(ort: Any, graph_id: int | None) -> Any:
-    """For runs that don't wait for the GPU. ``graph_id``: of the captured CUDA graph, -1 for a plain run,
-    None in a session that captures nothing."""
+    """Options of an asynchronous run. ``graph_id``: of the captured CUDA graph, -1 for a run without one,
+    None in a session without capture."""
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     if graph_id is not None:
@@ -49,10 +50,10 @@ def cuda_options(stream: int, device: int, exact: bool, capture: bool) -> dict[s
     return {
         "device_id": str(device),
         "user_compute_stream": str(stream),
-        # The stream this name means is the provider's own, which is ours: copies stay in order with the rest.
+        # The provider's stream, which is user_compute_stream: copies stay in order with the kernels.
         "do_copy_in_default_stream": "1",
         "arena_extend_strategy": "kSameAsRequested",
-        # EXHAUSTIVE chooses by timing: another algorithm at another start, and results that no longer repeat.
+        # EXHAUSTIVE selects by timing, so that results could differ between starts.
         "cudnn_conv_algo_search": "HEURISTIC",
         "use_tf32": "0" if exact else "1",
         "enable_cuda_graph": "1" if capture else "0",
@@ -64,10 +65,10 @@ def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path |
     options = {
         "device_id": str(device),
         "user_compute_stream": str(stream),
-        # Weakly typed FP16 breaks the image encoder's attention; precision belongs into the graph.
+        # Weakly typed FP16 breaks the attention of the image encoder.
         "trt_fp16_enable": "0",
         "trt_auxiliary_streams": "0",
-        # A replay makes the host wait for the GPU; so plain launches are the faster ones.
+        # Every replay blocks the host, so plain launches are faster.
         "trt_cuda_graph_enable": "0",
         "trt_engine_cache_enable": "0" if cache is None else "1",
         "trt_timing_cache_enable": "0" if cache is None else "1",
@@ -82,19 +83,21 @@ def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path |
 def provider_cache_folder(
     root: Path, bundle: Bundle, name: str, options: Mapping[str, str], versions: tuple[str, ...]
 ) -> Path:
-    """The folder under ``root`` for one graph's TensorRT engines, made if it isn't there.
+    """The folder under ``root`` for one graph's TensorRT engines, created if missing.
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and the ``versions`` of
-    onnxruntime and TensorRT, so that an engine made from anything else is never found. onnxruntime itself
-    adds the GPU's architecture to the file names. Raises InputError when it can't be made.
+    onnxruntime and TensorRT; onnxruntime adds the GPU's architecture to the file names. Raises InputError
+    when the folder can't be created or every user may write there.
     """
-    # Loading the bundle compared every file with these hashes.
+    # Loading the bundle verified these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     kept = {key: value for key, value in options.items() if key not in _NOT_IN_THE_KEY}
     text = json.dumps([{key: entry["sha256"] for key, entry in files.items()}, name, kept, versions])
     folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for part in (root, folder):
+            check_private(part)
     except OSError as error:
         raise InputError(
             f"engine cache {folder} can't be made ({error.strerror}); name a folder that can be written"
@@ -103,7 +106,7 @@ def provider_cache_folder(
 
 
 def _profiles(inputs: Mapping[str, Tensor]) -> dict[str, str]:
-    """The range of shapes to build for: without it an engine is built anew at the first larger prompt."""
+    """Shape ranges to build for; without them the engine is rebuilt at the first larger prompt."""
     dynamic = {name: tensor.shape for name, tensor in inputs.items() if any(map(_open, tensor.shape))}
     if not dynamic:
         return {}

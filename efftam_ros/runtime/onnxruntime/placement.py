@@ -1,4 +1,4 @@
-"""Which provider runs each node of an onnxruntime session, checked against the one that was asked for."""
+"""Checks that the nodes of an onnxruntime session run on the requested provider."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from efftam_ros.core.errors import BackendError
 
-# Arithmetic on shapes: a few integers that onnxruntime keeps on the CPU on purpose. Every one of these has a
-# GPU kernel for tensors of numbers, so that on the CPU it is never more than that.
-BOOKKEEPING = frozenset(
+# Shape computations on a few integers, which onnxruntime places on the CPU on purpose. All of these operators
+# have GPU kernels for data tensors, so on the CPU they only compute shapes.
+SHAPE_OPERATORS = frozenset(
     ("Constant", "ConstantOfShape", "Gather", "Range", "Shape", "Size", "Slice", "Squeeze", "Unsqueeze")
 )
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -19,7 +19,13 @@ CPU_PROVIDER = "CPUExecutionProvider"
 
 @dataclass(frozen=True)
 class Node:
-    """One node of an opened graph; ``name`` may be empty, ``provider`` is onnxruntime's name for it."""
+    """A node of an opened graph.
+
+    Attributes:
+        provider: onnxruntime's name of the execution provider.
+        op_type: ONNX operator.
+        name: May be empty.
+    """
 
     provider: str
     op_type: str
@@ -28,10 +34,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """Nodes per provider and op type, and those bookkeeping nodes that are not on the asked provider."""
+    """Number of nodes per provider and operator, and the shape computations on other providers."""
 
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    elsewhere: tuple[Node, ...] = ()
+    on_other_providers: tuple[Node, ...] = ()
 
     def __str__(self) -> str:
         return ", ".join(f"{sum(ops.values())} nodes on {name}" for name, ops in self.counts.items())
@@ -39,7 +45,7 @@ class Placement:
 
 def read_assignment(session: Any) -> list[Node] | None:
     """Every node of a session that was opened with ``session.record_ep_graph_assignment_info``; None where
-    this onnxruntime can't tell (before 1.24)."""
+    onnxruntime does not report it (before 1.24)."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return None
     nodes = [
@@ -51,8 +57,8 @@ def read_assignment(session: Any) -> list[Node] | None:
 
 
 def check_provider(registered: Sequence[str], provider: str, graph_name: str) -> None:
-    """``registered``: the session's ``get_providers()``. Raises BackendError when another provider than
-    the asked one comes first: onnxruntime replaced it."""
+    """``registered``: the session's ``get_providers()``. Raises BackendError when the requested provider is
+    not the first one, because onnxruntime replaced it."""
     first = registered[0] if registered else "none"
     if first != provider:
         raise BackendError(
@@ -62,20 +68,20 @@ def check_provider(registered: Sequence[str], provider: str, graph_name: str) ->
 
 
 def check_placement(assignment: Iterable[Node], provider: str, graph_name: str) -> Placement:
-    """Count the nodes by provider and op type. Raises BackendError naming the first node that does real
-    work on another provider than the asked one; arithmetic on shapes (`BOOKKEEPING`) may be elsewhere."""
+    """Count the nodes by provider and operator. Raises BackendError naming the first node on another provider
+    than the requested one, except shape computations (`SHAPE_OPERATORS`)."""
     counts: dict[str, Counter[str]] = {}
-    elsewhere: list[Node] = []
+    on_other_providers: list[Node] = []
     for node in assignment:
         counts.setdefault(node.provider, Counter())[node.op_type] += 1
         if node.provider != provider:
-            elsewhere.append(node)
-    heavy = [node for node in elsewhere if node.op_type not in BOOKKEEPING]
-    if heavy:
-        more = f" and {len(heavy) - 1} more" if len(heavy) > 1 else ""
+            on_other_providers.append(node)
+    misplaced = [node for node in on_other_providers if node.op_type not in SHAPE_OPERATORS]
+    if misplaced:
+        more = f" and {len(misplaced) - 1} more" if len(misplaced) > 1 else ""
         raise BackendError(
-            f"{graph_name}: node {heavy[0].name or 'without a name'} ({heavy[0].op_type}){more}"
-            f" would run on {heavy[0].provider}, not on {provider}",
-            "update onnxruntime-gpu, or ask for the CUDA provider if this was another",
+            f"{graph_name}: node {misplaced[0].name or 'without a name'} ({misplaced[0].op_type}){more}"
+            f" would run on {misplaced[0].provider}, not on {provider}",
+            "update onnxruntime-gpu, or use the CUDA provider if this was another",
         )
-    return Placement(counts, tuple(elsewhere))
+    return Placement(counts, tuple(on_other_providers))

@@ -1,1 +1,1 @@
-"""TensorRT and TensorRT-RTX without another library between: engines built, kept and run."""
+"""TensorRT and TensorRT-RTX: engine keys, store and runner."""

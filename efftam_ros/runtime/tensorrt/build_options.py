@@ -1,4 +1,4 @@
-"""What an engine is built with, which is part of its key."""
+"""Build options of an engine, which are part of its key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AXES: Mapping[str, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """The shapes that a dynamic input may have, and the one that the engine is tuned for."""
+    """Range of shapes of a dynamic input, and the shape that the engine is tuned for."""
 
     name: str
     smallest: tuple[int, ...]
@@ -30,12 +30,17 @@ class ShapeRange:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What an engine is built with; all of it belongs to its key.
+    """Build options; all of them belong to the engine's key.
 
-    ``precision``: "fp32" or "fp16", a label: the graph's types decide. ``tf32``: whether FP32 products may
-    round their factors to 10 bits. ``workspace_bytes``: scratch memory that a layer may take.
-    ``optimization_level``: 0 (fast build) to 5. ``max_aux_streams``: 0 keeps all work on one stream.
-    ``target``: "SM86" builds for that GPU ahead of time, with TensorRT-RTX alone; "" for the GPU at hand.
+    Attributes:
+        precision: "fp32" or "fp16"; a label, because the types in the graph decide.
+        tf32: Whether FP32 products may round their factors to 10 bits.
+        workspace_bytes: Scratch memory that a layer may use.
+        optimization_level: 0 (fast build) to 5.
+        max_aux_streams: 0 keeps all work on one stream.
+        profiles: Shape ranges of the dynamic inputs.
+        target: Such as "SM86", to build for that GPU ahead of time (TensorRT-RTX only); "" for the installed
+            GPU.
     """
 
     precision: str = "fp32"
@@ -49,7 +54,7 @@ class BuildOptions:
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "fp16"):
             raise InputError(f"precision {self.precision!r} is unknown; choose fp32 or fp16")
-        if not 0 <= self.optimization_level <= 5:  # TensorRT takes any number and clamps it silently
+        if not 0 <= self.optimization_level <= 5:  # TensorRT clamps silently
             raise InputError(f"optimization level {self.optimization_level} is not one of 0 to 5")
         for wanted in self.profiles:
             shapes = (wanted.smallest, wanted.usual, wanted.largest)
@@ -63,7 +68,7 @@ class BuildOptions:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """For `EngineKey.options`; without the precision, which is a part of its own."""
+        """For `EngineKey.options`; without the precision, which is a separate part of the key."""
         parts = asdict(self)
         del parts["precision"]
         return parts
@@ -72,8 +77,7 @@ class BuildOptions:
 def profiles_of(
     inputs: Mapping[str, Tensor], axes: Mapping[str, tuple[int, int, int]] = AXES
 ) -> tuple[ShapeRange, ...]:
-    """The shape ranges of a graph's dynamic inputs, in the order of the table. Raises InputError for an
-    axis without sizes."""
+    """The shape ranges of a graph's dynamic inputs. Raises InputError for an axis without sizes."""
     ranges = []
     for name, tensor in inputs.items():
         unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in axes]

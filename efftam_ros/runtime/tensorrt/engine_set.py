@@ -1,4 +1,4 @@
-"""The engines of one bundle for one GPU: what they must have been built from, and where they are kept."""
+"""The engines of one bundle for one GPU: their keys, options and place in the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.tensorrt.store import EngineKey, EngineRefusal, EngineStore
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
 
 
 class EngineSet:
@@ -34,7 +34,7 @@ class EngineSet:
         return BuildOptions(self.precision, profiles=profiles_of(self.bundle.graphs[module].inputs))
 
     def key(self, module: str) -> EngineKey:
-        """FP16 graphs are made from the bundle's by this version of the package, which is part of the key."""
+        """The key includes the version of this package, which converts the graphs to FP16."""
         major, minor = self.facts.compute_capability
         return EngineKey(
             module,
@@ -48,9 +48,9 @@ class EngineSet:
         )
 
     def plan(self, module: str) -> bytes:
-        """The kept engine. Raises BackendError saying why there is none that may be used."""
+        """The stored engine. Raises BackendError with the reason when none fits."""
         found = self.store.load(self.bundle.spec.name, self.key(module))
-        if isinstance(found, EngineRefusal):
+        if isinstance(found, EngineMissing):
             raise BackendError(
                 f"there is no engine for {module} in {self.store.folder}: {found.reason}",
                 f"efftam build {self.bundle.folder} --precision {self.precision}",
@@ -68,16 +68,16 @@ class EngineSet:
         self.store.load_or_build(self.bundle.spec.name, keys, build, message, force)
 
     def report(self, module: str) -> dict[str, Any] | None:
-        """What was kept beside the engine; None without one."""
+        """The report stored with the engine; None without an engine."""
         return self.store.report(self.bundle.spec.name, self.key(module))
 
     def opener(self, stream: Stream, plans: Callable[[str], bytes] | None = None) -> TrtGraphs:
-        """Runs the kept engines, or ``plans``."""
+        """Opens the stored engines, or those of ``plans``."""
         tables = {name: (graph.inputs, graph.outputs) for name, graph in self.bundle.graphs.items()}
         return TrtGraphs(self.library, self.facts, stream, tables, plans or self.plan)
 
     def _sha256(self, module: str) -> str:
-        """Of the graph and of weights beside it."""
+        """Hash of the graph and of its external weights."""
         path = self.bundle.graphs[module].path
         files = [path, *sorted(path.parent.glob("*.weights"))]
         return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The TensorRT that is installed, as one interface from 10.0 to 11.4 and TensorRT-RTX from 1.4."""
+"""The installed TensorRT (10.0 to 11.4) or TensorRT-RTX (from 1.4) behind one interface."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KEPT_MESSAGES = 200
 
 
 class TensorRTError(RuntimeError):
-    """A call that TensorRT refused while engines run; the text is one line with what TensorRT said."""
+    """A failed TensorRT call while engines run; the text is one line with TensorRT's messages."""
 
 
 class MessageLog:
-    """The latest warnings and errors of one TensorRT, which says why it fails only here."""
+    """The latest warnings and errors of TensorRT, which reports the cause of a failure nowhere else."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, str, str]] = deque(maxlen=KEPT_MESSAGES)
@@ -32,11 +32,11 @@ class MessageLog:
 
     @property
     def position(self) -> int:
-        """How many messages came so far; for ``since``."""
+        """Number of messages so far, for ``since``."""
         return self._count
 
     def add(self, severity: str, text: str) -> None:
-        """``severity``: INTERNAL_ERROR, ERROR or WARNING; others are dropped."""
+        """Add a message of severity INTERNAL_ERROR, ERROR or WARNING; others are dropped."""
         if severity in ("INTERNAL_ERROR", "ERROR", "WARNING"):
             self._count += 1
             self._kept.append((self._count, severity, one_line(text)))
@@ -54,8 +54,8 @@ class MessageLog:
 
 @dataclass(frozen=True)
 class Library:
-    """``name``: "tensorrt" or "tensorrt_rtx"; ``version``: as (10, 3, 0); ``logger``: the ILogger of all its
-    objects, which writes to ``log``."""
+    """``name``: "tensorrt" or "tensorrt_rtx"; ``version``: such as (10, 3, 0); ``logger``: the ILogger to
+    give to all objects, which writes to ``log``."""
 
     module: Any
     name: str
@@ -65,7 +65,7 @@ class Library:
 
     @classmethod
     def of(cls, module: Any, name: str) -> Library:
-        """An imported TensorRT. Raises BackendError when it is older than 10.0 or broken."""
+        """Wrap an imported TensorRT. Raises BackendError when it is older than 10.0 or broken."""
         found = re.match(r"\d+(\.\d+)*", str(getattr(module, "__version__", "")))
         if found is None or not hasattr(module, "ILogger"):
             raise BackendError(
@@ -87,16 +87,16 @@ class Library:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The GPUs that TensorRT-RTX builds for, as "SM86"; none for TensorRT, which builds for the GPU at
-        hand."""
+        """The targets of TensorRT-RTX, such as "SM86"; none for TensorRT, which builds for the installed
+        GPU."""
         known = getattr(self.module, "ComputeCapability", None) if self.name == RTX else None
         return () if known is None else tuple(name for name in known.__members__ if re.match(r"SM\d", name))
 
     def require_device(self, facts: DeviceFacts) -> None:
         """Raises BackendError when this library has no code for the GPU.
 
-        ``facts`` stand for a driver that works: TensorRT's Runtime ends the process where there is none, so
-        whatever constructs one calls this first.
+        To be called before a TensorRT Runtime is constructed, which ends the process where no driver works:
+        ``facts`` exist only where one does.
         """
         if not isinstance(facts, DeviceFacts):
             raise TypeError(f"an opened GPU is needed, not {facts!r}; call open_device first")
@@ -112,9 +112,8 @@ class Library:
 def load_library(name: str | None = None) -> Library:
     """Import TensorRT, or TensorRT-RTX, or the first of the two that is installed (None).
 
-    Needs no driver. Raises BackendError: none installed, one that does not import, or one too old. A
-    broken TensorRT is not passed over for TensorRT-RTX. The library is the same one at every call, because a
-    process keeps its first logger.
+    Needs no driver. Every call returns the same library, because a process keeps its first logger. Raises
+    BackendError when none is installed, or when the first one found can't be imported or is too old.
     """
     if name is not None and name not in OLDEST:
         raise ValueError(f"no library {name!r}; choose {TENSORRT} or {RTX}")
@@ -156,15 +155,17 @@ _loaded: dict[str, Library] = {}
 
 
 def _import(name: str) -> Any | None:
-    """The module, or None where it is not installed. The wheels with the code are called *_bindings; the
-    package that gives them their short name can be left out."""
+    """The module, or None where it is not installed.
+
+    The code is in the package *_bindings; the package with the short name is optional.
+    """
     for module in (name, f"{name}_bindings"):
         spec = importlib.util.find_spec(module)
         if spec is None or spec.origin is None:
-            continue  # no origin: a folder of that name without code, which Python takes for a package
+            continue  # without an origin: a folder of that name, which Python treats as a namespace package
         try:
             return importlib.import_module(module)
-        except Exception as error:  # a missing .so, a wrong Python, or whatever its start-up code raises
+        except Exception as error:  # a missing library, or any error of its initialisation
             raise BackendError(
                 f"{name} is installed but can't be imported ({one_line(error)})",
                 remedy(name),

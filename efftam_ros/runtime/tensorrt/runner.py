@@ -1,4 +1,4 @@
-"""Running TensorRT engines on one stream of one GPU."""
+"""Runs TensorRT engines on a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
-"""Inputs and outputs of each graph, as a bundle's manifest has them."""
+"""Inputs and outputs of each graph, from the manifest of a bundle."""
 
 CUDA_GRAPH = "cuda graph"
 _BUILD_AGAIN = "build the engine again: efftam build"
@@ -43,9 +43,17 @@ class TrtGraphs:
         tables: Tables,
         plans: Callable[[str], bytes],
     ) -> None:
-        """``facts``: of the opened GPU, the proof that TensorRT's Runtime finds a driver. ``stream`` stays
-        the caller's. ``plans``: gives a graph's engine by its name. Raises BackendError: a GPU that the
-        library has no code for."""
+        """
+        Args:
+            library: TensorRT or TensorRT-RTX.
+            facts: The opened GPU.
+            stream: Stream on which engines run; not closed here.
+            tables: Inputs and outputs of each graph.
+            plans: Returns the serialized engine of a graph by its name.
+
+        Raises:
+            BackendError: The library has no code for the GPU.
+        """
         library.require_device(facts)
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.module.Runtime(library.logger)
@@ -53,21 +61,24 @@ class TrtGraphs:
 
     @property
     def device_bytes(self) -> int:
-        """Of the weights, and of the scratch memory of every binding."""
+        """Device memory of the weights and of the scratch memory of all bindings."""
         return sum(graph.device_bytes for graph in self._graphs)
 
     def open(self, name: str) -> TrtGraph:
-        """Raises BackendError when the engine was built for another version or GPU, or has other
-        tensors than the bundle's table."""
+        """Deserialize the engine of a graph.
+
+        Raises BackendError when it was built for another version or GPU, or its tensors differ from the
+        bundle's table.
+        """
         if self._runtime is None:
             raise RuntimeError("these engines are closed; open the pipeline again")
-        said = self._library.log.position
+        log_start = self._library.log.position
         plan = self._plans(name)
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise BackendError(
                 f"{self._library.name} {self._library.dotted} can't load the engine of {name}"
-                f" ({self._library.log.reason(said)})",
+                f" ({self._library.log.reason(log_start)})",
                 _BUILD_AGAIN,
             )
         inputs, outputs = self._tables[name]
@@ -77,12 +88,14 @@ class TrtGraphs:
         return graph
 
     def layers(self, name: str) -> list[dict[str, Any]]:
-        """The layers of an opened graph as its engine has them: fused names, types of their tensors, as
-        TensorRT's inspector writes them. Raises KeyError for a graph that was not opened."""
+        """The layers of an opened graph as TensorRT's engine inspector reports them: names and tensor types.
+
+        Raises KeyError for a graph that is not open.
+        """
         return {graph.name: graph for graph in self._graphs}[name].layers()
 
     def close(self) -> None:
-        """Contexts go before engines, engines before the Runtime. Closing twice is harmless."""
+        """Release contexts before engines, engines before the Runtime. Can be called twice."""
         for graph in self._graphs:
             graph.close()
         self._graphs.clear()
@@ -121,12 +134,12 @@ class TrtGraph:
         """Raises BackendError when the GPU has too little memory for it."""
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
-        said = self.library.log.position
+        log_start = self.library.log.position
         context = self._engine.create_execution_context()
         if context is None:
             raise BackendError(
                 f"{self.library.name} can't run {self.name}: it needs {self._scratch_bytes} bytes of scratch"
-                f" memory ({self.library.log.reason(said)})",
+                f" memory ({self.library.log.reason(log_start)})",
                 "stop other programs that hold GPU memory, or choose a smaller bundle",
             )
         binding = TrtBinding(self, context, fixed)
@@ -134,13 +147,13 @@ class TrtGraph:
         return binding
 
     def layers(self) -> list[dict[str, Any]]:
-        """As `TrtGraphs.layers`; a layer that was built without details has its name alone."""
+        """As `TrtGraphs.layers`; a layer built without details has only a name."""
         trt = self.library.module
         text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
         return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
 
     def close(self) -> None:
-        """Nothing of it may still run. Closing twice is harmless."""
+        """Release engine and contexts; no pending work may use them. Can be called twice."""
         for binding in self._bindings:
             binding.close()
         self._bindings.clear()
@@ -148,11 +161,11 @@ class TrtGraph:
 
 
 class TrtBinding:
-    """An execution context with its tensors' addresses: a `Binding`.
+    """An execution context with the addresses of its tensors: a `Binding`.
 
-    A fixed one runs once without capture, when TensorRT loads and allocates what it put off; that run's
-    launches are then captured, and later runs are one graph launch. A free one tells TensorRT only what
-    changed.
+    A fixed binding runs once without capture, because TensorRT allocates lazily in the first run; its
+    launches are then captured, and each later run is one graph launch. A free binding updates only changed
+    addresses and shapes.
     """
 
     def __init__(self, graph: TrtGraph, context: Any, fixed: bool) -> None:
@@ -160,7 +173,7 @@ class TrtBinding:
         self._context, self._fixed = context, fixed
         self._inputs, self._tensors = graph.inputs, {**graph.inputs, **graph.outputs}
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._told: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._applied: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._changed: set[str] = set(self._tensors)
         self._captured: CapturedGraph | None = None
         self._settled = False
@@ -200,7 +213,7 @@ class TrtBinding:
         if self._context is None:
             raise RuntimeError(f"graph {self._name} is closed; open it again")
         if self._changed:
-            self._tell()
+            self._update_context()
         self._enqueue()
         if self._fixed and not self._settled:
             self._settled = True
@@ -211,8 +224,8 @@ class TrtBinding:
             self._captured.close()
         self._captured = self._context = None
 
-    def _tell(self) -> None:
-        """Give TensorRT the addresses and shapes that it does not have yet."""
+    def _update_context(self) -> None:
+        """Set the addresses and shapes that changed."""
         missing = [name for name in self._tensors if name not in self._bound]
         if missing:
             raise ValueError(f"{self._name}: {', '.join(missing)} not bound; bind every tensor before a run")
@@ -220,18 +233,18 @@ class TrtBinding:
         reshaped = False
         for name in [name for name in self._tensors if name in self._changed]:
             pointer, shape = self._bound[name]
-            old_pointer, old_shape = self._told.get(name, (0, ()))
+            old_pointer, old_shape = self._applied.get(name, (0, ()))
             if name in self._inputs and shape != old_shape:
                 reshaped = True
                 self._require(f"set_input_shape of {name} to {shape}", context.set_input_shape, name, shape)
             if pointer != old_pointer:
                 self._require(f"set_tensor_address of {name}", context.set_tensor_address, name, pointer)
-            self._told[name] = (pointer, shape)
+            self._applied[name] = (pointer, shape)
         if reshaped:
-            said = self._library.log.position
+            log_start = self._library.log.position
             unknown = context.infer_shapes()
             if unknown:
-                self._fail(f"infer_shapes without {', '.join(unknown)}", said)
+                self._fail(f"infer_shapes without {', '.join(unknown)}", log_start)
         for name in self._tensors:
             if name in self._inputs or not (reshaped or name in self._changed):
                 continue
@@ -247,13 +260,13 @@ class TrtBinding:
         self._require("execute_async_v3", self._context.execute_async_v3, int(self._stream.handle))
 
     def _capture(self) -> None:
-        """Keep the launches of a run as a graph; where that can't be done, say so and go on without."""
+        """Capture the launches of a run as a CUDA graph; where that fails, note the reason in `launch`."""
         try:
             if not getattr(self._context, "is_stream_capturable", lambda stream: True)(
                 int(self._stream.handle)
             ):
                 self._launch = (
-                    f"plain launches: {self._library.name} says that {self._name} can't be captured"
+                    f"plain launches: {self._library.name} reports that {self._name} can't be captured"
                 )
                 return
             with self._stream.capture() as captured:
@@ -266,16 +279,18 @@ class TrtBinding:
         self._captured, self._launch = captured, CUDA_GRAPH
 
     def _require(self, what: str, call: Callable[..., bool], *args: Any) -> None:
-        said = self._library.log.position
+        log_start = self._library.log.position
         if not call(*args):
-            self._fail(what, said)
+            self._fail(what, log_start)
 
-    def _fail(self, what: str, said: int) -> None:
-        raise TensorRTError(f"{self._name}: {what} failed ({self._library.log.reason(said)}); {_BUILD_AGAIN}")
+    def _fail(self, what: str, log_start: int) -> None:
+        reason = self._library.log.reason(log_start)
+        raise TensorRTError(f"{self._name}: {what} failed ({reason}); {_BUILD_AGAIN}")
 
 
 def _weight_bytes(trt: Any, engine: Any, plan_bytes: int) -> int:
-    """Of the engine's weights; older versions can't tell, there the plan is about as large."""
+    """Size of the engine's weights; in versions that do not report it, the size of
+    the plan."""
     with suppress(AttributeError):
         return int(engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
     return plan_bytes
@@ -303,7 +318,8 @@ def _check_tensors(
 
 
 def _fits(real: tuple[int | str, ...], table: tuple[int | str, ...], exact: bool) -> bool:
-    """Whether an engine's shape, -1 where it is dynamic, is the table's; outputs may be left open."""
+    """Whether an engine's shape, with -1 for dynamic axes, fits the table's; all axes of outputs may be
+    dynamic."""
     return len(real) == len(table) and all(
         (isinstance(wanted, str) or not exact) if axis == -1 else axis == wanted
         for axis, wanted in zip(real, table, strict=True)

@@ -1,4 +1,4 @@
-"""Built engines in a folder: found by what they were built from, never half written, never another's."""
+"""Engine store: a folder of built engines, written atomically and found by key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,24 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 
 KEY_DIGITS = 16
-"""Of the key in a file's name: some file systems end at 143 characters. The .json holds all parts."""
+"""Digits of the key in file names, which some file systems limit to 143 characters; the .json has all
+parts."""
 
 
 @dataclass(frozen=True)
 class EngineKey:
-    """What an engine was built from and for. ``module``: the graph's name in its bundle; ``version``: as
-    "10.3.0"; ``compute_capability``: as "8.7"; ``options``: what can be written as JSON."""
+    """What an engine was built from and for.
+
+    Attributes:
+        module: Name of its graph in the bundle.
+        onnx_sha256: Hash of the graph and its weights.
+        library: "tensorrt" or "tensorrt_rtx".
+        version: Of the library, such as "10.3.0".
+        gpu: Name of the GPU.
+        compute_capability: Such as "8.7".
+        precision: "fp32" or "fp16".
+        options: Build options, as JSON values.
+    """
 
     module: str
     onnx_sha256: str
@@ -37,7 +49,7 @@ class EngineKey:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """As JSON gives them back."""
+        """All parts, as JSON values."""
         parts: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
         return parts
 
@@ -48,17 +60,17 @@ class EngineKey:
 
 
 @dataclass(frozen=True)
-class EngineRefusal:
-    """Why there is no engine to load, in one line."""
+class EngineMissing:
+    """The reason why no engine can be loaded, in one line."""
 
     reason: str
 
 
 class EngineStore:
-    """Engines and the reports of their gate as ``<bundle>-<module>-<precision>-<key>.engine`` and ``.json``.
+    """Engines and their reports as ``<bundle>-<module>-<precision>-<key>.engine`` and ``.json``.
 
-    An engine is there once its .json is, which is written last. Both are written under temporary names,
-    synced and renamed. ``name`` is the bundle's in every call.
+    Files are written under temporary names, synced and renamed, the .json last: an engine without one does
+    not exist. ``name`` is the name of the bundle in all methods.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,42 +78,43 @@ class EngineStore:
         self._held = threading.local()
 
     def path(self, name: str, key: EngineKey) -> Path:
-        """Of the engine; its report ends in .json instead."""
+        """Path of the engine; its report has the suffix .json."""
         return self.folder / f"{self._prefix(name, key)}{key.hex[:KEY_DIGITS]}.engine"
 
-    def load(self, name: str, key: EngineKey) -> bytes | EngineRefusal:
-        """The engine, or why not: none built, built from another graph, for another GPU or by another
-        version, damaged, or another module's. Raises InputError when the folder can't be read."""
+    def load(self, name: str, key: EngineKey) -> bytes | EngineMissing:
+        """The engine, or the reason why there is none: not built, built from another graph, for another GPU
+        or by another version, damaged, or of another module. Raises InputError when the folder can't be
+        read or when every user may write there: an engine is code, and its report lies beside it."""
         path = self.path(name, key)
-        with self._refusing(path):
+        self._check_owned(path)
+        with self._explaining_os_errors(path):
             report = self._entry(path)
             if report is None:
-                return EngineRefusal(self._why_missing(name, key))
+                return EngineMissing(self._why_missing(name, key))
             different = _difference(key, report.get("key"))
             if different:
-                return EngineRefusal(f"{path.name} {different[1]}")
+                return EngineMissing(f"{path.name} {different[1]}")
             try:
                 plan = path.read_bytes()
             except FileNotFoundError:
-                return EngineRefusal(f"{path.name} is gone, only its report is left")
+                return EngineMissing(f"{path.name} is missing, only its report exists")
         if len(plan) != report.get("bytes"):
-            return EngineRefusal(
-                f"{path.name} has {len(plan)} bytes instead of {report.get('bytes')}: cut short"
+            return EngineMissing(
+                f"{path.name} has {len(plan)} bytes instead of {report.get('bytes')}: truncated"
             )
         if hashlib.sha256(plan).hexdigest() != report.get("sha256"):
-            return EngineRefusal(f"{path.name} is damaged: its sha256 is not the one in its report")
+            return EngineMissing(f"{path.name} is damaged: its sha256 is not the one in its report")
         return plan
 
     def report(self, name: str, key: EngineKey) -> dict[str, Any] | None:
-        """What `put` was given beside the engine; None where `load` would refuse."""
-        if isinstance(self.load(name, key), EngineRefusal):
+        """The report stored with the engine; None where `load` returns no engine."""
+        if isinstance(self.load(name, key), EngineMissing):
             return None
         entry = self._entry(self.path(name, key))
         return None if entry is None else dict(entry["report"])
 
     def put(self, name: str, key: EngineKey, plan: bytes, report: Mapping[str, Any]) -> None:
-        """Keep an engine, in place of one of the same key. Raises InputError: full disk, read-only
-        folder."""
+        """Store an engine, replacing one of the same key. Raises InputError: full disk, read-only folder."""
         path = self.path(name, key)
         entry = {
             "key": key.parts,
@@ -110,7 +123,7 @@ class EngineStore:
             "report": dict(report),
         }
         text = json.dumps(entry, indent=1, sort_keys=True)
-        with self.lock(name, key), self._refusing(path):
+        with self.lock(name, key), self._explaining_os_errors(path):
             write_atomically(path, plan)
             write_atomically(path.with_suffix(".json"), text.encode())
 
@@ -122,18 +135,28 @@ class EngineStore:
         message: Callable[[str], None] = lambda text: None,
         force: bool = False,
     ) -> dict[str, bytes]:
-        """The engines of a set by module, all built and kept where `load` refuses one of them, or with
-        ``force``. Of several processes one builds, the others wait and load what it built.
+        """Load a set of engines; build and store all of them where one is missing.
 
-        ``build`` gives each module's engine and report; what it raises is passed on and nothing is kept.
-        ``message`` is told in one line why engines are built and whom it waits for. Raises InputError as
-        `put`, before building.
+        Of several processes one builds, the others wait and load its engines.
+
+        Args:
+            name: Name of the bundle.
+            keys: Keys of the set.
+            build: Returns engine and report by module; when it raises, nothing is stored.
+            message: Called with one line on why engines are built and on waiting.
+            force: Build even where all engines fit.
+
+        Returns:
+            The engines by module.
+
+        Raises:
+            InputError: As `put`, before anything is built.
         """
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
             return found
         with self.lock(name, keys[0], message):
-            found = EngineRefusal("asked for") if force else self._load_all(name, keys)
+            found = EngineMissing("requested") if force else self._load_all(name, keys)
             if isinstance(found, dict):
                 return found
             message(f"building: {found.reason}")
@@ -142,11 +165,11 @@ class EngineStore:
                 self.put(name, key, *built[key.module])
         return {key.module: built[key.module][0] for key in keys}
 
-    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | EngineRefusal:
+    def _load_all(self, name: str, keys: Sequence[EngineKey]) -> dict[str, bytes] | EngineMissing:
         plans = {}
         for key in keys:
             found = self.load(name, key)
-            if isinstance(found, EngineRefusal):
+            if isinstance(found, EngineMissing):
                 return found
             plans[key.module] = found
         return plans
@@ -155,28 +178,27 @@ class EngineStore:
     def lock(
         self, name: str, key: EngineKey, message: Callable[[str], None] = lambda text: None
     ) -> Iterator[None]:
-        """Keep other processes and threads from building or writing this engine; a killed holder lets go.
+        """Lock an engine against other processes and threads; the lock of a killed process is released.
 
-        ``message`` is told when there is something to wait for. Raises InputError as `put`.
+        ``message`` is called when another process holds the lock. Raises InputError as `put`.
         """
         path = self.path(name, key).with_suffix(".lock")
+        self._check_owned(path)
         held: set[Path] = self._held.__dict__.setdefault("paths", set())
         if path in held:
             yield
             return
-        with self._refusing(path):
+        with self._explaining_os_errors(path):
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            with self._refusing(path):
+            with self._explaining_os_errors(path):
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     message(f"waiting: another process is building {path.stem}")
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
-                for left in self.folder.glob(
-                    f"{glob.escape(path.stem)}.*.tmp"
-                ):  # by killed writers: no one else holds it
+                for left in self.folder.glob(f"{glob.escape(path.stem)}.*.tmp"):  # left by killed writers
                     left.unlink(missing_ok=True)
             held.add(path)
             yield
@@ -184,22 +206,28 @@ class EngineStore:
             held.discard(path)
             os.close(descriptor)
 
+    def _check_owned(self, path: Path) -> None:
+        with self._explaining_os_errors(path):
+            for part in (self.folder, path):
+                check_private(part)
+
     def _prefix(self, name: str, key: EngineKey) -> str:
+        if Path(name).name != name:
+            raise InputError(f"bundle name {name!r} is not the name of a file; export the bundle again")
         return f"{name}-{key.module}-{key.precision}-"
 
     def _entry(self, path: Path) -> dict[str, Any] | None:
-        """What the .json beside an engine says; None where there is none, {} where it can't be read as
-        one."""
+        """Content of an engine's .json; None without one, {} where it is damaged."""
         try:
             entry = json.loads(path.with_suffix(".json").read_bytes())
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return entry if isinstance(entry, dict) and isinstance(entry.get("report"), dict) else {}
 
     def _why_missing(self, name: str, key: EngineKey) -> str:
-        """What the nearest engine of the same module and precision was built from, if there is one."""
+        """Why no engine has this key, with the difference of the most similar one that exists."""
         others = self.folder.glob(f"{glob.escape(self._prefix(name, key))}*.json")
         differences = [_difference(key, (self._entry(other) or {}).get("key")) for other in others]
         _, nearest = max((d for d in differences if d is not None and d[0] >= 0), default=(-1, ""))
@@ -207,7 +235,7 @@ class EngineStore:
         return f"{missing} that fits; one there {nearest}" if nearest else missing
 
     @contextlib.contextmanager
-    def _refusing(self, path: Path) -> Iterator[None]:
+    def _explaining_os_errors(self, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -217,9 +245,19 @@ class EngineStore:
             ) from error
 
 
+def check_private(path: Path) -> None:
+    """Raise InputError when every user may write this folder or file of engines, which are run as they are;
+    one that is not there passes. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_mode & stat.S_IWOTH:
+            raise InputError(
+                f"every user may write {path}, and engines from there are run as they are; chmod o-w {path},"
+                " or give a folder of your own"
+            )
+
+
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path``, whole or not at all, also when power fails. Raises OSError, leaving
-    nothing."""
+    """Write ``data`` to ``path`` atomically, also on power failure. Raises OSError without leaving a file."""
     descriptor, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -238,7 +276,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-# From what makes an engine least usable to what makes it most nearly fit.
+# Ordered from the most to the least serious difference.
 _PARTS = (
     ("module", "is of module {}, not {}"),
     ("onnx_sha256", "was built from another graph ({:.12}, now {:.12})"),
@@ -252,8 +290,8 @@ _PARTS = (
 
 
 def _difference(key: EngineKey, found: Any) -> tuple[int, str] | None:
-    """The first part of a .json's key that differs: its number in the list, -1 where there is no key in
-    it."""
+    """The first part of the key in a .json that differs: its index in `_PARTS` (-1 for a damaged key) and a
+    text."""
     wanted = key.parts
     if (
         not isinstance(found, dict)

@@ -1,1 +1,1 @@
-"""`efftam bench`."""
+"""The command `efftam bench`."""

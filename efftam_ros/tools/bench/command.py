@@ -1,16 +1,15 @@
-"""Measure what a frame costs, and print each figure beside its goal.
+"""Measure the time per frame and compare each figure with its goal.
 
-Without --node, --soak or --motion: times of each module and of the whole frame, all back ends and bundles
-side by side in one process, after a warm-up that fills the memory. They take turns of a few frames that each
-runs back to back; all get the same frames. The policy is by default the one that remembers every frame, so
-that every frame runs all four modules.
+Without --node, --soak or --motion: times of each module and of the whole frame, for all back ends and bundles
+in one process, after a warm-up that fills the memory bank. They take turns of a few frames, run back to back
+on the same images. The default policy here stores every frame, so that every frame runs all four modules.
 
-whole: from the decoded image to the box, in back-to-back frames. A back end on the GPU answers before its
-memory encoder has run, so its frame holds the rest of the one before. Its stages are timed by CUDA events:
-the memory encoder's figure is that of the previous frame. On the CPU stages are host time.
-start-up: from opening to the first answer. resident MB: what the process gained by opening and warming up
-that contender; the first one of a library also pays for loading it. device MB: what the pipeline says that it
-holds. how: whether modules are launched as CUDA graphs.
+whole: from decoded image to box, in back-to-back frames. A GPU back end returns before its memory encoder has
+run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events, and the memory
+encoder's time is that of the previous frame. On the CPU stages are host time.
+start-up: from opening to the first result. resident MB: growth of the process by opening and warming up a
+contender; the first one of a library includes loading it. device MB: as reported by the pipeline. how:
+whether modules are launched as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from efftam_ros.tools.bench.report import (
 )
 from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.doctor.system import System
 
 FRAMES = 100
@@ -55,7 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--frames", type=int, metavar="N", help=f"measured frames of each contender (default {FRAMES})"
     )
     what.add_argument(
-        "--soak", type=int, metavar="N", help="N frames of the first contender: memory and drift"
+        "--soak",
+        type=int,
+        metavar="N",
+        help="N frames of the first contender: growth of memory and frame time",
     )
     what.add_argument(
         "--node", action="store_true", help="image callback to bbox published, over the middleware"
@@ -68,16 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bundle", action="append", type=Path, metavar="DIR", help="repeatable (default: the shipped one)"
     )
     who.add_argument(
-        "--skip-unavailable", action="store_true", help="leave out back ends that can't run here, and say why"
+        "--skip-unavailable", action="store_true", help="skip back ends that can't run here, with the reason"
     )
     who.add_argument("--backend", default=DEFAULT_BACKEND, metavar="A,B", help=f"of {', '.join(MEASURABLE)}")
     who.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads of each (default: one per core)"
     )
     who.add_argument("--policy", choices=POLICIES, default="efficienttam", help="default efficienttam")
-    who.add_argument("--view", choices=VIEWS, help="default: what the bundle asks for")
+    who.add_argument("--view", choices=VIEWS, help="default: the bundle's")
     who.add_argument(
-        "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="picture size (default 1280x720)"
+        "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="image size (default 1280x720)"
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -115,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         text = json.dumps(report, indent=1)
         if shown:
-            args.json.write_text(text + "\n", encoding="utf-8")
+            write_text(args.json, text + "\n")
         else:
             print(text)
     return 0
@@ -132,15 +135,15 @@ def image_size(text: str) -> tuple[int, int]:
 def _measure_network(
     args: argparse.Namespace, frames: int | None, report: dict[str, Any], shown: bool
 ) -> None:
-    # Rendering the pictures takes memory: before any contender's is looked at.
-    pictures = endless_frames(args.image)
+    # Before any contender is opened, so that the memory of the frames is not counted as theirs.
+    scene_frames = endless_frames(args.image)
     contenders, left_out = open_contenders(
         args.bundle or [None],
         chosen_backends(args.backend),
         args.threads,
         args.policy,
         args.view,
-        next(pictures),
+        next(scene_frames),
         skip_unavailable=args.skip_unavailable,
     )
     report["image"] = list(args.image)
@@ -149,7 +152,7 @@ def _measure_network(
         if shown:
             print_left_out(left_out)
         if frames:
-            timings = measure_frames(contenders, pictures, frames, quiet=args.quiet)
+            timings = measure_frames(contenders, scene_frames, frames, quiet=args.quiet)
             report["frames"] = [timing.record(timings) for timing in timings]
             if shown:
                 print_frames(timings, frames)
@@ -158,7 +161,7 @@ def _measure_network(
         if args.soak:
             name = contenders[0].name
             report["soak"] = {"name": name} | measure_soak(
-                contenders[0], pictures, args.soak, quiet=args.quiet
+                contenders[0], scene_frames, args.soak, quiet=args.quiet
             )
             if shown:
                 print_soak(name, report["soak"])

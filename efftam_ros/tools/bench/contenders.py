@@ -1,4 +1,4 @@
-"""Opens the networks and back ends that `efftam bench` compares."""
+"""Opens the bundles and back ends that `efftam bench` compares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 
 
-class Watched:
+class InstrumentedPipeline:
     """A pipeline that counts the memory each frame attends to; all other calls are passed on."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -45,12 +45,12 @@ class Watched:
 
 @dataclass
 class Contender:
-    """A network on a back end, with its tracker. ``start_up_s``: from opening to the first answer;
-    ``resident_mb``: resident memory that the process gained by opening and using it."""
+    """A bundle on a back end, with its tracker. ``start_up_s``: from opening to the first result;
+    ``resident_mb``: growth of resident memory by opening and using it."""
 
     name: str
     backend: str
-    pipeline: Watched
+    pipeline: InstrumentedPipeline
     tracker: Tracker
     start_up_s: float = float("nan")
     resident_mb: float = float("nan")
@@ -80,10 +80,23 @@ def open_contenders(
     *,
     skip_unavailable: bool = False,
 ) -> tuple[list[Contender], list[LeftOut]]:
-    """Open every bundle in every back end and let it answer the first frame.
+    """Open every bundle on every back end and run the first frame.
 
-    Raises InputError as `open_measurable` does, and BackendError, naming all that can't run, unless
-    ``skip_unavailable`` leaves them out; also then when none is left.
+    Args:
+        bundles: Folders, None for the shipped bundle.
+        backends: Names out of `MEASURABLE`.
+        threads: CPU threads of each.
+        policy: Policy of the trackers.
+        view: View of the trackers, None for the bundle's.
+        first: The first frame and its prompt.
+        skip_unavailable: Return back ends that can't run here instead of raising.
+
+    Returns:
+        The contenders, and what was left out.
+
+    Raises:
+        InputError: As `open_measurable`.
+        BackendError: Names all back ends that can't run; with ``skip_unavailable`` only when none can.
     """
     config = TrackerConfig(policy=policy, view=view or "bundle")
     contenders: list[Contender] = []
@@ -113,7 +126,7 @@ def _open(
     first: tuple[Frame, Prompt | None],
 ) -> Contender:
     before_mb, start = resident_mb(), time.perf_counter()
-    pipeline = Watched(open_measurable(bundle, backend, threads))
+    pipeline = InstrumentedPipeline(open_measurable(bundle, backend, threads))
     try:
         tracker = open_tracker(cast(Pipeline, pipeline), config)
         tracker.step(*first)

@@ -1,8 +1,8 @@
-"""Times frames of several networks and back ends side by side.
+"""Measures frame times of several contenders in turns.
 
-A back end on the GPU returns from a frame before the memory encoder has run, and the next frame waits for it.
-So each contender gets several frames back to back; when it is its turn again, the first frame is not counted:
-in it the work ends that the contender before it left behind.
+A GPU back end returns from a frame before its memory encoder has run, and the next frame waits for it. So
+each turn runs several frames back to back; its first frame is not counted, because it includes work of the
+previous contender.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import numpy as np
 from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt
-from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene
 
 MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
-# More than the frames until 16 pointers and all maps are attended, and until clocks and caches have settled.
+# Enough frames to fill maps and pointers and to settle clocks and caches.
 WARM_UP = 40
-# Counted frames of a turn: enough to be back to back, few enough that all see the same state of the machine.
+# Counted frames per turn: several back to back, but few enough that all contenders see the same machine
+# state.
 TURN = 5
-PICTURES = 24
+SCENE_FRAMES = 24
 FPS = 30.0
 IMAGE_SIZE = (1280, 720)
 
@@ -39,9 +40,12 @@ Frames = Iterator[tuple[Frame, Prompt | None]]
 
 @dataclass
 class Timing:
-    """What was measured of one contender. ``whole`` s of each frame; ``stages`` s of each stage of each
-    frame; ``ratios`` whole over the four modules of the frames that ran all four; ``incomplete`` counts the
-    others; ``device_mb`` as the pipeline says, None for one that does not."""
+    """Measurements of one contender.
+
+    ``whole``: s of each frame; ``stages``: s of each stage of each frame; ``ratios``: whole frame over the
+    sum of its four modules, of frames that ran all four; ``incomplete``: number of the others; ``device_mb``:
+    as reported by the pipeline, or None.
+    """
 
     name: str
     bundle: str
@@ -83,7 +87,7 @@ class Timing:
         return float(np.median(self.ratios)) if self.ratios else None
 
     def times_faster(self, all_of_them: Sequence[Timing]) -> dict[str, float]:
-        """Against each of `BASELINES` that was measured on the same bundle, by its name."""
+        """Speed-up over each of `BASELINES` measured on the same bundle."""
         return {
             other.backend: other.whole_ms / self.whole_ms
             for other in all_of_them
@@ -116,7 +120,7 @@ class Timing:
 def measure_frames(
     contenders: Sequence[Contender], frames: Frames, count: int, *, quiet: bool = False
 ) -> list[Timing]:
-    """Warm each contender up, then time ``count`` frames of each in turns of `TURN`; who is first changes.
+    """Warm each contender up, then measure ``count`` frames of each in turns of `TURN`, in rotating order.
     All get the same frames."""
     timings = [Timing(c.name, c.pipeline.spec.name, c.backend) for c in contenders]
     pairs = list(zip(contenders, timings, strict=True))
@@ -144,7 +148,7 @@ def measure_frames(
 
 
 def _note_state(contender: Contender, timing: Timing) -> None:
-    pipeline: Watched = contender.pipeline
+    pipeline: InstrumentedPipeline = contender.pipeline
     timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
     timing.start_up_s, timing.resident_mb = contender.start_up_s, contender.resident_mb
     timing.device_mb = None if pipeline.device_bytes is None else pipeline.device_bytes / 1e6
@@ -161,11 +165,11 @@ def timed_step(
 
 
 def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:
-    """Pictures of the synthetic scene, to and fro without a jump, with rising stamps; the first with its true
-    box."""
-    scene = list(render_scene(frames=PICTURES, size=size, fps=FPS))
+    """Frames of the synthetic scene, forwards and backwards in turn, with increasing stamps; the first with
+    its true box."""
+    scene = list(render_scene(frames=SCENE_FRAMES, size=size, fps=FPS))
     box: Box | None = scene[0].box
-    to_and_fro = [*range(len(scene)), *range(len(scene) - 2, 0, -1)]
-    for count, index in enumerate(itertools.cycle(to_and_fro)):
+    back_and_forth = [*range(len(scene)), *range(len(scene) - 2, 0, -1)]
+    for count, index in enumerate(itertools.cycle(back_and_forth)):
         frame = Frame(Image.from_array(scene[index].bgr), NS + round(count * NS / FPS))
         yield frame, Prompt(box=box) if count == 0 else None

@@ -15,7 +15,7 @@ from efftam_ros.tools.doctor.system import System
 
 
 def environment(system: System) -> dict[str, Any]:
-    """CPU, GPUs, driver, power mode (Jetson), versions; None or an empty list for what is not there."""
+    """CPU, GPUs, driver, power mode (Jetson), versions; None or an empty list for what is missing."""
     facts = gather(system)
     runtime = facts.onnxruntime
     return {
@@ -51,7 +51,7 @@ def _power_mode(system: System) -> str | None:
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, MB. Raises InputError where the system does not tell (not Linux)."""
+    """Resident memory of this process, MB. Raises InputError on systems other than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -62,8 +62,10 @@ def resident_mb() -> float:
 
 
 def device_used_mb() -> float | None:
-    """Memory in use on the current CUDA device by all processes, MB; None where it can't be asked. Ask only
-    in a process that uses the device already: asking starts CUDA, which takes memory itself."""
+    """Memory in use on the current CUDA device by all processes, MB; None where unknown.
+
+    Call it only in a process that uses the device already, because it initialises CUDA, which takes memory.
+    """
     try:
         from cuda.bindings import runtime
     except ImportError:

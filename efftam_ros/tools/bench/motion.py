@@ -1,4 +1,4 @@
-"""How far the tracker's velocity is off on a target of known motion, with jitter and with frames dropped."""
+"""Velocity error of the tracker on a target of known motion, with jitter and dropped frames."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LOST_SHARE = 0.3
 
 
 def measure_motion(dropped: float) -> dict[str, float]:
-    """Relative velocity error |v - true| / |true| of a constant-velocity target whose box is seen with a
-    uniform jitter of up to 2 px in x and y, ``dropped`` 0..1 the share of frames that never arrive.
+    """Relative velocity error |v - true| / |true| of a constant-velocity target with a uniform
+    jitter of its box of up to 2 px in x and y; ``dropped``: share of dropped frames, 0..1.
 
     Returns ``error_at_half_second`` and ``error_after`` (mean from 0.5 s to 3 s), each the median over `RUNS`
     seeds.

@@ -11,6 +11,7 @@ from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.tools.bench.contenders import LeftOut
 from efftam_ros.tools.bench.frames import TURN, WARM_UP, Timing
 from efftam_ros.tools.bench.soak import SETTLED
+from efftam_ros.tools.common.outputs import replacing
 from efftam_ros.tools.common.table import Cell, print_table
 
 GLUE_GOAL, TORCH_GOAL = 1.05, 2.0
@@ -18,7 +19,7 @@ NODE_GOAL_MS, MEMORY_GOAL_MB, VELOCITY_GOAL = 5.0, 5.0, 0.05
 
 
 def print_frames(timings: Sequence[Timing], frames: int) -> None:
-    """Times of each contender, then what it takes to start and to hold."""
+    """Print the times of each contender, then its start-up time and memory."""
     names = list(dict.fromkeys(name for timing in timings for name in timing.medians_ms))
     baselines = [name for name in BASELINES if any(timing.backend == name for timing in timings)]
     headers = ["ms, median", "whole", "p99", *names, "glue ratio", *(f"x {name}" for name in baselines)]
@@ -71,7 +72,7 @@ def _print_resources(timings: Sequence[Timing]) -> None:
 
 
 def launch_summary(launch: Mapping[str, str]) -> str | None:
-    """How the modules are launched, in a few words: "cuda graph" or "3 cuda graph, 1 plain launches"."""
+    """Launch mode of the modules: "cuda graph" or "3 cuda graph, 1 plain launches"."""
     kinds = Counter(how.partition(":")[0] for how in launch.values())
     if len(kinds) < 2:
         return next(iter(kinds), None)
@@ -144,7 +145,7 @@ def print_node(result: Mapping[str, Any]) -> None:
 
 
 def plot(path: Path, timings: Sequence[Timing]) -> None:
-    """Write a picture of stacked bars: medians of the stages, then what is left of the whole frame."""
+    """Write a frame of stacked bars: medians of the stages, then what is left of the whole frame."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -164,5 +165,6 @@ def plot(path: Path, timings: Sequence[Timing]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("ms per frame (medians)")
     axes.legend(fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
-    figure.savefig(path, dpi=120)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
     pyplot.close(figure)

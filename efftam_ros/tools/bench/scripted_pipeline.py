@@ -1,4 +1,4 @@
-"""A pipeline that plays candidates from a script, for tests of everything around the network."""
+"""A pipeline that returns scripted candidates, for tests and benchmarks without a network."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class Call:
 
 
 class ScriptedPipeline:
-    """Keeps the `Pipeline` contract and answers frame i (counted by ``encode``, from 0) with the script's
-    entry i.
+    """Implements `Pipeline`; frame i (counted by ``encode``, from 0) returns entry i of the script.
 
     ``script`` is a sequence of Candidates, or a function of (frame index, view). ``found`` answers `search`:
-    a function of (index of the frame to come, view); without it a search finds what the script has for that
-    frame. ``calls`` lists every call. Bad images, prompts and calls out of order are refused as the real
-    pipelines refuse them; masks are the candidates' boxes, filled.
+    a function of (index of the next frame, view); without it a search returns what the script has for that
+    frame. ``calls`` lists every call. Bad images, prompts and calls out of order raise the same errors as in
+    the real pipelines; masks are the filled boxes of the candidates.
     """
 
     is_asynchronous = False

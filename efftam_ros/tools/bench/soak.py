@@ -1,4 +1,4 @@
-"""Runs many frames and looks for what grows: memory or frame time."""
+"""Soak test: growth of memory and frame time over many frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from efftam_ros.tools.bench.frames import Frames, timed_step
 from efftam_ros.tools.bench.machine import device_used_mb, resident_mb
 from efftam_ros.tools.common.progress import progress_bar
 
-# Frames after which buffers, caches and allocators have their size.
+# Frames until buffers, caches and allocators have their final size.
 SETTLED = 100
 
 
@@ -21,7 +21,7 @@ def measure_soak(
     """Run ``count`` frames after `SETTLED` others.
 
     Returns ``start_mb``, ``end_mb``, ``growth_mb`` of resident memory; the same with ``device_`` of the
-    memory in use on the device, None where the contender uses none or it can't be asked; ``first_ms`` and
+    memory in use on the device, None where unknown or not used; ``first_ms`` and
     ``last_ms`` median frame time of the first and last quarter, and ``drift``, their relative difference.
     """
     times = []

@@ -1,1 +1,1 @@
-"""What the commands share: options, prompts, tables, video."""
+"""Shared by the commands: options, prompts, progress, tables, video."""

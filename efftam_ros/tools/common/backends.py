@@ -1,4 +1,4 @@
-"""Everything that a measurement can run: the runtime's back ends and the PyTorch baselines."""
+"""Back ends and PyTorch baselines under one set of names, for measurements."""
 
 from __future__ import annotations
 

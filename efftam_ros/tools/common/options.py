@@ -29,7 +29,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     """--bundle, --backend, --threads."""
     group = parser.add_argument_group("network")
     group.add_argument(
-        "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the one that ships)"
+        "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the shipped one)"
     )
     add_backend_arguments(group)
 
@@ -50,12 +50,8 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
     """--view, --policy and --set NAME=VALUE for every other field of TrackerConfig."""
     group = parser.add_argument_group("tracker")
-    group.add_argument(
-        "--view", choices=VIEWS, help="what the network sees (default: what the bundle asks for)"
-    )
-    group.add_argument(
-        "--policy", choices=POLICIES, help="how candidates are chosen and remembered (default: default)"
-    )
+    group.add_argument("--view", choices=VIEWS, help="view of the network (default: the bundle's)")
+    group.add_argument("--policy", choices=POLICIES, help="policy of selection and memory (default: default)")
     add_settings_argument(group)
 
 
@@ -67,12 +63,12 @@ def add_settings_argument(group: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"any setting of the tracker, repeatable. {listed}".replace("%", "%%"),
+        help=f"a setting of the tracker, repeatable. {listed}".replace("%", "%%"),
     )
 
 
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
-    """A TrackerConfig from ``name=value`` texts and options that have a flag of their own (None: not given).
+    """A TrackerConfig from ``name=value`` texts and from options with their own flag (None: not given).
 
     Raises InputError: no ``=``, no such setting, not a number, out of range, given twice.
     """

@@ -1,4 +1,4 @@
-"""A progress bar that shows only where somebody looks."""
+"""Progress on stderr, shown on terminals only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int | None, text: str, *, unit: str = "frame", quiet: bool = False) -> tqdm:
-    """A tqdm bar on stderr; silent with ``quiet`` and when stderr is not a terminal. ``total`` None:
-    unknown."""
+    """A tqdm bar on stderr, disabled by ``quiet`` and where stderr is not a terminal; ``total`` may be
+    None."""
     from tqdm import tqdm
 
     return tqdm(

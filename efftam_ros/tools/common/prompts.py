@@ -1,4 +1,4 @@
-"""Selections from the command line: box, points or mask become a Prompt."""
+"""Prompts from command line options: box, points or mask."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) 
         action="append",
         default=[],
         metavar="X,Y[,0]",
-        help="a point on the target, px; with ,0 a point that is not on it; repeatable",
+        help="a point on the target, px; with ,0 off the target; repeatable",
     )
     if mask:
         group.add_argument(
             "--mask",
             type=Path,
             metavar="FILE",
-            help="image as large as the video, brighter than half on the target",
+            help="image of the video's size, brighter than 127 on the target",
         )
 
 
@@ -52,9 +52,9 @@ def read_prompt(
             )
         on = image.max(axis=2) > 127
         if not on.any():
-            raise InputError(f"{mask} marks nothing; the target must be brighter than 127 of 255")
+            raise InputError(f"{mask} has no pixel on the target; it must be brighter than 127 of 255")
         return Prompt(mask=on)
-    parsed = [_numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
+    parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
     for text, values in zip(points, parsed, strict=True):
         if len(values) == 3 and values[2] not in (0.0, 1.0):
             raise InputError(f"--point {text}: the third number is 1 (on the target) or 0 (off it)")
@@ -72,15 +72,16 @@ def read_prompt(
 
 def read_box(text: str, width: int, height: int) -> Box:
     """A box from ``X,Y,W,H``. Raises InputError: not four numbers, no area, outside the image."""
-    box = Box(*_numbers("--box", text, "X,Y,W,H", (4,)))
+    box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
     if box.is_empty:
-        raise InputError(f"--box {text} encloses nothing; width and height must be positive")
+        raise InputError(f"--box {text} has no area; width and height must be positive")
     if box.clipped(width, height).is_empty:
         raise InputError(f"--box {text} is outside the image of {width}x{height}")
     return box
 
 
-def _numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
+def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
+    """Numbers separated by commas. Raises InputError naming the option and the ``shape`` it wants."""
     try:
         values = [float(word) for word in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""A table of text for people, readable in a terminal and in a pipe."""
+"""Text tables for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def print_table(
 
 
 def table_lines(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, digits: int = 3) -> list[str]:
-    """The lines of the table; a column is right-aligned when every cell in it is a number, a text that is
-    one, or empty."""
+    """The lines of the table; columns of numbers (also as text) and empty cells are right-aligned."""
     cells = [[_text(cell, digits) for cell in row] for row in rows]
     widths = [
         max([len(header)] + [len(row[column]) for row in cells]) for column, header in enumerate(headers)

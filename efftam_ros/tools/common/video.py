@@ -1,4 +1,4 @@
-"""Videos and folders of images: exact stamps in, browser-playable H.264 out."""
+"""Reads videos and folders of images with exact stamps; writes H.264 that browsers play."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.image.limits import check_size, coded_size
+from efftam_ros.tools.common.outputs import beside, discard, put_in_place
 
 if TYPE_CHECKING:
     import av
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
 NS = 1_000_000_000
-# MPEG's customary clock: every usual frame rate is a whole number of ticks, and browsers expect it.
+# MPEG's usual clock, in which all common frame rates are a whole number of ticks.
 TICKS_PER_S = 90_000
 
 
 @dataclass(frozen=True)
 class VideoFrame:
-    """One picture: its number from 0, its stamp in ns on the video's clock, and uint8 [H, W, 3] BGR
-    pixels, C-contiguous."""
+    """One frame: index from 0, stamp in ns on the video's clock, pixels uint8 [H, W, 3] BGR, C-contiguous."""
 
     index: int
     stamp_ns: int
@@ -37,8 +37,8 @@ class VideoFrame:
 
 
 class VideoSource(Protocol):
-    """A row of pictures of one size. ``count`` is None when the container does not tell; ``note`` says what
-    was done to the pictures on the way (a rotation), or is empty."""
+    """A sequence of frames of one size. ``count``: None where the container has none; ``note``: how frames
+    were changed (a rotation), "" for not at all."""
 
     @property
     def path(self) -> Path: ...
@@ -54,7 +54,7 @@ class VideoSource(Protocol):
     def note(self) -> str: ...
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
-        """The pictures from number ``start`` on. Raises InputError where one can't be read."""
+        """The frames from number ``start`` on. Raises InputError where one can't be read."""
         ...
 
 
@@ -89,7 +89,7 @@ class VideoFile:
             try:
                 frame = next(first)
             except StopIteration:
-                raise InputError(f"{path} holds no picture; is the recording complete?") from None
+                raise InputError(f"{path} holds no frame; check that the recording is complete") from None
             self.rotation = _quarter_turns(path, frame.rotation)
             turned = self.rotation % 2 == 1
             self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
@@ -98,7 +98,7 @@ class VideoFile:
     def note(self) -> str:
         if not self.rotation:
             return ""
-        return f"turned by {90 * self.rotation} degrees counter-clockwise, as the file asks players to do"
+        return f"turned by {90 * self.rotation} degrees counter-clockwise, as its metadata requires"
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
         with self._open() as container:
@@ -109,33 +109,35 @@ class VideoFile:
                 stamp_ns = self._stamp_ns(index, frame, stream)
                 if index < start:
                     continue
-                # The decoder pads the rows of some widths.
+                # The decoder pads rows of some widths.
                 bgr = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="bgr24"), self.rotation))
                 if bgr.shape != (self.height, self.width, 3):
                     raise InputError(
-                        f"{self.path}: picture {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
+                        f"{self.path}: frame {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
                         f"{self.width}x{self.height}; cut the video where its size changes"
                     )
                 yield VideoFrame(index, stamp_ns, bgr)
-            self._refuse_cut_off(index + 1, stamp_ns, stream)
+            self._check_complete(index + 1, stamp_ns, stream)
 
-    def _refuse_cut_off(self, done: int, last_ns: int, stream: Any) -> None:
-        """The demuxer ends without an error where a file was cut off; its index still knows what is missing.
+    def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
+        """Raise InputError for a truncated file, which the demuxer reads without an error.
 
-        Edit lists may hide a few indexed pictures, so the time must be short as well."""
+        Its index has more frames than were decoded. Edit lists may hide indexed frames, so the duration must
+        be too short as well.
+        """
         if self.count is None or done >= self.count or stream.duration is None:
             return
         promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
         if last_ns / NS + 2.5 / self.fps < promised_s:
             raise InputError(
-                f"{self.path} ends after {done} of {self.count} pictures ({last_ns / NS:.1f} of "
+                f"{self.path} ends after {done} of {self.count} frames ({last_ns / NS:.1f} of "
                 f"{promised_s:.1f} s); "
-                "it was cut off, copy it again"
+                "the file is truncated, copy it again"
             )
 
     def _stamp_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int:
         base = frame.time_base or stream.time_base
-        if frame.pts is None or base is None:  # elementary streams carry no times
+        if frame.pts is None or base is None:  # elementary streams have no time stamps
             return round(index * NS / self.fps)
         return round(frame.pts * base * NS)
 
@@ -165,7 +167,7 @@ class VideoFile:
                     return
         except av.error.FFmpegError as error:
             raise InputError(
-                f"{self.path}: picture {done} can't be decoded ({error.strerror}); repair the file or cut "
+                f"{self.path}: frame {done} can't be decoded ({error.strerror}); repair the file or cut "
                 f"it there"
             ) from None
 
@@ -198,10 +200,11 @@ class ImageFolder:
 
 
 class VideoWriter:
-    """Writes H.264, yuv420p, index first: plays in a browser. A context manager; ``stamps`` may be uneven.
+    """Writes H.264, yuv420p, with the index first, for browsers. A context manager. The file is put in its
+    place when it is complete; until then an existing one stays.
 
-    Pictures are BGR uint8 [H, W, 3] of one size; odd sizes get their last column or row twice, as 4:2:0
-    needs even ones.
+    Frames are BGR uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because
+    4:2:0 needs even sizes. Stamps may be uneven.
     """
 
     def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 21) -> None:
@@ -209,11 +212,12 @@ class VideoWriter:
 
         self.path, self.width, self.height = Path(path), width, height
         if self.path.suffix.lower() not in (".mp4", ".m4v", ".mov"):
-            raise InputError(f"{self.path} would not play in a browser; give a name that ends in .mp4")
+            raise InputError(f"{self.path} can't be played by browsers; give a name that ends in .mp4")
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} does not exist; make the folder first")
+        self._part = beside(self.path)
         try:
-            self._container = av.open(str(self.path), "w", format="mp4", options={"movflags": "+faststart"})
+            self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})
         except av.error.FFmpegError as error:
             raise InputError(f"{self.path} can't be written ({error.strerror})") from None
         rate = Fraction(fps).limit_denominator(1001)
@@ -228,29 +232,33 @@ class VideoWriter:
         self._last_pts = -1
 
     def write(self, bgr: NDArray[np.uint8], stamp_ns: int) -> None:
-        """Append one picture, shown from ``stamp_ns`` (any origin, rising)."""
+        """Append a frame, shown from ``stamp_ns`` on (any origin, increasing)."""
         import av
 
         if bgr.shape != (self.height, self.width, 3):
-            raise ValueError(f"picture is {bgr.shape}, the video {self.height}x{self.width}")
+            raise ValueError(f"frame is {bgr.shape}, the video {self.height}x{self.width}")
         if self.width % 2 or self.height % 2:
             bgr = np.pad(bgr, ((0, self.height % 2), (0, self.width % 2), (0, 0)), mode="edge")
         if self._first_ns is None:
             self._first_ns = stamp_ns
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(bgr), format="bgr24")
-        # The encoder wants strictly rising times; a stamp that repeats is shown for one tick.
+        # The encoder needs strictly increasing times; a repeated stamp is shown for one tick.
         ticks = round((stamp_ns - self._first_ns) * TICKS_PER_S / NS)
         self._last_pts = frame.pts = max(ticks, self._last_pts + 1)
         frame.time_base = Fraction(1, TICKS_PER_S)
         self._container.mux(self._stream.encode(frame))
 
     def close(self) -> None:
-        """Finish the file. A file without a picture is removed."""
-        if self._first_ns is not None:
-            self._container.mux(self._stream.encode(None))
-        self._container.close()
-        if self._first_ns is None:
-            self.path.unlink(missing_ok=True)
+        """Finish the file and put it in its place; without a picture there is none. Raises OSError, leaving
+        what was there before."""
+        try:
+            if self._first_ns is not None:
+                self._container.mux(self._stream.encode(None))
+            self._container.close()
+            if self._first_ns is not None:
+                put_in_place(self._part, self.path)
+        finally:
+            discard(self._part, self.path)
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -268,7 +276,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def natural_key(name: str) -> list[tuple[int, int | str]]:
-    """Sort key that counts: ``img2`` before ``img10``."""
+    """Sort key for natural order: ``img2`` before ``img10``."""
     return [
         (0, int(part)) if part.isdecimal() else (1, part.lower()) for part in re.split(r"(\d+)", name) if part
     ]
@@ -291,10 +299,8 @@ def read_bgr(path: Path) -> NDArray[np.uint8]:
 
 
 def _quarter_turns(path: Path, degrees: float) -> int:
-    """Counter-clockwise quarter turns 0..3 that a display matrix asks for."""
+    """Number of counter-clockwise quarter turns 0..3 of a display matrix."""
     turns = degrees / 90
     if abs(turns - round(turns)) > 0.01:
-        raise InputError(
-            f"{path} is to be shown turned by {degrees:g} degrees; only quarter turns can be read"
-        )
+        raise InputError(f"{path} has a rotation of {degrees:g} degrees; only multiples of 90 are supported")
     return round(turns) % 4

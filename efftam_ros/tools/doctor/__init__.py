@@ -1,1 +1,1 @@
-"""`efftam doctor`."""
+"""The command `efftam doctor`."""

@@ -1,4 +1,4 @@
-"""The page's section on back ends: each is opened, in a process of its own, with one frame to answer."""
+"""Report section on back ends: each is opened in a separate process and runs one frame."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from efftam_ros.tools.doctor.isolated import Answer, ask
 from efftam_ros.tools.doctor.system import System
 
 SECTION = "back ends"
-# Compiling a network or building its engines takes minutes: the page does not wait for that.
+# Does not wait for a back end that compiles a network or builds engines, which takes minutes.
 OPEN_SECONDS = 60.0
 
 
 def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEASURABLE) -> Iterator[Finding]:
-    """One finding per back end. Those of one library share a process as long as it lives."""
+    """One finding per back end; those of one library share a process until it ends."""
     for _, names in itertools.groupby(backends, key=lambda name: name.partition("-")[0]):
         group = list(names)
         answers = ask(system, [["open", name] for name in group], OPEN_SECONDS)
@@ -30,8 +30,8 @@ def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEA
 def _finding(name: str, answer: Answer, facts: Facts) -> Finding:
     if "runs" in answer:
         return Finding(SECTION, name, "ok", f"runs {answer['runs']}")
-    if "refused" in answer:
-        return Finding(SECTION, name, "wrong", answer["refused"], "install the package again")
+    if "input_error" in answer:
+        return Finding(SECTION, name, "wrong", answer["input_error"], "install the package again")
     if "slow" in answer:
         found = f"{answer['fault']}: it may be compiling for this GPU"
         return Finding(SECTION, name, "untried", found, f"efftam bench --frames 1 --backend {name}")

@@ -1,4 +1,4 @@
-"""Say what is installed, what can run here, what is missing and the line that mends it.
+"""Report what is installed, what can run here, what is missing and the command that installs it.
 
 Exit code 0 when the default back end can run, else 1.
 """
@@ -36,13 +36,13 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"runs": runs, "findings": [asdict(f) for f in findings]}, indent=1))
     else:
         print("\n".join(page(findings)))
-        verdict = "can run" if runs else "can NOT run"
-        print(f"\nThe default back end ({DEFAULT_BACKEND}) {verdict} here.")
+        result = "can run" if runs else "can NOT run"
+        print(f"\nThe default back end ({DEFAULT_BACKEND}) {result} here.")
     return 0 if runs else 1
 
 
 def examine(system: System) -> Iterator[Finding]:
-    """All findings, in the order of the page."""
+    """All findings, in the order of the report."""
     facts = gather(system)
     yield from python_findings()
     yield from gpu_findings(facts)
@@ -52,7 +52,7 @@ def examine(system: System) -> Iterator[Finding]:
 
 
 def page(findings: list[Finding]) -> Iterator[str]:
-    """The lines of the page. Commands that several findings in a row would repeat stand under the last."""
+    """The lines of the report. A command shared by consecutive findings is printed once, under the last."""
     width = max(len(f.name) for f in findings)
     section = ""
     for finding, following in zip(findings, [*findings[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""One line of `efftam doctor`'s page."""
+"""One line of the report of `efftam doctor`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """``state``: "ok", "absent" (optional, not there), "wrong" (needed or set wrongly) or "untried" (can't be
-    told without minutes of work). ``remedy``: what mends it; ``install``: the commands for this platform."""
+    """A finding of `efftam doctor`.
+
+    Attributes:
+        section: Section of the report.
+        name: What was examined.
+        state: "ok", "absent" (optional, missing), "wrong" (missing or misconfigured) or "untried" (would take
+            minutes).
+        found: Description of the state.
+        remedy: How to fix it.
+        install: Commands for this platform.
+    """
 
     section: str
     name: str

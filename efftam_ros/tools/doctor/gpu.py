@@ -1,4 +1,4 @@
-"""The page's section on the GPU."""
+"""Report section on the GPU."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from efftam_ros.tools.doctor.install import (
 )
 
 SECTION = "GPU"
-# Our kernels are PTX of ISA 8.2.
+# Required by the PTX of the kernels (ISA 8.2).
 OLDEST_CUDA = 12020
 
 
 def gpu_findings(facts: Facts) -> Iterator[Finding]:
-    """From the device up to PyTorch: what is there, and what of it does not fit together."""
+    """Findings from the device up to PyTorch: missing and incompatible parts."""
     yield from _platform(facts)
     yield from _devices(facts)
     yield _driver(facts)
@@ -43,7 +43,7 @@ def _platform(facts: Facts) -> Iterator[Finding]:
 def _devices(facts: Facts) -> Iterator[Finding]:
     for line in facts.smi or facts.gpus:
         yield Finding(SECTION, "NVIDIA GPU", "ok", line)
-    # Jetsons' nvidia-smi knows little, and older ones have none.
+    # On Jetsons nvidia-smi is missing or reports little.
     if facts.smi_problem and facts.platform.kind == "desktop":
         remedy = "load NVIDIA's driver (reboot after an update) or pass the GPU into the container"
         yield Finding(SECTION, "nvidia-smi", "wrong", facts.smi_problem, remedy)

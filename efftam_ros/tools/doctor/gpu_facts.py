@@ -1,4 +1,4 @@
-"""Gathers what this machine has for computing on an NVIDIA GPU."""
+"""Gathers drivers, libraries and packages for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from efftam_ros.tools.doctor.system import Platform, System, platform_of
 
 LIBRARY_SECONDS = 30.0
 
-# What onnxruntime's CUDA provider loads, by the CUDA it was built for.
+# Libraries loaded by onnxruntime's CUDA provider, by the CUDA version it was built for.
 CUDA_LIBRARIES = {
     12: (
         "libcudart.so.12",
@@ -37,8 +37,8 @@ NVINFER = ("libnvinfer.so.10", "libnvinfer.so.11")
 
 @dataclass(frozen=True)
 class OnnxRuntime:
-    """``built_for``: CUDA version such as "13.0", "" for a CPU build or one that does not say;
-    ``compiled_in``: providers whose libraries lie in the package; ``packages``: those it came in."""
+    """The installed onnxruntime. ``built_for``: CUDA version such as "13.0", "" for a CPU build or where
+    unknown; ``compiled_in``: its providers; ``packages``: installed pip packages."""
 
     version: str
     built_for: str
@@ -52,9 +52,23 @@ class OnnxRuntime:
 
 @dataclass(frozen=True)
 class Facts:
-    """``smi``: GPUs as nvidia-smi lists them; ``kernel_driver``: version of the loaded driver; ``cuda``: what
-    the driver supports, 12020 for 12.2; ``gpus``: as the driver lists them; ``libraries``: name -> why it
-    does not load, "" when it does; ``torch_cuda``: what PyTorch was built for, "" for its CPU build."""
+    """Facts about GPU computing on this machine.
+
+    Attributes:
+        platform: Kind of machine.
+        smi: GPUs listed by nvidia-smi.
+        smi_problem: Why nvidia-smi failed, "" when it did not.
+        kernel_driver: Version of the loaded driver.
+        cuda: CUDA version supported by the driver, 12020 for 12.2.
+        driver_problem: Why the driver failed, "" when it did not.
+        gpus: GPUs listed by the driver.
+        bindings: Version of cuda-bindings.
+        onnxruntime: The installed onnxruntime.
+        libraries: Why each library does not load, "" when it does.
+        tensorrt: Version of the Python module.
+        torch: Version of PyTorch.
+        torch_cuda: CUDA version that PyTorch was built for, "" for a CPU build.
+    """
 
     platform: Platform
     smi: tuple[str, ...] = ()
@@ -73,7 +87,7 @@ class Facts:
     @property
     def missing_libraries(self) -> tuple[str, ...]:
         wanted = CUDA_LIBRARIES.get(self.onnxruntime.cuda_major or 0, ()) if self.onnxruntime else ()
-        return tuple(name for name in wanted if self.libraries.get(name, "not looked for"))
+        return tuple(name for name in wanted if self.libraries.get(name, "not checked"))
 
     @property
     def cuda_text(self) -> str:
@@ -81,7 +95,7 @@ class Facts:
 
 
 def gather(system: System) -> Facts:
-    """All facts; every library is loaded in another process."""
+    """Gather all facts; libraries are loaded in a separate process."""
     runtime = _onnxruntime(system)
     wanted = [*(CUDA_LIBRARIES.get(runtime.cuda_major or 0, ()) if runtime else ()), *NVINFER]
     requests = [["load", name, [str(path) for path in system.wheel_libraries(name)]] for name in wanted]
@@ -150,7 +164,7 @@ def _tensorrt(system: System) -> str:
 
 
 def _torch(system: System) -> tuple[str, str]:
-    """Version and CUDA version, read without the seconds that importing PyTorch takes."""
+    """Version and CUDA version, read without importing PyTorch, which takes seconds."""
     init = system.module_file("torch")
     about = None if init is None else init.parent / "version.py"
     if about is None or not about.is_file():

@@ -1,4 +1,4 @@
-"""The commands that give a back end what it lacks, by platform."""
+"""Commands that install what a back end lacks, by platform."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ BUILD_FOR = {"Orin": "87", "Thor": "110", "": "87 (Orin) or 110 (Thor)"}
 
 
 def install_line(facts: Facts, backend: str) -> str:
-    """What to run so that this back end finds all it needs, "" when nothing is missing that can be installed.
-    A back end that computes on the CPU needs none of it."""
+    """Commands that install all requirements of a back end, "" when nothing is missing or for the CPU."""
     return "; then ".join(line for line in _lines(facts, backend) if line)
 
 
@@ -32,7 +31,7 @@ def _lines(facts: Facts, backend: str) -> list[str]:
 
 
 def driver_line(facts: Facts) -> str:
-    """What gives this machine a driver that answers, "" when one does."""
+    """How to install a driver, "" when one works."""
     if facts.cuda:
         return ""
     if facts.platform.kind != "desktop":
@@ -43,14 +42,14 @@ def driver_line(facts: Facts) -> str:
 
 
 def cuda_major(facts: Facts) -> int:
-    """The CUDA whose packages fit here: 12, or 13 where the driver supports it (also where none is yet)."""
+    """CUDA version of packages that fit here: 12, or 13 where the driver supports it or none is installed."""
     if facts.platform.kind == "JetPack 6":
         return 12
     return 12 if facts.cuda and facts.cuda < 13000 else 13
 
 
 def bindings_line(facts: Facts) -> str:
-    """What gives it cuda-bindings that the driver carries, "" when they are there."""
+    """How to install cuda-bindings for the driver, "" when installed."""
     if facts.bindings and not bindings_too_new(facts):
         return ""
     return "pip install 'cuda-bindings>=12.6,<13'"
@@ -62,7 +61,7 @@ def bindings_too_new(facts: Facts) -> bool:
 
 
 def onnxruntime_fits(facts: Facts) -> bool:
-    """Whether a CUDA build for this driver, with all libraries it needs, is the one and only installed."""
+    """Whether the only installed onnxruntime is a CUDA build for this driver with all its libraries."""
     runtime = facts.onnxruntime
     return (
         runtime is not None
@@ -74,7 +73,7 @@ def onnxruntime_fits(facts: Facts) -> bool:
 
 
 def onnxruntime_line(facts: Facts) -> str:
-    """What gives it an onnxruntime that can reach this GPU, "" when it is there."""
+    """How to install an onnxruntime for this GPU, "" when installed."""
     if onnxruntime_fits(facts):
         return ""
     out = "pip uninstall -y onnxruntime onnxruntime-gpu && "
@@ -92,8 +91,7 @@ def onnxruntime_line(facts: Facts) -> str:
 
 
 def tensorrt_line(facts: Facts, *, only_ten: bool) -> str:
-    """What gives it TensorRT, "" when it is there. ``only_ten``: for onnxruntime, whose provider links
-    TensorRT 10, not for our own engines."""
+    """How to install TensorRT, "" when installed. ``only_ten``: TensorRT 10, for onnxruntime's provider."""
     ten, eleven = (facts.libraries.get(f"libnvinfer.so.{n}", "absent") == "" for n in (10, 11))
     if only_ten and ten:
         return ""
@@ -105,7 +103,7 @@ def tensorrt_line(facts: Facts, *, only_ten: bool) -> str:
 
 
 def torch_line(facts: Facts) -> str:
-    """What gives it a PyTorch for this driver, "" when it is there."""
+    """How to install PyTorch for this driver, "" when installed."""
     if facts.torch_cuda and (not facts.cuda or int(facts.torch_cuda.split(".")[0]) <= facts.cuda // 1000):
         return ""
     if facts.platform.kind == "JetPack 6":

@@ -1,4 +1,4 @@
-"""Asks risky questions of a process of its own, so that a library's crash is an answer too."""
+"""Runs requests that may crash in a separate process (`probe`)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ Answer = dict[str, Any]
 
 
 def ask(system: System, requests: Sequence[Request], seconds: float) -> Iterator[Answer]:
-    """One answer per request, in order. All are put to one process; after a crash, a fault or ``seconds``
-    without an answer the rest goes to a new one. Such answers hold "fault": one line."""
+    """One answer per request, in order.
+
+    All requests go to one process; after a crash, an error or ``seconds`` without an answer the remaining
+    ones go to a new process. The answer then has a key "fault", with one line.
+    """
     waiting = list(requests)
     while waiting:
-        with tempfile.TemporaryFile("w+", errors="replace") as complaints:
+        with tempfile.TemporaryFile("w+", errors="replace") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", "efftam_ros.tools.doctor.probe", json.dumps(waiting)],
                 stdout=subprocess.PIPE,
-                stderr=complaints,
+                stderr=stderr,
                 env=_environment(system),
                 text=True,
             )
             try:
                 for answer in _answers(process, len(waiting), seconds):
                     if "ended" in answer:
-                        complaints.seek(0)
-                        answer = {"fault": _ending(process.wait(), complaints.read())}
+                        stderr.seek(0)
+                        answer = {"fault": _ending(process.wait(), stderr.read())}
                     yield answer
                     waiting.pop(0)
             finally:
@@ -47,7 +50,7 @@ def ask(system: System, requests: Sequence[Request], seconds: float) -> Iterator
 
 
 def _answers(process: subprocess.Popen[str], count: int, seconds: float) -> Iterator[Answer]:
-    """Answers until one says that no more may be expected of this process."""
+    """Answers until the process has ended or failed."""
     assert process.stdout is not None
     for _ in range(count):
         ready, _, _ = select.select([process.stdout], [], [], seconds)
@@ -63,12 +66,12 @@ def _answers(process: subprocess.Popen[str], count: int, seconds: float) -> Iter
 
 def _environment(system: System) -> dict[str, str]:
     environment = dict(system.environment)
-    ours = str(Path(efftam_ros.__file__).parents[1])
-    environment["PYTHONPATH"] = ":".join(filter(None, [environment.get("PYTHONPATH"), ours]))
+    package = str(Path(efftam_ros.__file__).parents[1])
+    environment["PYTHONPATH"] = ":".join(filter(None, [environment.get("PYTHONPATH"), package]))
     return environment
 
 
-def _ending(code: int, complaints: str) -> str:
+def _ending(code: int, stderr: str) -> str:
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return f"its process ended {how}{': ' + lines[-1] if lines else ''}"

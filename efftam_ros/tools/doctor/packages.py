@@ -1,4 +1,4 @@
-"""The page's sections on Python packages."""
+"""Report sections on Python packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from efftam_ros.tools.doctor.finding import Finding
 
 
 def python_findings() -> Iterator[Finding]:
-    """What everything needs."""
+    """Packages that all commands need."""
     version = platform.python_version()
     supported = sys.version_info >= (3, 10)
     yield Finding(
@@ -34,7 +34,7 @@ def python_findings() -> Iterator[Finding]:
 
 
 def tool_findings() -> Iterator[Finding]:
-    """What single commands need."""
+    """Packages that single commands need."""
     for name, module, package, purpose in (
         ("PyAV", "av", "av", "track, eval: reading and writing videos"),
         ("rosbags", "rosbags", "rosbags", "replay: bags without ROS"),
@@ -49,14 +49,14 @@ def tool_findings() -> Iterator[Finding]:
 def _importable(section: str, name: str, module: str, *, needed: bool, package: str = "") -> Finding:
     try:
         version = getattr(importlib.import_module(module), "__version__", "unknown version")
-    except Exception as error:  # a broken binary package raises what it likes
+    except Exception as error:  # a broken binary package may raise anything
         state = "wrong" if needed else "absent"
         return Finding(section, name, state, one_line(error), f"pip install {package or module}")
     return Finding(section, name, "ok", str(version))
 
 
 def _present(name: str, module: str, package: str, purpose: str) -> Finding:
-    """Whether a package is installed, without the seconds that importing some of them takes."""
+    """Whether a package is installed, without importing it, which can take seconds."""
     try:
         found = importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -71,7 +71,7 @@ def _present(name: str, module: str, package: str, purpose: str) -> Finding:
 
 
 def loads(module: str) -> str | None:
-    """None when a module imports, else why not."""
+    """The error of importing a module, None when it succeeds."""
     try:
         importlib.import_module(module)
     except Exception as error:  # as above

@@ -1,7 +1,7 @@
-"""The process in which `efftam doctor` loads libraries and opens back ends.
+"""Process in which `efftam doctor` loads libraries and opens back ends.
 
-Started as a module with a JSON list of requests; writes one JSON line per request. Stops after the first
-request that went wrong in an unforeseen way: what comes next deserves a fresh process.
+Started as a module with a JSON list of requests; writes one JSON line per request. Ends after the first
+unexpected error, because the state of the process is then unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from efftam_ros.core.errors import one_line
 
 
 def load(name: str, candidates: list[str]) -> dict[str, Any]:
-    """Load a shared library from the system, else from one of these files."""
+    """Load a shared library by name, else from one of these files."""
     problems = []
     for path in (name, *candidates):
         try:
@@ -31,8 +31,7 @@ def load(name: str, candidates: list[str]) -> dict[str, Any]:
 
 
 def driver() -> dict[str, Any]:
-    """The CUDA version that the driver supports (12020 for 12.2) with its GPUs, asked through cuda-bindings
-    where it is installed."""
+    """CUDA version of the driver (12020 for 12.2) and its GPUs, through cuda-bindings where installed."""
     try:
         from cuda.bindings import driver as cuda
     except ImportError:
@@ -45,7 +44,7 @@ def driver() -> dict[str, Any]:
         if int(code):
             return {"cuda": int(version), "problem": f"cuInit answers error {int(code)}", "gpus": []}
         gpus = [_gpu(cuda, index) for index in range(cuda.cuDeviceGetCount()[1])]
-    except RuntimeError as error:  # cuda-bindings without a driver; the kind differs by version
+    except RuntimeError as error:  # cuda-bindings without a driver
         return {"problem": one_line(error)}
     return {"cuda": int(version), "gpus": gpus}
 
@@ -75,7 +74,7 @@ def _plain_driver() -> dict[str, Any]:
 
 
 def open_backend(backend: str) -> dict[str, Any]:
-    """Open the shipped bundle and answer one frame: only what really computes counts."""
+    """Open the shipped bundle and run one frame."""
     import numpy as np
 
     from efftam_ros.core.errors import BackendError, InputError
@@ -88,7 +87,7 @@ def open_backend(backend: str) -> dict[str, Any]:
     except BackendError as problem:
         return {"reason": problem.reason, "remedy": problem.remedy}
     except InputError as problem:
-        return {"refused": str(problem)}
+        return {"input_error": str(problem)}
     with closing(pipeline):
         image = Image.from_array(np.zeros((90, 160, 3), np.uint8))
         pipeline.encode(image, View.full(image.width, image.height, pipeline.spec.image_side))
@@ -100,7 +99,7 @@ ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {"load": load, "driver": dri
 
 
 def main(requests: list[list[Any]]) -> None:
-    # Libraries write to the process' stdout as they like; the answers keep it for themselves.
+    # Libraries may print to stdout, so answers go to a duplicate and stdout to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for action, *arguments in requests:

@@ -1,4 +1,4 @@
-"""The page's section on ROS 2."""
+"""Report section on ROS 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from efftam_ros.interop.package_files import package_file
 from efftam_ros.tools.doctor.finding import Finding
 from efftam_ros.tools.doctor.packages import loads
 
-# Fast DDS shares images through /dev/shm; below this a few publishers of 720p images fill it.
+# Fast DDS shares images through /dev/shm; a few publishers of 720p images fill less than this.
 ENOUGH_SHM_MB = 64
 
 
@@ -64,7 +64,7 @@ def ros_findings() -> Iterator[Finding]:
 
 
 def fastdds_profile() -> Finding:
-    """Whether the profile without which Fast DDS loses images is set, and its file there."""
+    """Whether the Fast DDS profile is set and exists; without it images are lost."""
     section = "ROS 2"
     names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     values = {name: os.environ[name] for name in names if os.environ.get(name)}

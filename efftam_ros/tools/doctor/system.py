@@ -1,4 +1,4 @@
-"""The machine as `efftam doctor` sees it: files, programs, installed Python packages."""
+"""Access to the machine for `efftam doctor`: files, programs, installed Python packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Output:
-    """What a program answered."""
+    """Result of a program.
+
+    Attributes:
+        code: Exit code, -1 for a program that could not be run to its end.
+        text: Its stdout.
+        error: Its stderr.
+    """
 
     code: int
     text: str
@@ -26,10 +32,13 @@ class Output:
 
 @dataclass(frozen=True)
 class System:
-    """A machine; the defaults are the one we run on.
+    """A machine, by default this one.
 
-    ``root``: where the file system starts; ``environment``: variables, also those of the programs it runs;
-    ``packages``: folders in which Python packages lie; ``machine``: as `platform.machine`.
+    Attributes:
+        root: Root of the file system.
+        environment: Environment variables, also of the programs that it runs.
+        packages: Folders of Python packages.
+        machine: As `platform.machine`.
     """
 
     root: Path = Path("/")
@@ -38,7 +47,7 @@ class System:
     machine: str = field(default_factory=platform.machine)
 
     def read(self, path: str) -> str | None:
-        """The text of an absolute path without its end of line or zero bytes, None where it can't be read."""
+        """Content of a file, without trailing line end or NUL; None where it can't be read."""
         try:
             return (self.root / path.lstrip("/")).read_text(errors="replace").rstrip("\0\n")
         except OSError:
@@ -48,7 +57,7 @@ class System:
         return shutil.which(name, path=self.environment.get("PATH", ""))
 
     def run(self, command: Sequence[str], seconds: float = 20) -> Output:
-        """Run a program to its end; one that does not start or does not end in time has code -1."""
+        """Run a program; the code is -1 where it does not start or does not end in time."""
         try:
             done = subprocess.run(
                 command,
@@ -93,7 +102,7 @@ class Platform:
 
 
 def platform_of(system: System) -> Platform:
-    """Which install instructions hold for this machine."""
+    """The platform, which decides the install commands."""
     release = system.read("/etc/nv_tegra_release")
     if release is None:
         return Platform("desktop", system.machine)

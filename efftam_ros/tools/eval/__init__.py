@@ -1,1 +1,1 @@
-"""`efftam eval`."""
+"""The command `efftam eval`."""

@@ -1,9 +1,10 @@
-"""Score trackers on sequences with known truth, side by side.
+"""Evaluate trackers on sequences with ground truth.
 
-Folders: a sequence, a data set's root or a folder of sequences, in our own format (video.mp4, boxes.csv,
-masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box; frame 0 and
-frames without truth are not scored; a frame without an answer counts as overlap 0. False claims: share of
-frames whose box is called measured although it misses the target (overlap below 0.1) or there is none.
+Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
+boxes.csv, masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box;
+frame 0 and frames without truth are not scored; a frame without a result has overlap 0. False claims: share
+of frames whose box is reported as measured although it misses the target (overlap below 0.1) or there is
+none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +32,7 @@ from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
+from efftam_ros.tools.common.outputs import replacing, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.eval.metrics import (
@@ -87,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of NanoTrack's two ONNX files, for the peer nano",
     )
-    ours.add_argument("--only-peers", action="store_true", help="leave our own tracker out")
+    ours.add_argument("--only-peers", action="store_true", help="run the OpenCV trackers only")
     add_backend_arguments(ours)
     add_settings_argument(ours)
     output = parser.add_argument_group("scoring and output")
@@ -107,22 +109,22 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
     if args.only_peers and not args.peers:
-        raise InputError("--only-peers leaves nothing to run; name some with --peers")
+        raise InputError("--only-peers without --peers; name trackers with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     names = [sequence.name for sequence in sequences]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"two sequences are called {name}; score them in runs of their own")
-    contestants = _contestants(args)
-    results = [Result(contestant.name) for contestant in contestants]
-    total = sum(len(sequence) for sequence in sequences) * args.repeats * len(contestants)
+            raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
+    entries = _entries(args)
+    results = [Result(entry.name) for entry in entries]
+    total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar:
-        for contestant, result in zip(contestants, results, strict=True):
-            with contestant.open() as follower:
+        for entry, result in zip(entries, results, strict=True):
+            with entry.open() as tracker:
                 for sequence in sequences:
                     for repeat in range(args.repeats):
-                        bar.set_description(f"{contestant.name}: {sequence.name}")
-                        result.add(sequence, one_pass(follower, sequence, repeat, bar.update))
+                        bar.set_description(f"{entry.name}: {sequence.name}")
+                        result.add(sequence, one_pass(tracker, sequence, repeat, bar.update))
     for result in results:
         result.print(args.repeats)
     if len(results) > 1:
@@ -131,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         text = json.dumps(
             {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
         )
-        args.json.write_text(text + "\n", encoding="utf-8")
+        write_text(args.json, text + "\n")
     if args.plot is not None:
         _plot(args.plot, results, len(sequences))
     return 0
@@ -146,7 +148,7 @@ class Answer(NamedTuple):
     mask: NDArray[np.bool_] | None = None
 
 
-class Follower(Protocol):
+class EvaluatedTracker(Protocol):
     """A tracker under evaluation. ``has_masks``: whether it makes masks when asked with ``want_mask``."""
 
     has_masks: bool
@@ -157,8 +159,8 @@ class Follower(Protocol):
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A row of the table: its name and how to open it."""
+class Entry:
+    """A tracker configuration to evaluate: its name and how to open it."""
 
     name: str
     open: Callable[[], Any]
@@ -173,18 +175,20 @@ class Pass:
     seconds_per_frame: float
 
 
-def one_pass(follower: Follower, sequence: Sequence, repeat: int, progress: Callable[[], object]) -> Pass:
-    """Run a tracker over a sequence from its first box; ``repeat`` above 0 jitters that box, the same for
-    every tracker."""
+def one_pass(
+    tracker: EvaluatedTracker, sequence: Sequence, repeat: int, progress: Callable[[], object]
+) -> Pass:
+    """Run a tracker over a sequence from its first box, which ``repeat`` above 0 jitters, equally for every
+    tracker."""
     predicted = np.full((len(sequence), 4), np.nan)
     claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
     overlap_of_masks = []
     spent = 0.0
-    masks = sequence.mask if follower.has_masks else None
+    masks = sequence.mask if tracker.has_masks else None
     first: Box | None = jittered(Box(*sequence.boxes[0]), sequence.name, repeat)
     for frame in sequence.frames():
         began = time.perf_counter()
-        box, claim, mask = follower.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
+        box, claim, mask = tracker.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
         spent += time.perf_counter() - began
         first = None
         if box is not None and box.is_finite:
@@ -202,8 +206,8 @@ def one_pass(follower: Follower, sequence: Sequence, repeat: int, progress: Call
 
 
 def jittered(box: Box, name: str, repeat: int) -> Box:
-    """The box with each edge moved by up to one px, the same for the same sequence and repeat; repeat 0 as
-    it is. No side loses more than half its length."""
+    """The box with each edge moved by up to one px, seeded by sequence and repeat; unchanged for repeat 0.
+    No side shrinks by more than half."""
     if repeat == 0:
         return box
     rng = np.random.default_rng([repeat, zlib.crc32(name.encode())])
@@ -229,7 +233,7 @@ class Result:
 
     @property
     def repeats(self) -> list[Scores]:
-        """For each repeat the mean over the sequences."""
+        """Mean over the sequences, for each repeat."""
         return [
             mean_scores(one.scores for one in column) for column in zip(*self.passes.values(), strict=True)
         ]
@@ -314,8 +318,8 @@ def _print_means(results: list[Result], sequences: int, repeats: int) -> None:
     )
 
 
-def _contestants(args: argparse.Namespace) -> list[Contestant]:
-    found: list[Contestant] = []
+def _entries(args: argparse.Namespace) -> list[Entry]:
+    found: list[Entry] = []
     if not args.only_peers:
         configs = {
             (policy, view): tracker_config(args.settings, policy=policy, view=view)
@@ -331,15 +335,17 @@ def _contestants(args: argparse.Namespace) -> list[Contestant]:
                 def open_ours(bundle: Path | None = bundle, config: Any = config) -> Any:
                     return _opened(lambda: open_pipeline(bundle, args.backend, args.threads), config)
 
-                found.append(Contestant(" ".join(parts), open_ours))
+                found.append(Entry(" ".join(parts), open_ours))
     for name in args.peers:
-        peer = open_peer(name, args.peer_models, args.threads)  # now: what is missing is said before any run
-        found.append(Contestant(name, lambda peer=peer: _lent(PeerFollower(peer))))  # type: ignore[misc]
+        peer = open_peer(
+            name, args.peer_models, args.threads
+        )  # opened now, so that errors come before the first run
+        found.append(Entry(name, lambda peer=peer: nullcontext(PeerTracker(peer))))  # type: ignore[misc]
     return found
 
 
-class OurFollower:
-    """Our tracker under the scorer's interface."""
+class OwnTracker:
+    """The package's tracker as `EvaluatedTracker`."""
 
     has_masks = True
 
@@ -353,8 +359,8 @@ class OurFollower:
         return Answer(track.box, track.measured, None if mask is None else mask > 0)
 
 
-class PeerFollower:
-    """An OpenCV tracker under the scorer's interface; it calls every box it gives measured."""
+class PeerTracker:
+    """An OpenCV tracker as `EvaluatedTracker`; all its boxes count as measured."""
 
     has_masks = False
 
@@ -370,17 +376,12 @@ class PeerFollower:
 
 
 @contextmanager
-def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[Follower]:
+def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[EvaluatedTracker]:
     pipeline = open_()
     try:
-        yield OurFollower(open_tracker(pipeline, config))
+        yield OwnTracker(open_tracker(pipeline, config))
     finally:
         pipeline.close()
-
-
-@contextmanager
-def _lent(follower: Follower) -> Iterator[Follower]:
-    yield follower
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:
@@ -401,7 +402,8 @@ def _plot(path: Path, results: list[Result], sequences: int) -> None:
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
     pyplot.close(figure)
 
 

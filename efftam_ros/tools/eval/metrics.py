@@ -1,8 +1,8 @@
 """Single-object tracking scores from boxes and masks.
 
 One pass from the first true box, no re-initialisation. Frame 0 is given to the tracker and not scored;
-frames without truth (absent target) are left out of every score but ``false_claims``. A frame without an
-answer has overlap 0 and an infinite centre error.
+frames without truth (absent target) are left out of every score but ``false_claims``. A frame without a
+result has overlap 0 and an infinite centre error.
 
 Sources: success and precision curves, Wu, Lim and Yang, "Object Tracking Benchmark", PAMI 2015; normalised
 precision, Muller et al., "TrackingNet", ECCV 2018; average overlap, Huang, Zhao and Huang, "GOT-10k", PAMI
@@ -54,8 +54,8 @@ def score(
     claimed: NDArray[np.bool_] | None = None,
     j: float = float("nan"),
 ) -> Scores:
-    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no answer). ``claimed`` [N]: the answer was called
-    measured (default: every answer was). Raises ValueError when the lengths differ or no frame can be
+    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no answer). ``claimed`` [N]: the box was reported as
+    measured (default: every box). Raises ValueError when the lengths differ or no frame can be
     scored."""
     truth, predicted = np.asarray(truth, np.float64), np.asarray(predicted, np.float64)
     if truth.shape != predicted.shape or truth.ndim != 2 or truth.shape[1] != 4:

@@ -1,4 +1,4 @@
-"""OpenCV's trackers under one interface, to stand beside ours in a table."""
+"""OpenCV's trackers under one interface, for comparison."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ CONTRIB = (
 
 
 class Peer:
-    """One OpenCV tracker with its default parameters; it takes whole-pixel boxes and may answer that it
-    failed."""
+    """One OpenCV tracker with default parameters; it takes integer boxes and may report a failure."""
 
     def __init__(self, name: str, create: Callable[[], Any]) -> None:
         self.name, self._create = name, create
         self._tracker: Any = None
 
     def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
-        """Begin on this picture, uint8 [H, W, 3] BGR, with a box in px."""
+        """Initialise on a frame, uint8 [H, W, 3] BGR, with a box in px."""
         self._tracker = self._create()
         self._tracker.init(bgr, tuple(round(v) for v in box.xywh()))
 
     def update(self, bgr: NDArray[np.uint8]) -> Box | None:
-        """The box in the next picture, None where the tracker says it failed."""
+        """The box in the next frame, None where the tracker reports a failure."""
         found, box = self._tracker.update(bgr)
         return Box(*(float(v) for v in box)) if found else None
 
@@ -62,7 +61,7 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
 
 
 def _only_errors() -> None:
-    """OpenCV 5 warns at every creation of NanoTrack. It also moved the function that stops it."""
+    """Silence OpenCV 5's warning at every creation of NanoTrack."""
     import cv2 as opencv
 
     cv2: Any = opencv
@@ -91,8 +90,7 @@ def _nano(models: Path | None) -> Callable[[], Any]:
 
 
 def nano_files(models: Path) -> tuple[Path, Path]:
-    """Backbone and head of the newest NanoTrack that OpenCV can run (it expects version 2's 16x16 maps at
-    most).
+    """Backbone and head of the newest NanoTrack that OpenCV can run (version 2 at most).
 
     Takes the names OpenCV's samples use (nanotrack_backbone_sim.onnx, nanotrack_head_sim.onnx) and those
     with a version (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).

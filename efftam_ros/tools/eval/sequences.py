@@ -1,21 +1,26 @@
-"""Sequences with known truth: our own format and those of DAVIS, OTB, UAV123 and GOT-10k.
+"""Reads sequences with ground truth: the package's format, DAVIS, OTB, UAV123 and GOT-10k.
 
-Boxes are taken as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
+Boxes are used as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
 pixel.
 """
 
 from __future__ import annotations
 
 import csv
+import math
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.runtime.image.limits import check_size
 from efftam_ros.tools.common.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS, OTB, UAV123 or GOT-10k"
@@ -23,6 +28,8 @@ DAVIS_FPS = 24.0
 UAV123_FPS = 30.0
 OTB_FPS = 30.0
 GOT10K_FPS = 10.0
+MOST_MASK_BYTES = 2**30
+"""Of a sequence's packed masks: 4000 of 1920 x 1080 px."""
 # Sequences whose published truth starts or ends inside the folder of images (1-based, inclusive; the
 # benchmark's own list).
 OTB_RANGES = {
@@ -51,7 +58,7 @@ class Sequence:
         return len(self.boxes)
 
     def frames(self) -> Iterator[VideoFrame]:
-        """The pictures, as many as there are boxes. Raises InputError when the video is shorter."""
+        """The frames, as many as there are boxes. Raises InputError when the video is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -59,7 +66,7 @@ class Sequence:
             yield frame
             count += 1
         if count < len(self.boxes):
-            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} pictures")
+            raise InputError(f"{self.name} has {len(self.boxes)} boxes but only {count} frames")
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:
@@ -98,7 +105,7 @@ def _read(folder: Path) -> list[Sequence]:
 
 
 def read_own(folder: Path) -> Sequence:
-    """Our format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
+    """The package's format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
     (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame)."""
     with (folder / "boxes.csv").open(newline="") as file:
         try:
@@ -275,16 +282,41 @@ def _otb_truths(folder: Path) -> list[Path]:
 def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] | None:
     if not path.is_file():
         return None
-    with np.load(path) as stored:
-        n, height, width = (int(v) for v in stored["shape"])
-        bits = stored["bits"]
-    if n != count:
-        raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            shape = _packed_array(archive, "shape", (3,))
+            n, height, width = (int(v) for v in shape)
+            if n != count:
+                raise InputError(f"{path} has {n} masks for {count} boxes; they must be equal in number")
+            check_size(width, height, what=f"{path}: a mask")
+            bits = _packed_array(archive, "bits", (n, (height * width + 7) // 8))
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} holds no packed masks ({shown(error)}); write it again") from None
 
     def mask(index: int) -> NDArray[np.bool_]:
         return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)
 
     return mask
+
+
+def _packed_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array of an .npz, of this shape and no other: what is compressed may unpack to anything. Raises
+    ValueError, KeyError, EOFError and what zipfile raises."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        found, _, dtype = read(file)
+    if found != shape or dtype.kind not in "iu" or math.prod(shape) * dtype.itemsize > MOST_MASK_BYTES:
+        raise ValueError(
+            f"{name} is {dtype} {list(found)}, expected {list(shape)} of at most {MOST_MASK_BYTES} bytes"
+        )
+    with archive.open(f"{name}.npy") as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
 
 
 def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.bool_]]:

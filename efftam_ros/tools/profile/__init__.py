@@ -1,1 +1,1 @@
-"""`efftam profile`."""
+"""The command `efftam profile`."""

@@ -1,9 +1,9 @@
-"""Show which operators a frame's time goes to, module by module.
+"""Profile a frame by operator, module by module.
 
-The frames are those of efftam bench: same pictures, same warm-up, and the policy that remembers every frame,
-so that every frame runs all four modules. Each back end is timed without a profiler first, then with it.
-onnxruntime reports the time in each kernel, PyTorch on the CPU the time until each operator returned and on a
-GPU the time of each kernel there. All times are means over the frames.
+Frames, warm-up and policy are those of efftam bench: every frame runs all four modules. Each back end is
+measured without a profiler first, then with it. onnxruntime reports the time of each kernel, PyTorch on the
+CPU the time until each operator returned and on a GPU the time of each kernel. All times are means over the
+frames.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from efftam_ros.tools.bench.contenders import LeftOut, chosen_backends, open_con
 from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frames
 from efftam_ros.tools.bench.report import print_left_out
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.profile.frames import (
     STAGES,
     Profile,
+    check_can_profile,
     open_recorder,
     profile_frames,
-    refuse_unprofiled,
 )
 from efftam_ros.tools.profile.trace import BETWEEN
 
@@ -42,12 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", default=DEFAULT_BACKEND, metavar="A,B", help=f"of {', '.join(MEASURABLE)}"
     )
     parser.add_argument(
-        "--skip-unavailable", action="store_true", help="leave out back ends that can't run here, and say why"
+        "--skip-unavailable", action="store_true", help="skip back ends that can't run here, with the reason"
     )
     parser.add_argument(
         "--frames", type=int, default=FRAMES, metavar="N", help=f"recorded frames of each (default {FRAMES})"
     )
-    parser.add_argument("--view", choices=VIEWS, help="default: what the bundle asks for")
+    parser.add_argument("--view", choices=VIEWS, help="default: the bundle's")
     parser.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core)"
     )
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if value < 1:
             raise InputError(f"--{option} is {value}; it must be at least 1")
     backends = chosen_backends(args.backend)
-    refuse_unprofiled(backends)
+    check_can_profile(backends)
     profiles, left_out = _profile(args, backends)
     report = {
         "left_out": [asdict(one) for one in left_out],
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     for profile in profiles:
         _print_operators(profile, args.top)
     if args.json is not None:
-        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_text(args.json, json.dumps(report, indent=1) + "\n")
     return 0
 
 
@@ -95,19 +96,19 @@ def _profile(args: argparse.Namespace, backends: list[str]) -> tuple[list[Profil
             folder.mkdir(parents=True, exist_ok=True)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="efftam_profile_")))
-        pictures = endless_frames()
+        scene_frames = endless_frames()
         contenders, left_out = open_contenders(
             [args.bundle],
             backends,
             args.threads,
             POLICY,
             args.view,
-            next(pictures),
+            next(scene_frames),
             skip_unavailable=args.skip_unavailable,
         )
         for contender in contenders:
             stack.callback(contender.pipeline.close)
-        timings = measure_frames(contenders, pictures, args.frames, quiet=args.quiet)
+        timings = measure_frames(contenders, scene_frames, args.frames, quiet=args.quiet)
         for contender, timing in zip(contenders, timings, strict=True):
             traces = folder / f"{timing.bundle}_{contender.backend}"
             traces.mkdir(exist_ok=True)
@@ -118,8 +119,7 @@ def _profile(args: argparse.Namespace, backends: list[str]) -> tuple[list[Profil
 
 
 def _print_modules(profiles: list[Profile]) -> None:
-    """The back ends side by side: what each module takes without a profiler, and its operators' sum with
-    it."""
+    """Print, for each back end, the time of each module without a profiler and the sum of its operators."""
     headers = ["ms per frame, mean"]
     for profile in profiles:
         headers += [profile.backend, "operators"]
@@ -151,6 +151,6 @@ def _print_operators(profile: Profile, top: int) -> None:
     headers = ["module", "operator", "on", "calls/frame", "ms/frame", "% of frame"]
     print_table(headers, rows, title=profile.contender)
     print(
-        f"operators explain {profile.operators_ms:.2f} of {profile.frame_ms:.2f} ms of the profiled frame"
+        f"operators account for {profile.operators_ms:.2f} of {profile.frame_ms:.2f} ms of the profiled frame"
         f" ({100 * profile.explained:.1f} %); without the profiler it takes {profile.plain_ms:.2f} ms"
     )

@@ -1,4 +1,4 @@
-"""Records the operators of frames that a back end computes."""
+"""Records the operators that a back end runs per frame."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.runtime.tracker import open_tracker
-from efftam_ros.tools.bench.contenders import Contender, Watched
+from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, WARM_UP, Timing, endless_frames, timed_step
 from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.progress import progress_bar
@@ -27,7 +27,7 @@ STAGES = ("preprocess", "prompt_encoder", *MODULES)
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """What an operator costs in one module. ``where``: provider or device; ``calls`` and ``ms`` per frame."""
+    """Time of an operator in one module. ``where``: provider or device; ``calls`` and ``ms`` per frame."""
 
     module: str
     operator: str
@@ -38,10 +38,10 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """The operators of a contender's frames, costliest first, beside the time that the frames took.
+    """Operators of a contender's frames, slowest first.
 
-    ``frame_ms`` with the profiler at work and ``plain_ms`` without, ``stages_ms`` of each stage without it;
-    all are means.
+    ``frame_ms``: frame time with the profiler; ``plain_ms``: without it; ``stages_ms``: of each stage without
+    it; all are means.
     """
 
     contender: str
@@ -105,13 +105,13 @@ class Recorder(Protocol):
 
 
 class OnnxruntimeRecorder:
-    """Opens a pipeline of its own: onnxruntime records from opening on, or never."""
+    """Opens a separate pipeline, because onnxruntime's profiler must be on when a session is opened."""
 
     def __init__(self, plain: Contender, bundle: Path | None, threads: int, folder: Path) -> None:
         from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
         self._pipeline = OrtPipeline(open_bundle(bundle), threads, profile_folder=folder)
-        watched = Watched(self._pipeline)
+        watched = InstrumentedPipeline(self._pipeline)
         self.contender = Contender(
             plain.name, plain.backend, watched, open_tracker(cast(Pipeline, watched), plain.tracker.config)
         )
@@ -126,7 +126,7 @@ class OnnxruntimeRecorder:
 
 
 class TorchRecorder:
-    """Switches PyTorch's profiler on around the frames of a pipeline that is open already."""
+    """Runs PyTorch's profiler around frames of an open pipeline."""
 
     def __init__(self, plain: Contender, folder: Path) -> None:
         self.contender = plain
@@ -150,8 +150,8 @@ def open_recorder(plain: Contender, bundle: Path | None, threads: int, folder: P
     return OnnxruntimeRecorder(plain, bundle, threads, folder)
 
 
-def refuse_unprofiled(backends: Iterable[str]) -> None:
-    """Raises InputError for a back end of ours that names no operators."""
+def check_can_profile(backends: Iterable[str]) -> None:
+    """Raises InputError for a back end that can't be profiled by operator."""
     named = [DEFAULT_BACKEND, *BASELINES]
     for name in backends:
         if name in BACKENDS and name not in named:
@@ -163,13 +163,13 @@ def profile_frames(recorder: Recorder, timing: Timing, frames: int, *, quiet: bo
     contender = recorder.contender
     runs: Counter[str] = Counter()
     whole = 0.0
-    pictures = endless_frames()
+    scene_frames = endless_frames()
     with progress_bar(frames + WARM_UP, f"profile {contender.backend}", quiet=quiet) as bar:
-        for frame, prompt in itertools.islice(pictures, WARM_UP):
+        for frame, prompt in itertools.islice(scene_frames, WARM_UP):
             timed_step(contender, frame, prompt)
             bar.update()
         with recorder.recording():
-            for frame, prompt in itertools.islice(pictures, frames):
+            for frame, prompt in itertools.islice(scene_frames, frames):
                 seconds, stages = timed_step(contender, frame, prompt)
                 whole += seconds
                 runs.update(stages.keys())

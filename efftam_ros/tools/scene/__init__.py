@@ -1,1 +1,1 @@
-"""A synthetic drone video with exact truth."""
+"""Renderer of a synthetic drone video with exact ground truth."""

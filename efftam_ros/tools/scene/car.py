@@ -1,4 +1,4 @@
-"""The cars of the synthetic scene: a picture with smooth edges, and the outline that it fills exactly."""
+"""The cars of the synthetic scene: an image with smooth edges, and its exact outline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARGIN = 4.0  # world px around the car in its sprite
 @dataclass(frozen=True)
 class Sprite:
     """``bgr`` float32 [h, w, 3] 0..255 and ``cover`` float32 [h, w] 0..1 at `FINE` px per world px; the
-    car's centre is the middle of the picture and its front points to +x."""
+    car's centre is the middle of the image and its front points to +x."""
 
     bgr: NDArray[np.float32]
     cover: NDArray[np.float32]
@@ -75,7 +75,7 @@ def paint_car(body: tuple[int, int, int]) -> Sprite:
 
 @dataclass(frozen=True)
 class Patch:
-    """A car as it falls on the picture: float32 BGR [h, w, 3] and coverage [h, w], top-left pixel (x, y)."""
+    """A car placed in the image: float32 BGR [h, w, 3] and coverage [h, w], top-left pixel (x, y)."""
 
     x: int
     y: int
@@ -83,7 +83,7 @@ class Patch:
     cover: NDArray[np.float32]
 
     def visible_part(self, width: int, height: int) -> tuple[slice, slice, slice, slice] | None:
-        """Rows and columns of the picture it falls on, then of the patch; None when it misses the picture."""
+        """Rows and columns of the image that it covers, then of the patch; None outside the image."""
         h, w = self.cover.shape
         x0, y0, x1, y1 = max(self.x, 0), max(self.y, 0), min(self.x + w, width), min(self.y + h, height)
         if x0 >= x1 or y0 >= y1:

@@ -1,7 +1,6 @@
-"""A synthetic drone video with exact truth: a car on a country road, a twin coming the other way, a bridge
-to hide under.
+"""Renders a synthetic drone video with exact truth: a car, an identical car, a bridge that hides the target.
 
-Everything follows from a seed. Boxes are those of the visible outline, computed, not measured in the pixels.
+Deterministic for a seed. Boxes are computed from the visible outline, not from pixels.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FPS = 30.0
 MOST_FRAMES = 1800
 SPEED = 118.0  # world px/s
 LANE = 30.0  # world px from the centre line
-WIDE = 1280.0  # picture width at which a world px is an image px
+WIDE = 1280.0  # image width at which a world px is an image px
 STEP = 4.0  # world px between points of the road
 FREE_S = 1.6  # the bridge is further away than that, also in a scene that ends before
 TURN_S, AWAY_S = 0.6, 1.5  # of the camera's turn: the way out or back, and the time that it looks away
@@ -54,11 +53,12 @@ def render_scene(
     fps: float = FPS,
     turns_away: bool = False,
 ) -> Iterator[SceneFrame]:
-    """Render ``frames`` pictures of ``size`` (width, height) px. The same arguments give the same pixels.
+    """Render ``frames`` images of ``size`` (width, height) px. The same arguments give the same pixels.
 
-    The target is about 50x22 px at 1280 px width and scales with the width. It passes its twin at 40 % of the
-    time and is hidden by the bridge for some tenths of a second at two thirds (never before 1.6 s). With
-    ``turns_away`` the camera pans away from it at half the time, for 1.5 s, and back. Raises
+    The target is about 50x22 px at 1280 px width and scales with the width. It passes an identical
+    car at 40 % of the duration and is hidden by a bridge for some tenths of a second at two thirds of it (not
+    before 1.6 s). With ``turns_away`` the camera pans away from it at half the duration, for 1.5 s, and back.
+    Raises
     InputError for a size or length out of range.
     """
     width, height = size
@@ -128,22 +128,22 @@ class _Scene:
     def render(self) -> Iterator[SceneFrame]:
         width, height = self.size
         grain = np.random.default_rng(self._rng.integers(2**63))
-        # One sheet of sensor noise, shifted for each picture: as good to the eye as fresh noise, and quick.
+        # One noise image, shifted for each frame, because new noise per frame would be slow.
         single = np.round(grain.normal(0, 2.2, (height + 64, width + 64))).astype(np.int16)
         sheet = np.repeat(single[..., None], 3, axis=2)
         for index in range(self.frames):
-            frame = self._picture(index / self.fps)
+            frame = self._frame_at(index / self.fps)
             dx, dy = grain.integers(0, 64, 2)
             noise = sheet[dy : dy + height, dx : dx + width]
             yield frame._replace(bgr=np.asarray(cv2.add(frame.bgr, noise, dtype=cv2.CV_8U), np.uint8))
 
-    def _picture(self, t: float) -> SceneFrame:
+    def _frame_at(self, t: float) -> SceneFrame:
         width, height = self.size
         camera = self._camera(t)
         own, twin = (camera @ _square(pose) for pose in (self._target(t), self._twin(t)))
         mask = np.zeros((height, width), bool)
         bgr = self._warp(self._terrain.empty, camera, (0, 0, width, height), cv2.BORDER_REFLECT)
-        # Only around the cars the layers are put together anew: ground, shadows, cars, bridge.
+        # Layers are composed only around the cars: ground, shadows, cars, bridge.
         for x0, y0, x1, y1 in _merged([self._surroundings(pose, camera) for pose in (twin, own)]):
             area = (max(x0, 0), max(y0, 0), min(x1, width), min(y1, height))
             x0, y0, x1, y1 = area
@@ -154,22 +154,22 @@ class _Scene:
     def _composed(
         self, area: Area, own: Affine, twin: Affine, camera: Affine
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """The pixels and the target's mask in this part of the picture."""
-        picture = self._warp(self._terrain.ground, camera, area, cv2.BORDER_REFLECT).astype(np.float32)
+        """The pixels and the target's mask in this part of the image."""
+        image = self._warp(self._terrain.ground, camera, area, cv2.BORDER_REFLECT).astype(np.float32)
         light = self._warp(self._terrain.light, camera, area, cv2.BORDER_REPLICATE)
         deck = self._warp(self._terrain.bridge, camera, area, cv2.BORDER_CONSTANT).astype(np.float32)
         above = deck[..., 3:] / 255
         corner = np.array(area[:2], np.float64)
         for pose in (twin, own):
             here = np.column_stack([pose[:, :2], pose[:, 2] - corner])
-            self._cast_shadow(picture, here, camera)
-            cover = _blend(picture, place(self._car, here))
-        picture *= light[..., None].astype(np.float32) / 255
-        picture += (deck[..., :3] - picture) * above
-        return np.clip(picture, 0, 255).astype(np.uint8), cover * (1 - above[..., 0]) >= 0.5
+            self._cast_shadow(image, here, camera)
+            cover = _blend(image, place(self._car, here))
+        image *= light[..., None].astype(np.float32) / 255
+        image += (deck[..., :3] - image) * above
+        return np.clip(image, 0, 255).astype(np.uint8), cover * (1 - above[..., 0]) >= 0.5
 
     def _surroundings(self, pose: Affine, camera: Affine) -> Area:
-        """Picture part that a car and its shadow touch: left, top, right, bottom px."""
+        """Image part that a car and its shadow touch: left, top, right, bottom px."""
         shape = self._outline_and_shadow(pose, camera)
         x0, y0 = np.floor(shape.min(axis=0)).astype(int) - 6
         x1, y1 = np.ceil(shape.max(axis=0)).astype(int) + 6
@@ -180,7 +180,7 @@ class _Scene:
         return np.vstack([shape, shape + camera[:, :2] @ np.array(SUN) * HEIGHT])
 
     def _visible_box(self, pose: Affine, camera: Affine) -> Box | None:
-        """Bounds of the target's outline minus the bridge, inside the picture; exact, as all of them are
+        """Bounds of the target's outline minus the bridge, inside the image; exact, as all of them are
         convex."""
         shape = outline() @ pose[:, :2].T + pose[:, 2]
         edge_a, edge_b = self._bridge @ camera[:, :2].T + camera[:, 2]
@@ -195,14 +195,14 @@ class _Scene:
         box = Box.from_edges(*points.min(axis=0), *points.max(axis=0)).clipped(*self.size)
         return None if box.is_empty else box
 
-    def _cast_shadow(self, picture: NDArray[np.float32], pose: Affine, camera: Affine) -> None:
+    def _cast_shadow(self, image: NDArray[np.float32], pose: Affine, camera: Affine) -> None:
         hull = cv2.convexHull(self._outline_and_shadow(pose, camera).astype(np.float32))[:, 0]
-        cover = np.zeros(picture.shape[:2], np.uint8)
+        cover = np.zeros(image.shape[:2], np.uint8)
         cv2.fillConvexPoly(cover, np.round((hull - 0.5) * 16).astype(np.int32), 255, cv2.LINE_AA, 4)
-        picture *= 1 - 0.5 * cv2.GaussianBlur(cover, (0, 0), 1.2).astype(np.float32)[..., None] / 255
+        image *= 1 - 0.5 * cv2.GaussianBlur(cover, (0, 0), 1.2).astype(np.float32)[..., None] / 255
 
     def _lay_road(self, duration: float) -> NDArray[np.float64]:
-        """Centre line whose heading swings: gentle bends, never a loop."""
+        """Centre line with gentle bends and without loops."""
         rng = self._rng
         s = np.arange(-RUN_UP, SPEED * duration + RUN_UP, STEP)
         base, swing, phase = rng.uniform(-0.3, 0.3), rng.uniform(0.45, 0.6), rng.uniform(0, 2 * math.pi)
@@ -237,7 +237,7 @@ class _Scene:
         return _pose(point, heading + math.pi)
 
     def _sway(self, t: float, row: int, periods: tuple[float, float, float]) -> float:
-        """A smooth wander in about -1..1."""
+        """A smooth oscillation in about -1..1."""
         phases = self._wander[row]
         return (
             sum(
@@ -248,7 +248,7 @@ class _Scene:
         )
 
     def _camera_centre(self, t: float) -> NDArray[np.float64]:
-        """The drone trails the target and never quite centres it."""
+        """The camera follows the target with an offset."""
         behind, _ = self._on_road(SPEED * t - 30, 0.0)
         drift = np.array((190 * self._sway(t, 0, (11.0, 7.1, 4.3)), 105 * self._sway(t, 1, (9.0, 6.3, 3.7))))
         shake = 1.3 * np.array((self._sway(t, 2, (0.61, 0.37, 0.19)), self._sway(t, 3, (0.53, 0.31, 0.17))))
@@ -261,7 +261,7 @@ class _Scene:
         return share * share * (3 - 2 * share) * np.array(AWAY)
 
     def _camera(self, t: float) -> Affine:
-        """World px -> image px [2, 3]: position, slow yaw with a little shake, breathing altitude."""
+        """World px -> image px [2, 3]: position, slow yaw with a little shake, changing altitude."""
         yaw = math.radians(
             9.0 * self._sway(t, 4, (13.0, 8.0, 5.0)) + 0.25 * self._sway(t, 2, (0.61, 0.37, 0.19))
         )
@@ -271,7 +271,7 @@ class _Scene:
         return np.hstack([turn, offset[:, None]])
 
     def _resized(self, terrain: Terrain) -> Terrain:
-        """The terrain at the picture's scale, so that shrinking is done once and with an area filter."""
+        """The terrain at the image's scale, so that shrinking is done once and with an area filter."""
         self._layer_scale = np.array((1.0, 1.0))
         if self.scale == 1.0:
             return terrain
@@ -292,7 +292,7 @@ class _Scene:
         )
 
     def _warp(self, layer: NDArray[np.uint8], camera: Affine, area: Area, border: int) -> NDArray[np.uint8]:
-        """A layer of the terrain as it falls on this part of the picture."""
+        """A layer of the terrain as it falls on this part of the image."""
         matrix = camera.copy()
         matrix[:, :2] /= self._layer_scale
         matrix[:, 2] += camera[:, :2] @ np.array(self._terrain.origin)
@@ -325,20 +325,20 @@ def _clip(polygon: NDArray[np.float64], normal: NDArray[np.float64], least: floa
 
 
 def _merged(areas: list[Area]) -> list[Area]:
-    """Two areas as they are, or as one where they overlap."""
+    """Two areas, merged to their bounds where they overlap."""
     (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = areas
     if min(ax1, bx1) <= max(ax0, bx0) or min(ay1, by1) <= max(ay0, by0):
         return areas
     return [(min(ax0, bx0), min(ay0, by0), max(ax1, bx1), max(ay1, by1))]
 
 
-def _blend(picture: NDArray[np.float32], patch: Patch) -> NDArray[np.float32]:
-    """Lay a car over the picture; its coverage of each pixel, 0..1."""
-    cover = np.zeros(picture.shape[:2], np.float32)
-    part = patch.visible_part(picture.shape[1], picture.shape[0])
+def _blend(image: NDArray[np.float32], patch: Patch) -> NDArray[np.float32]:
+    """Lay a car over the image; its coverage of each pixel, 0..1."""
+    cover = np.zeros(image.shape[:2], np.float32)
+    part = patch.visible_part(image.shape[1], image.shape[0])
     if part is not None:
         rows, columns, patch_rows, patch_columns = part
         cover[rows, columns] = patch.cover[patch_rows, patch_columns]
         shown = cover[rows, columns, None]
-        picture[rows, columns] += (patch.bgr[patch_rows, patch_columns] - picture[rows, columns]) * shown
+        image[rows, columns] += (patch.bgr[patch_rows, patch_columns] - image[rows, columns]) * shown
     return cover

@@ -1,7 +1,6 @@
-"""Paints the ground of the synthetic scene: fields, roads, houses, trees and the bridge, seen straight from
-above.
+"""Paints the terrain of the synthetic scene from above: fields, roads, houses, trees, bridge.
 
-World units are px of a 1280-wide picture at zoom 1; colours are BGR.
+World units are px of a 1280-wide image at zoom 1; colours are BGR.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-# Where shadows fall, world px per px of height: the sun stands in the upper left.
+# Shadow offset in world px per px of height, with the sun in the upper left.
 SUN = (0.55, 0.75)
 ROAD_WIDTH = 112.0
 BRIDGE_WIDTH = 84.0
@@ -223,7 +222,7 @@ def _crown(rng: np.random.Generator, ground: Image, centre: Points, radius: floa
 
 
 def _bridge(rng: np.random.Generator, line: Points, width: int, height: int) -> tuple[Image, Image]:
-    """The crossing road on its deck, and the light it leaves for the road below."""
+    """The bridge with its road, and the light on the ground below it."""
     deck = np.zeros((height, width, 3), np.uint8)
     deck[:] = (150, 156, 158)
     _asphalt(rng, deck, line, BRIDGE_WIDTH - 12)
@@ -238,7 +237,7 @@ def _bridge(rng: np.random.Generator, line: Points, width: int, height: int) -> 
 
 
 def _normal(line: Points, index: int) -> Points:
-    """Unit vector to the left of a line at one of its points (picture axes: y down)."""
+    """Unit vector to the left of a line at one of its points (image axes: y down)."""
     tangent = line[min(index + 1, len(line) - 1)] - line[max(index - 1, 0)]
     tangent = tangent / np.hypot(*tangent)
     return np.array((tangent[1], -tangent[0]))
@@ -258,7 +257,7 @@ def _strip(shape: tuple[int, int], lines: list[Points], width: float) -> NDArray
 
 
 def _shadow(ground: Image, outline: Points, height: float) -> None:
-    """Darken the ground where something of this height keeps the sun off."""
+    """Darken the ground in the shadow of an object of this height."""
     swept = cv2.convexHull(np.vstack([outline, outline + np.array(SUN) * height]).astype(np.float32))[:, 0]
     x0, y0 = np.maximum(np.floor(swept.min(axis=0)).astype(int) - 4, 0)
     x1, y1 = np.ceil(swept.max(axis=0)).astype(int) + 4

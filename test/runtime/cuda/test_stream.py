@@ -196,11 +196,11 @@ class TestACapturedGraph:
         assert [call.name for call in fake.since(start)] == ["cudaGraphLaunch"]
 
     def test_can_not_be_launched_before_its_capture_ends_or_once_closed(self, board: Board) -> None:
-        with board.stream.capture() as graph, pytest.raises(ValueError, match="nothing to run"):
+        with board.stream.capture() as graph, pytest.raises(ValueError, match="launch it after its capture"):
             graph.launch(board.stream)
         graph.close()
         graph.close()
-        with pytest.raises(ValueError, match="nothing to run"):
+        with pytest.raises(ValueError, match="launch it after its capture"):
             graph.launch(board.stream)
 
     def test_keeps_nothing_when_its_block_raises(self, fake: FakeGpu, board: Board) -> None:
@@ -218,7 +218,7 @@ class TestACapturedGraph:
         assert fake.runtime.functions.held == held
         board.frame()  # the stream works on
         board.stream.synchronize()
-        with pytest.raises(ValueError, match="nothing to run"):
+        with pytest.raises(ValueError, match="launch it after its capture"):
             kept[0].launch(board.stream)
 
     @pytest.mark.parametrize("step", ["cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphUpload"])

@@ -1,4 +1,5 @@
-"""Every command that the pages in docs/ show parses, and names what exists."""
+"""README and docs/: commands parse, files, options and links exist, the stated imports are the tested
+ones."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from test_architecture import ALLOWED, GENERATED
 
 from efftam_ros.tools.cli import COMMANDS, Parser
 from efftam_ros.tools.doctor.install import BUILD_FOR, JETSON_6_INDEX
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
-JETSON = PAGES["jetson.md"]
-MARKS = ("[M", "[D", "[?")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+}
+JETSON = PAGES["docs/jetson.md"]
 
 
 def blocks(text: str) -> list[str]:
@@ -42,7 +46,7 @@ def commands(block: str) -> list[list[str]]:
                 target = False
             elif set(token) <= set("<>"):
                 target = True
-            elif set(token) <= set(";|&(){}"):
+            elif token and set(token) <= set(";|&(){}"):
                 found.append(words)
                 words = []
             else:
@@ -53,12 +57,12 @@ def commands(block: str) -> list[list[str]]:
 
 def parser_of(command: str) -> Parser:
     parser = Parser(prog=f"efftam {command}")
-    importlib.import_module(f"efftam_ros.tools.{command}").add_arguments(parser)
+    importlib.import_module(f"efftam_ros.tools.{COMMANDS[command]}").add_arguments(parser)
     return parser
 
 
 def fault_of_efftam(words: list[str]) -> str:
-    """What is wrong with ``efftam COMMAND ...``, "" for nothing. Skips what is still to come."""
+    """What is wrong with ``efftam COMMAND ...``, "" for nothing."""
     command = words[1] if len(words) > 1 else ""
     if command not in COMMANDS:
         return f"efftam has no command {command!r}"
@@ -119,15 +123,6 @@ def in_blocks(*starts: str) -> list:
     ]
 
 
-def statements(text: str) -> list[str]:
-    """What a page states: its rows, list items and paragraphs, each on one line, without headings, the
-    heads of tables and code."""
-    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
-    text = re.sub(r"^\|.*\n\|[-|: ]+\|$", "", text, flags=re.M)
-    parts = re.split(r"\n(?=- |\|)|\n\s*\n", text)
-    return [" ".join(part.split()) for part in parts if part.strip() and not part.lstrip().startswith("#")]
-
-
 @pytest.mark.parametrize(
     "block",
     [
@@ -168,6 +163,30 @@ def test_scripts_exist(words):
     assert fault_of_script(words) == ""
 
 
+@pytest.mark.parametrize("words", in_blocks("ros2 service call "))
+def test_service_calls_fit_the_interface(words):
+    yaml = pytest.importorskip("yaml")
+    _, _, _, service, kind, request = words
+    assert service == "/efftam_tracker/select_target"
+    assert (ROOT / "srv" / f"{kind.split('/')[-1]}.srv").is_file()
+    fields = (ROOT / "msg" / "TargetSelection.msg").read_text()
+    for name in yaml.safe_load(request)["selection"]:
+        assert re.search(rf"^\S+ {name}\b", fields, flags=re.M), name
+
+
+def test_the_readme_states_the_imports_that_are_checked():
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]+) \|$", PAGES["README.md"], flags=re.M)
+    stated = {
+        folder: set(re.findall(r"`([\w.]+)`", allowed)) for folder, allowed in rows if folder in ALLOWED
+    }
+    there = {path.name for path in (ROOT / "efftam_ros").iterdir() if (path / "__init__.py").is_file()}
+    assert set(stated) | {"tools"} == there & set(ALLOWED)
+    for folder, allowed in stated.items():
+        if folder != "tools":  # "all but ros"
+            assert allowed == ALLOWED[folder] - GENERATED, folder
+    assert ALLOWED["tools"] == set(ALLOWED) - {"tools", "ros", "training"}
+
+
 def test_faults_in_a_page_are_found():
     page = "```bash\n{}\n```\n"
     shown = ("echo 'open", "efftam track V --boxes 1 > log; efftam fly | tee x  # --no")
@@ -194,22 +213,12 @@ def test_links_between_pages_lead_somewhere():
     for page, text in PAGES.items():
         for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
             path, _, anchor = target.partition("#")
-            there = ROOT / "docs" / (path or page)
+            there = (ROOT / page).parent / path if path else ROOT / page
             assert there.exists(), f"{page}: {target}"
             if anchor:
                 headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.M)
                 slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
                 assert anchor in slugs, f"{page}: {target}"
-
-
-def test_every_statement_on_jetsons_says_whether_it_was_measured():
-    unmarked = [statement for statement in statements(JETSON) if not any(m in statement for m in MARKS)]
-    assert unmarked == []
-
-
-def test_a_statement_without_a_mark_is_noticed():
-    page = "# Head\n\nText [M].\n\n| a | b |\n|---|---|\n| c | [D] |\n| d | e |\n- f\n\n```bash\ng\n```\n"
-    assert [s for s in statements(page) if not any(m in s for m in MARKS)] == ["| d | e |", "- f"]
 
 
 def test_the_jetson_guide_and_doctor_name_the_same_packages():

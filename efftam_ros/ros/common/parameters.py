@@ -1,0 +1,142 @@
+"""Parameters of a node, from dataclasses of `setting` fields: declared, checked, written as a file."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Any, TypeVar
+
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
+from rclpy.node import Node
+
+from efftam_ros.core.config import check_setting
+from efftam_ros.core.errors import InputError, shown
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class ParameterSet:
+    """All parameters of one node.
+
+    ``sections``: title and dataclass; ``read_only``: names that are read when the node starts; ``fixed``:
+    names that are read when it is configured.
+    """
+
+    sections: tuple[tuple[str, type[Any]], ...]
+    read_only: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+    def _fields(self) -> Iterator[Field[Any]]:
+        for _, config_type in self.sections:
+            yield from fields(config_type)
+
+    def declare(self, node: Node) -> None:
+        """Declare one parameter per field, with description, range and choices.
+
+        Raises InputError when a value given at the start (file, command line) has the wrong type or lies
+        outside its range.
+        """
+        for f in self._fields():
+            try:
+                node.declare_parameter(f.name, f.default, self._descriptor(f))
+            except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+                raise InputError(f"parameter {f.name}: {error}; it is {_allowed(f)}") from error
+
+    def refusals(self, changes: Mapping[str, Any], configured: bool) -> list[str]:
+        """Why these changes can't be made, one line for each; empty when they can. Unknown names are nobody's
+        business.
+
+        ``configured``: the node is, so settings that are read at that time may not change.
+        """
+        reasons = []
+        for f in self._fields():
+            if f.name not in changes:
+                continue
+            if configured and f.name in self.fixed:
+                reasons.append(
+                    f"{f.name} can't become {shown(changes[f.name])} while the node is configured; deactivate"
+                    " and clean it up first (ros2 lifecycle set)"
+                )
+                continue
+            try:
+                check_setting(f.name, changes[f.name], f.metadata)
+            except InputError as refusal:
+                reasons.append(str(refusal))
+        return reasons
+
+    def unknown(self, given: Iterable[str]) -> list[str]:
+        """One line for each name that was given at the start and that no parameter has."""
+        known = [f.name for f in self._fields()]
+        lines = []
+        for name in given:
+            if name in known or name == "use_sim_time" or name.startswith("qos_overrides."):
+                continue
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else "; the files in config/ hold those there are"
+            lines.append(f"parameter {shown(name)} is not known and has no effect{hint}")
+        return lines
+
+    def as_yaml(self, nodes: str = "/**") -> str:
+        """Every parameter with its default, described, for the nodes of this name in a parameter file."""
+        lines = [f"{nodes}:", "  ros__parameters:"]
+        for title, config_type in self.sections:
+            lines += ["", f"    # {title}"]
+            for f in fields(config_type):
+                when = "; read at the start" if f.name in self.read_only else ""
+                when = "; read when configured" if f.name in self.fixed else when
+                lines += ["", f"    # {f.metadata['text']}", f"    # {_allowed(f)}{when}"]
+                lines += [f"    {f.name}: {json.dumps(f.default)}"]
+        return "\n".join(lines) + "\n"
+
+    def _descriptor(self, f: Field[Any]) -> ParameterDescriptor:
+        meta = f.metadata
+        constraints = []
+        if meta["choices"]:
+            constraints.append(f"one of {', '.join(meta['choices'])}")
+        if f.name in self.fixed:
+            constraints.append("read when the node is configured")
+        descriptor = ParameterDescriptor(
+            description=meta["text"],
+            additional_constraints="; ".join(constraints),
+            read_only=f.name in self.read_only,
+        )
+        if meta["low"] is not None:
+            if isinstance(f.default, int):
+                whole = IntegerRange(from_value=int(meta["low"]), to_value=int(meta["high"]), step=1)
+                descriptor.integer_range = [whole]
+            else:
+                limits = FloatingPointRange(
+                    from_value=float(meta["low"]), to_value=float(meta["high"]), step=0.0
+                )
+                descriptor.floating_point_range = [limits]
+        return descriptor
+
+
+def read_parameters(node: Node, config_type: type[Config]) -> Config:
+    """The dataclass with the parameters' values. Raises InputError when one is not allowed."""
+    return config_type(**{f.name: node.get_parameter(f.name).value for f in fields(config_type)})  # type: ignore[arg-type]
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The configuration with those of the changes that concern it."""
+    values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
+    return type(config)(**values)
+
+
+def _allowed(f: Field[Any]) -> str:
+    kinds = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number with a decimal point",
+        str: "a text",
+    }
+    kind = kinds[type(f.default)]
+    if f.metadata["choices"]:
+        return f"one of {', '.join(f.metadata['choices'])}"
+    if f.metadata["low"] is not None:
+        return f"{kind} from {f.metadata['low']:.12g} to {f.metadata['high']:.12g}"
+    return kind

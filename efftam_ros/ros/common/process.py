@@ -1,0 +1,84 @@
+"""A node as a process: from the command line to an orderly end.
+
+SIGINT and SIGTERM end it with code 0, after the node has closed in order. They are taken from the first line
+on, and a second one changes nothing, so that no moment exists in which a signal leaves a traceback or half an
+answer. Imports of ROS and of the node wait until that is arranged.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from efftam_ros.ros.common.signals import StopFlag
+
+# Longest time until a signal is noticed while nothing arrives, s.
+PATIENCE_S = 0.1
+# Packages whose absence is told in one line, by import name.
+NEEDED = {
+    "aiohttp": "aiohttp",
+    "cv2": "opencv-python-headless",
+    "numpy": "numpy",
+    "onnxruntime": "onnxruntime",
+    "pymavlink": "pymavlink",
+    "serial": "pyserial",
+}
+
+
+def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
+    """Run the node that ``make`` returns until a signal; returns the exit code (2: something that the user
+    can mend, named in one line).
+
+    The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, after which it is
+    of no use. ``help_text`` is printed for --help.
+    """
+    if help_text and {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
+        print(help_text)
+        return 0
+    with StopFlag() as stop:
+        return _run(stop, name, make, args)
+
+
+def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | None) -> int:
+    import rclpy
+    from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+    from rclpy.signals import SignalHandlerOptions
+
+    from efftam_ros.core.errors import InputError
+
+    try:
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:  # a parameter file or an argument that rcl can't read
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    node = None
+    executor = SingleThreadedExecutor()
+    try:
+        node = make()
+        executor.add_node(node)
+        if not stop.asked:
+            node.start()
+        while not stop.asked:
+            executor.spin_once(timeout_sec=PATIENCE_S)
+    except InputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in NEEDED:
+            raise
+        print(
+            f"{name}: the Python package {missing} is not installed for {sys.executable}; run:"
+            f" {sys.executable} -m pip install {NEEDED[missing]}",
+            file=sys.stderr,
+        )
+        return 2
+    except ExternalShutdownException:
+        pass
+    finally:
+        if node is not None:
+            node.close()
+        executor.shutdown()
+        rclpy.try_shutdown()
+    return 0

@@ -1,0 +1,1 @@
+"""The gimbal controller as a node."""

@@ -1,0 +1,138 @@
+"""Between the messages of the gimbal node's topics and the controller's values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.control_config import GimbalCommand, Law, Phase
+from efftam_ros.flight.values import (
+    AttitudeSample,
+    CameraIntrinsics,
+    Control,
+    GimbalLimits,
+    TargetEstimate,
+    VehicleSample,
+    YawFrame,
+)
+from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.msg import GimbalManager, GimbalStatus
+
+CONTROLS = {
+    GimbalManager.UNKNOWN: Control.UNKNOWN,
+    GimbalManager.HELD: Control.HELD,
+    GimbalManager.OTHER: Control.OTHER,
+    GimbalManager.NOBODY: Control.NOBODY,
+    GimbalManager.SILENT: Control.SILENT,
+}
+PHASES = {
+    Phase.OFF: GimbalStatus.OFF,
+    Phase.WAITING: GimbalStatus.WAITING,
+    Phase.FOLLOWING: GimbalStatus.FOLLOWING,
+    Phase.PREDICTING: GimbalStatus.PREDICTING,
+    Phase.FADING: GimbalStatus.FADING,
+    Phase.HOLDING: GimbalStatus.HOLDING,
+    Phase.CONTROL_LOST: GimbalStatus.CONTROL_LOST,
+}
+LAWS = {
+    Law.NONE: GimbalStatus.NONE,
+    Law.LINE_OF_SIGHT: GimbalStatus.LINE_OF_SIGHT,
+    Law.IMAGE_ONLY: GimbalStatus.IMAGE_ONLY,
+}
+# Of MAVLink's GIMBAL_DEVICE_FLAGS and GIMBAL_DEVICE_ERROR_FLAGS, as mavros passes them on.
+YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
+AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
+
+
+def track_state(number: int) -> TrackState:
+    """The state of BoundingBox and TargetVelocity. Raises InputError for one that does not exist."""
+    try:
+        return TrackState(number)
+    except ValueError:
+        raise InputError(f"state is {number}; known are 0 to {max(TrackState)}") from None
+
+
+def estimate_of(message: Any) -> TargetEstimate:
+    """From a TargetVelocity. Raises InputError for a state that does not exist."""
+    return TargetEstimate(
+        stamp_ns=stamp_ns(message.header.stamp),
+        state=track_state(message.state),
+        valid=message.valid,
+        measured=message.measured,
+        age_s=message.age,
+        has_bearing=message.has_bearing,
+        azimuth=message.azimuth,
+        elevation=message.elevation,
+        azimuth_rate=message.azimuth_rate,
+        elevation_rate=message.elevation_rate,
+        selection=message.selection,
+        reason=message.reason,
+    )
+
+
+def intrinsics_of(message: Any) -> CameraIntrinsics:
+    """From a sensor_msgs/CameraInfo, by its K."""
+    k = message.k
+    return CameraIntrinsics(
+        float(k[0]), float(k[4]), float(k[2]), float(k[5]), int(message.width), int(message.height)
+    )
+
+
+def attitude_of(message: Any, at_pitch_limit: bool, at_yaw_limit: bool) -> AttitudeSample:
+    """From a geometry_msgs/QuaternionStamped. Raises InputError when frame_id names no yaw frame."""
+    try:
+        frame = YawFrame(message.header.frame_id)
+    except ValueError:
+        raise InputError(
+            f"the attitude's frame_id is {shown(message.header.frame_id)}; write earth (yaw from north) or"
+            " vehicle (from its nose)"
+        ) from None
+    q = message.quaternion
+    return AttitudeSample(
+        stamp_ns(message.header.stamp), (q.w, q.x, q.y, q.z), frame, at_pitch_limit, at_yaw_limit
+    )
+
+
+def attitude_of_mavros(message: Any) -> AttitudeSample:
+    """From a mavros_msgs/GimbalDeviceAttitudeStatus, whose quaternion is MAVLink's own."""
+    q, flags = message.q, message.flags
+    from_north = not flags & IN_VEHICLE_FRAME and flags & (IN_EARTH_FRAME | YAW_LOCK)
+    return AttitudeSample(
+        stamp_ns(message.header.stamp),
+        (q.w, q.x, q.y, q.z),
+        YawFrame.EARTH if from_north else YawFrame.VEHICLE,
+        bool(message.failure_flags & AT_PITCH_LIMIT),
+        bool(message.failure_flags & AT_YAW_LIMIT),
+    )
+
+
+def vehicle_of(message: Any) -> VehicleSample:
+    """From a VehicleHeading."""
+    return VehicleSample(stamp_ns(message.header.stamp), message.yaw, message.yaw_rate)
+
+
+def control_of(message: Any) -> Control:
+    """From a GimbalManager. Raises InputError for a number that does not exist."""
+    if message.control not in CONTROLS:
+        raise InputError(f"control is {message.control}; known are 0 to {max(CONTROLS)}")
+    return CONTROLS[message.control]
+
+
+def limits_of(message: Any) -> GimbalLimits:
+    """From a GimbalManager."""
+    return GimbalLimits(message.pitch_min, message.pitch_max, message.yaw_min, message.yaw_max)
+
+
+def status_message(command: GimbalCommand, enabled: bool) -> GimbalStatus:
+    """What the controller decided, without a stamp."""
+    return GimbalStatus(
+        enabled=enabled,
+        phase=PHASES[command.phase],
+        law=LAWS[command.law],
+        sending=command.send,
+        pitch_rate=command.rates.pitch,
+        yaw_rate=command.rates.yaw,
+        reason=command.reason,
+        at_stop=list(command.at_stop),
+    )

@@ -1,0 +1,153 @@
+"""The active gimbal node: hands what arrives to the controller and ticks it at 50 Hz."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from geometry_msgs.msg import QuaternionStamped
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from sensor_msgs.msg import CameraInfo
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.flight.control_config import Instant, Phase
+from efftam_ros.flight.gimbal_control import GimbalControl
+from efftam_ros.flight.values import AttitudeSample, Control
+from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
+from efftam_ros.ros.common.qos import latched, reliable, sampled
+from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.gimbal.conversions import (
+    attitude_of,
+    attitude_of_mavros,
+    control_of,
+    estimate_of,
+    intrinsics_of,
+    limits_of,
+    vehicle_of,
+)
+from efftam_ros.ros.gimbal.outputs import Outputs
+from efftam_ros.ros.gimbal.parameters import GimbalParameters
+
+TICK_S = 0.02
+# A bridge speaks once a second.
+BRIDGE_SILENT_S = 3.0
+
+
+def mavros_attitude() -> Any:
+    """The message type of mavros's gimbal attitude, None where mavros_msgs is not installed."""
+    try:
+        return import_module("mavros_msgs.msg").GimbalDeviceAttitudeStatus
+    except (ModuleNotFoundError, AttributeError):
+        return None
+
+
+class Loop:
+    """Subscriptions, timer and controller, from activation to deactivation."""
+
+    def __init__(self, node: Node, config: GimbalParameters, outputs: Outputs) -> None:
+        self._node, self._config, self._outputs = node, config, outputs
+        self._control = GimbalControl(config.control())
+        self._manager: GimbalManager | None = None
+        self._manager_s = 0.0
+        self._phase = Phase.OFF
+        self._warn = Throttle(lambda text: node.get_logger().warning(text))
+        self._subscriptions = [
+            self._subscribe(TargetVelocity, "velocity", self._on_velocity, reliable()),
+            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled()),
+            self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
+            self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
+            self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
+        ]
+        mavros = mavros_attitude()
+        if mavros is not None:
+            self._subscriptions.append(
+                self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled())
+            )
+        # Steady, so that a stopped or set clock of the images does not stop the controller.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(TICK_S, self._tick, clock=steady)
+
+    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Any:
+        def checked(message: Any) -> None:
+            try:
+                take(message)
+            except InputError as refusal:
+                self._warn(topic, f"{topic}: {refusal}")
+
+        return self._node.create_subscription(kind, topic, checked, qos)
+
+    def close(self) -> None:
+        """Stop the gimbal and give it back."""
+        self._node.destroy_timer(self._timer)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        self._outputs.stop()
+
+    def set_enabled(self, enabled: bool) -> None:
+        """Steer, or stop. Raises InputError when the bridge would read the rates in another frame."""
+        manager = self._manager
+        if enabled and manager is not None and manager.yaw_lock != self._config.yaw_lock:
+            raise InputError(
+                f"yaw_lock is {self._config.yaw_lock} here and {manager.yaw_lock} in efftam_mavlink; set both"
+                " alike"
+            )
+        self._control.set_enabled(enabled)
+        if enabled:
+            self._outputs.want_gimbal(True)
+
+    def _now(self) -> Instant:
+        return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
+
+    def _tick(self) -> None:
+        now = self._now()
+        if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
+            self._control.on_control(Control.SILENT)
+        command = self._control.tick(now)
+        if command.send:
+            self._outputs.send_rates(command.rates)
+        # The gimbal is given back when the zeros after the last motion are out.
+        self._outputs.want_gimbal(self._control.enabled or command.send)
+        self._outputs.send_status(command, self._control.enabled, now.steady_s)
+        if command.phase is not self._phase:
+            self._phase = command.phase
+            because = f": {command.reason}" if command.reason else ""
+            self._node.get_logger().info(f"{command.phase.value}{because}")
+
+    def _on_velocity(self, message: Any) -> None:
+        self._control.on_estimate(estimate_of(message), self._now())
+
+    def _on_camera_info(self, message: Any) -> None:
+        self._control.on_camera(intrinsics_of(message))
+
+    def _on_attitude(self, message: Any) -> None:
+        manager = self._manager
+        at_pitch, at_yaw = (
+            (False, False) if manager is None else (manager.at_pitch_limit, manager.at_yaw_limit)
+        )
+        self._take_attitude(attitude_of(message, at_pitch, at_yaw))
+
+    def _on_mavros(self, message: Any) -> None:
+        self._take_attitude(attitude_of_mavros(message))
+
+    def _take_attitude(self, sample: AttitudeSample) -> None:
+        if not self._control.on_attitude(sample, self._now()):
+            raise InputError(
+                "not taken: it is no rotation, or its stamp lies in the future; compare the clocks"
+            )
+
+    def _on_heading(self, message: Any) -> None:
+        if not self._control.on_vehicle(vehicle_of(message)):
+            raise InputError(
+                f"not taken: yaw {message.yaw} rad, rate {message.yaw_rate} rad/s are not finite"
+            )
+
+    def _on_manager(self, message: Any) -> None:
+        control = control_of(message)
+        if self._manager is None or limits_of(message) != limits_of(self._manager):
+            self._control.on_limits(limits_of(message))
+        self._manager, self._manager_s = message, time.monotonic()
+        self._control.on_control(control)
+        self._control.on_gimbal_alive(message.alive)

@@ -1,0 +1,136 @@
+"""The lifecycle node `efftam_gimbal`: steers a gimbal by the tracker's answers once it is enabled."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from std_srvs.srv import SetBool
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.gimbal.loop import Loop
+from efftam_ros.ros.gimbal.outputs import Outputs
+from efftam_ros.ros.gimbal.parameters import PARAMETERS, GimbalParameters
+
+NODE_NAME = "efftam_gimbal"
+Transition = Callable[["GimbalNode", LifecycleState], TransitionCallbackReturn]
+
+
+def _reported(transition: Transition) -> Transition:
+    """Say why a transition failed: rclpy swallows what its callbacks raise."""
+
+    def run(node: GimbalNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(node, state)
+        except Exception as error:
+            node.get_logger().error("".join(traceback.format_exception(error)).rstrip())
+            return TransitionCallbackReturn.ERROR
+
+    return run
+
+
+class GimbalNode(LifecycleNode):
+    """Turns `velocity` into `rates`. Nothing moves until the service ``~/enable`` says yes, and a
+    deactivation takes that back.
+
+    | transition | takes | gives back |
+    |---|---|---|
+    | configure | parameters, publishers, service | |
+    | activate | subscriptions, timer | |
+    | deactivate | | zero rates, the gimbal, subscriptions, timer |
+    | cleanup, shutdown | | publishers, service |
+
+    Raises InputError when a parameter given at the start is not allowed.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(NODE_NAME, **kwargs)
+        PARAMETERS.declare(self)
+        self._config = read_parameters(self, GimbalParameters)
+        self._outputs: Outputs | None = None
+        self._loop: Loop | None = None
+        self._enable: Any = None
+        self.add_on_set_parameters_callback(self._on_set_parameters)
+
+    def start(self) -> None:
+        """Configure and activate, unless the parameter autostart says no."""
+        if not self._config.autostart:
+            self.get_logger().info("autostart is off: waiting to be configured")
+        elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+            self.trigger_activate()
+
+    def close(self) -> None:
+        """Stop the gimbal and free everything; the node is of no use afterwards."""
+        self._stop()
+        self._release()
+        self.destroy_node()
+
+    @_reported
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._config = read_parameters(self, GimbalParameters)
+        self._outputs = Outputs(self)
+        self._enable = self.create_service(SetBool, "~/enable", self._on_enable)
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        assert self._outputs is not None
+        self._loop = Loop(self, self._config, self._outputs)
+        self.get_logger().info("active; steering is off until the service enable is called with true")
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._stop()
+        self.get_logger().info("inactive: zero rates were sent, nothing is steered")
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._release()
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._stop()
+        self._release()
+        return TransitionCallbackReturn.SUCCESS
+
+    @_reported
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self._stop()
+        self._release()
+        return TransitionCallbackReturn.SUCCESS
+
+    def _stop(self) -> None:
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            loop.close()
+
+    def _release(self) -> None:
+        if self._outputs is not None:
+            self.destroy_service(self._enable)
+            self._outputs.close()
+            self._outputs = None
+
+    def _on_enable(self, request: Any, response: Any) -> Any:
+        if self._loop is None:
+            response.message = "the node is inactive; activate it first (ros2 lifecycle set)"
+            return response
+        try:
+            self._loop.set_enabled(request.data)
+        except InputError as refusal:
+            response.message = str(refusal)
+            return response
+        response.success = True
+        response.message = "steering" if request.data else "stopped"
+        return response
+
+    def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
+        changes = {parameter.name: parameter.value for parameter in parameters}
+        reasons = PARAMETERS.refusals(changes, configured=self._outputs is not None)
+        return SetParametersResult(successful=not reasons, reason="; ".join(reasons))

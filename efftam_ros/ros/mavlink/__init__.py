@@ -1,0 +1,1 @@
+"""The MAVLink bridge as a node."""

@@ -1,0 +1,27 @@
+"""The MAVLink bridge's node as a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from efftam_ros.ros.common.process import run_node
+
+if TYPE_CHECKING:
+    from efftam_ros.ros.mavlink.node import MavlinkNode
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until a signal, after which zero rates leave on the wire; returns the exit code."""
+
+    def make() -> MavlinkNode:
+        from efftam_ros.core.errors import InputError
+
+        try:
+            from efftam_ros.ros.mavlink.node import MavlinkNode
+        except ModuleNotFoundError as error:
+            if "pymavlink" not in str(error):
+                raise
+            raise InputError(str(error)) from error
+        return MavlinkNode()
+
+    return run_node("efftam_mavlink", make, args)

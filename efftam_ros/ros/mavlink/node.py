@@ -1,0 +1,155 @@
+"""The node `efftam_mavlink`: a camera for ground stations, a client of the autopilot's gimbal manager."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+from geometry_msgs.msg import TwistStamped
+from rclpy.node import Node
+from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Bool
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.flight.control_config import Instant
+from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
+from efftam_ros.flight.mavlink.camera import CameraConfig
+from efftam_ros.flight.mavlink.connection import Connection, connect
+from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
+from efftam_ros.flight.mavlink.selection import Severity
+from efftam_ros.flight.mavlink.tracking_status import StreamView
+from efftam_ros.flight.values import Rates
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.common.qos import latched, reliable, sampled
+from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
+from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
+from efftam_ros.ros.mavlink.parameters import PARAMETERS, BridgeParameters
+from efftam_ros.ros.mavlink.tracker_topics import TrackerTopics, outcome_of, status_of
+
+NODE_NAME = "efftam_mavlink"
+WATCH_S = 0.2
+JOIN_S = 2.0
+
+
+def bridge_config(parameters: BridgeParameters) -> BridgeConfig:
+    """What the bridge takes. Raises InputError for what MAVLink has no room for."""
+    p = parameters
+    try:
+        camera = CameraConfig(
+            system_id=p.system_id,
+            component_id=p.component_id,
+            vendor=p.vendor,
+            model=p.model,
+            gimbal_device_id=p.gimbal_device_id,
+            video_latency_s=p.video_latency,
+            tracker_silence_s=p.tracker_silence,
+            lost_status=cast("Literal['error', 'idle']", p.lost_status),
+            rendered=p.rendered,
+            view=StreamView(p.view_left, p.view_top, p.view_width, p.view_height, p.view_quarter_turns),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    gimbal = GimbalConfig(p.manager_component, p.yaw_lock, p.attitude_rate, p.vehicle_rate)
+    return BridgeConfig(camera, gimbal, p.landing_target)
+
+
+def open_links(addresses: list[str]) -> list[Connection]:
+    """All links, or none: raises InputError when one can't be had."""
+    links: list[Connection] = []
+    try:
+        links.extend(map(connect, addresses))
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        for link in links:
+            link.close()
+        raise InputError(f"links: {error}") from error
+    return links
+
+
+class MavlinkNode(Node):
+    """Reads and writes MAVLink in a thread of its own; messages of ROS come on the executor's.
+
+    Raises InputError when a parameter given at the start is not allowed.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(NODE_NAME, **kwargs)
+        PARAMETERS.declare(self)
+        self._settings = read_parameters(self, BridgeParameters)
+        self._config = bridge_config(self._settings)
+        self._warn = Throttle(lambda text: self.get_logger().warning(text))
+        self._bridge: Bridge | None = None
+        self._ended = threading.Event()
+        self._fault: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="mavlink", daemon=True)
+        self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
+
+    def start(self) -> None:
+        """Open the links and listen. Raises InputError when a link can't be opened."""
+        links = open_links(self._settings.addresses())
+        bridge = Bridge(self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report)
+        self._bridge = bridge
+        self._subscribe(
+            SelectionResult, "selection_result", lambda m: bridge.selection_result(outcome_of(m)), latched()
+        )
+        self._subscribe(BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), reliable())
+        self._subscribe(TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), reliable())
+        self._subscribe(CameraInfo, "camera_info", lambda m: bridge.set_camera(intrinsics_of(m)), sampled())
+        self._subscribe(TwistStamped, "rates", self._on_rates, reliable())
+        self._subscribe(Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
+        self.create_timer(WATCH_S, self._raise_fault)
+        self._thread.start()
+        self.get_logger().info(f"MAVLink on {', '.join(self._settings.addresses())}")
+
+    def close(self) -> None:
+        """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_S)
+        if self._bridge is not None:
+            self._bridge.close()
+        self.destroy_node()
+
+    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> None:
+        def checked(message: Any) -> None:
+            try:
+                take(message)
+            except InputError as refusal:
+                self._warn(topic, f"{topic}: {refusal}")
+
+        self.create_subscription(kind, topic, checked, qos)
+
+    def _on_rates(self, message: Any) -> None:
+        angular = message.twist.angular
+        assert self._bridge is not None
+        self._bridge.set_rates(Rates.from_twist(angular.x, angular.y, angular.z))
+
+    def _now(self) -> Instant:
+        return Instant(self.get_clock().now().nanoseconds, time.monotonic())
+
+    def _run(self) -> None:
+        assert self._bridge is not None
+        try:
+            while not self._ended.is_set():
+                self._bridge.poll()
+                self._gimbal.repeat(time.monotonic())
+        except Exception as error:
+            self._fault = error
+
+    def _raise_fault(self) -> None:
+        """A bridge whose thread ended must not look alive: the process ends, with zero rates."""
+        if self._fault is not None:
+            raise self._fault
+
+    def _report(self, severity: Severity, text: str) -> None:
+        # One call for each: rclpy ties the severity to the line of code.
+        logger = self.get_logger()
+        if severity is Severity.ERROR:
+            logger.error(text)
+        elif severity is Severity.WARNING:
+            logger.warning(text)
+        else:
+            logger.info(text)

@@ -1,0 +1,86 @@
+"""The bridge node's parameters. It imports nothing of MAVLink, so that they can be listed without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from efftam_ros.core.config import check_setting, setting
+from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.parameters import ParameterSet
+
+MOST_LINKS = 8
+
+
+@dataclass(frozen=True)
+class BridgeParameters:
+    """The bridge's settings as a user gives them. Raises InputError naming the field, the value and the
+    range."""
+
+    links: str = setting(
+        "udpout:127.0.0.1:14550",
+        "where MAVLink goes, separated by spaces: udpin:HOST:PORT, udpout:HOST:PORT, tcp:HOST:PORT,"
+        " tcpin:HOST:PORT, serial:DEVICE:BAUD",
+    )
+    system_id: int = setting(
+        1, "the vehicle's: ground stations ignore the camera of another system", low=1, high=255
+    )
+    component_id: int = setting(100, "of the camera; ground stations look for 100 to 105", low=1, high=255)
+    vendor: str = setting("efftam_ros", "the camera's maker as ground stations show it, 1 to 32 bytes")
+    model: str = setting(
+        "EfficientTAM tracker", "the camera's name as ground stations show it, 1 to 32 bytes"
+    )
+    gimbal_device_id: int = setting(
+        0, "the gimbal that carries the camera, as CAMERA_INFORMATION names it; 0: none", low=0, high=255
+    )
+    video_latency: float = setting(
+        0.2, "how old the picture is that the operator draws on, s", low=0.0, high=10.0
+    )
+    tracker_silence: float = setting(
+        1.0,
+        "without an answer of the tracker for so long, its target is reported lost, s",
+        low=0.1,
+        high=60.0,
+    )
+    lost_status: str = setting(
+        "error", "what a lost target is for ground stations; idle hides its box", choices=("error", "idle")
+    )
+    rendered: bool = setting(False, "the box is drawn into the video already: stations need not draw it")
+    view_left: float = setting(
+        0.0, "left edge of what the video shows, 0..1 of the tracker's image", low=0.0, high=1.0
+    )
+    view_top: float = setting(
+        0.0, "top edge of what the video shows, 0..1 of the tracker's image", low=0.0, high=1.0
+    )
+    view_width: float = setting(1.0, "width of what the video shows, 0..1 of the image", low=0.01, high=1.0)
+    view_height: float = setting(1.0, "height of what the video shows, 0..1 of the image", low=0.01, high=1.0)
+    view_quarter_turns: int = setting(0, "then turned clockwise so many times by 90 degrees", low=0, high=3)
+    manager_component: int = setting(
+        1, "component that manages the gimbal; 1: the autopilot", low=1, high=255
+    )
+    yaw_lock: bool = setting(
+        True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_gimbal"
+    )
+    attitude_rate: float = setting(
+        50.0, "attitude of the gimbal asked of the autopilot, Hz; 0: not asked", low=0.0, high=200.0
+    )
+    vehicle_rate: float = setting(
+        50.0, "attitude of the vehicle asked of the autopilot, Hz; 0: not asked", low=0.0, high=200.0
+    )
+    landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            check_setting(f.name, getattr(self, f.name), f.metadata)
+        if not 1 <= len(self.addresses()) <= MOST_LINKS:
+            raise InputError(
+                f"links names {len(self.addresses())} addresses; give 1 to {MOST_LINKS}, such as"
+                " udpout:127.0.0.1:14550"
+            )
+
+    def addresses(self) -> list[str]:
+        return self.links.split()
+
+
+# All are read when the node starts: links are not exchanged under a moving gimbal.
+READ_ONLY = tuple(f.name for f in fields(BridgeParameters))
+PARAMETERS = ParameterSet((("The bridge", BridgeParameters),), READ_ONLY)

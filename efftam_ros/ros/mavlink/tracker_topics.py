@@ -1,0 +1,75 @@
+"""The bridge's way to the tracker: selections go out on a topic, answers come as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geometry_msgs.msg import Point
+from rclpy.node import Node
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.mavlink.selection import Outcome, RequestKind, SelectionOutcome, SelectionRequest
+from efftam_ros.flight.mavlink.tracking_status import TrackStatus
+from efftam_ros.interop.messages import stamp_like, stamp_ns
+from efftam_ros.msg import TargetSelection
+from efftam_ros.ros.common.qos import reliable
+from efftam_ros.ros.gimbal.conversions import track_state
+
+
+class TrackerTopics:
+    """Publishes the operator's selections; implements the bridge's `TrackerPort`."""
+
+    def __init__(self, node: Node) -> None:
+        self._selections = node.create_publisher(TargetSelection, "select", reliable())
+
+    def select(self, request: SelectionRequest) -> str | None:
+        """Hand a request on without waiting; a text when nobody would get it."""
+        if not self._selections.get_subscription_count():
+            return "no tracker listens; start efftam_tracker"
+        self._selections.publish(selection_message(request))
+        return None
+
+
+def selection_message(request: SelectionRequest) -> TargetSelection:
+    """The request as a TargetSelection in 0..1 of the image of its stamp."""
+    message = TargetSelection(units=TargetSelection.NORMALIZED)
+    message.header.stamp = stamp_like(message.header.stamp, max(request.stamp_ns, 0))
+    if request.kind is RequestKind.CLEAR:
+        message.kind = TargetSelection.CLEAR
+    elif request.kind is RequestKind.POINT:
+        message.kind = TargetSelection.POINTS
+        message.points = [Point(x=request.x, y=request.y)]
+        message.labels = [1]
+    else:
+        message.kind = TargetSelection.BOX
+        message.x, message.y = request.x, request.y
+        message.width, message.height = request.width, request.height
+    return message
+
+
+def status_of(message: Any) -> TrackStatus:
+    """From a BoundingBox. Raises InputError for a state that does not exist."""
+    state = track_state(message.state)
+    return TrackStatus(
+        stamp_ns=stamp_ns(message.header.stamp),
+        state=state,
+        # The operator sees what is being acquired, although nobody may steer by it yet.
+        valid=message.valid or state is TrackState.ACQUIRING,
+        selection=message.selection,
+        x=message.x,
+        y=message.y,
+        width=message.width,
+        height=message.height,
+        image_width=message.image_width,
+        image_height=message.image_height,
+    )
+
+
+def outcome_of(message: Any) -> SelectionOutcome:
+    """From a SelectionResult. Raises InputError for an outcome that does not exist."""
+    try:
+        outcome = Outcome(message.outcome)
+    except ValueError:
+        raise InputError(f"outcome is {message.outcome}; known are 0 to {max(Outcome)}") from None
+    return SelectionOutcome(stamp_ns(message.header.stamp), outcome, message.message)

@@ -1,0 +1,1 @@
+"""The operator's page as a node beside the tracker."""

@@ -1,0 +1,231 @@
+"""The page's `Feed` over ROS: topics and services of one tracker.
+
+The server calls from its own thread; everything here happens in the executor's, which a guard condition
+wakes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lifecycle_msgs.msg import State
+from lifecycle_msgs.srv import GetState
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import GetParameters
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import QoSOverridingOptions
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
+from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.operator import reports
+from efftam_ros.ros.operator.parameters import OperatorConfig
+from efftam_ros.ros.tracker.image_input import ImageInput
+from efftam_ros.srv import ClearTarget, SelectTarget
+
+REPORT_DEPTH = 10
+# How often the publishers of images and the tracker's state are looked at, s.
+LOOK_S = 0.5
+BUFFER = "selection_buffer"
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A call that has not been answered: whom it went to, since when it waits."""
+
+    client: Any
+    future: Any
+    asked_s: float
+
+
+class RosFeed:
+    """Boxes always, images only while somebody watches, commands through the tracker's services."""
+
+    def __init__(self, node: Node, config: OperatorConfig) -> None:
+        self._node, self._config = node, config
+        self._warn = Throttle(lambda text: node.get_logger().warning(text))
+        self._sink: Sink | None = None
+        self._calls: deque[Callable[[], None]] = deque()
+        self._guard = node.create_guard_condition(self._run_calls)
+        self._images: ImageInput | None = None
+        self._questions: list[_Question] = []
+        self._buffer_s: float | None = None
+        name = config.tracker
+        self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
+        self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
+        self._state_client = node.create_client(GetState, f"{name}/get_state")
+        self._parameter_client = node.create_client(GetParameters, f"{name}/get_parameters")
+
+    # The server's thread
+
+    @property
+    def buffer_s(self) -> float | None:
+        """The tracker's own word; None until it has answered."""
+        return self._buffer_s
+
+    def start(self, sink: Sink) -> None:
+        self.call(lambda: self._start(sink))
+
+    def watch(self, watched: bool) -> None:
+        self.call(lambda: self._watch(watched))
+
+    def select(self, selection: Selection, reply: Reply) -> None:
+        self.call(lambda: self._select(selection, reply))
+
+    def clear(self, target_id: int, reply: Reply) -> None:
+        request = ClearTarget.Request(target_id=target_id)
+        self.call(lambda: self._command(self._clear_client, request, reply))
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have ``what`` done in the executor's thread. From any thread."""
+        self._calls.append(what)
+        self._guard.trigger()
+
+    # The executor's thread
+
+    def explain(self) -> str:
+        """Why no image comes, as far as the publishers tell; empty when nobody watches."""
+        return "" if self._images is None else self._images.explain()
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
+
+    def _start(self, sink: Sink) -> None:
+        self._sink = sink
+        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
+        self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m)))
+        self._subscribe(
+            TargetVelocity, "velocity", lambda message: sink.motion(reports.motion_report(message))
+        )
+        lasting = QoSProfile(
+            depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+        )
+        self._subscribe(
+            SelectionResult,
+            "selection_result",
+            lambda m: sink.result(reports.result_of(m)),
+            lasting,
+        )
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._node.create_timer(LOOK_S, self._look, clock=steady)
+
+    def _subscribe(
+        self, message_type: Any, topic: str, use: Callable[[Any], None], qos: QoSProfile | None = None
+    ) -> None:
+        self._node.create_subscription(
+            message_type,
+            topic,
+            lambda message: self._use(topic, use, message),
+            qos or QoSProfile(depth=REPORT_DEPTH, reliability=ReliabilityPolicy.BEST_EFFORT),
+            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+        )
+
+    def _use(self, topic: str, use: Callable[[Any], None], message: Any) -> None:
+        try:
+            use(message)
+        except ValueError as error:
+            self._warn(topic, f"a message on {topic} is passed over: {error}")
+
+    def _watch(self, watched: bool) -> None:
+        if watched and self._images is None:
+            self._images = ImageInput(
+                self._node,
+                self._config.image_transport,
+                self._config.image_reliability,
+                self._on_image,
+                lambda topic: None,
+            )
+        elif not watched and self._images is not None:
+            self._images.close()
+            self._images = None
+
+    def _on_image(self, message: Any) -> None:
+        make = (
+            reports.compressed_picture
+            if self._config.image_transport == "compressed"
+            else reports.raw_picture
+        )
+        if self._sink is not None:
+            sink = self._sink
+            self._use("image", lambda m: sink.picture(make(m, self._config.max_image_pixels)), message)
+
+    def _select(self, selection: Selection, reply: Reply) -> None:
+        try:
+            message = reports.selection_message(selection)
+        except InputError as refusal:
+            reply(Answer(False, str(refusal)))
+            return
+        self._command(self._select_client, SelectTarget.Request(selection=message), reply)
+
+    def _command(self, client: Any, request: Any, reply: Reply) -> None:
+        if not client.service_is_ready():
+            reply(Answer(False, f"{client.srv_name} is not offered; see whether the tracker runs"))
+            return
+
+        def answered(response: Any) -> None:
+            reply(Answer(response.success, response.message, getattr(response, "selection", 0)))
+
+        self._ask(client, request, answered)
+
+    def _ask(self, client: Any, request: Any, use: Callable[[Any], None]) -> None:
+        future = client.call_async(request)
+        self._questions.append(_Question(client, future, time.monotonic()))
+
+        def done(finished: Any) -> None:
+            if not finished.cancelled():
+                use(finished.result())
+
+        future.add_done_callback(done)
+
+    def _look(self) -> None:
+        """Follow what the network of nodes is now."""
+        if self._images is not None:
+            self._images.look()
+        self._forget_questions()
+        waiting = {question.client for question in self._questions}
+        for client, request, use in (
+            (self._state_client, GetState.Request(), self._on_state),
+            (self._parameter_client, GetParameters.Request(names=[BUFFER]), self._on_parameters),
+        ):
+            if client in waiting:
+                continue
+            if client.service_is_ready():
+                self._ask(client, request, use)
+            elif client is self._state_client:
+                self._tell_inactive(False)  # a tracker that is gone is silent, whatever it was
+
+    def _forget_questions(self) -> None:
+        """Give up calls that the server has told the page to be unanswered."""
+        now_s = time.monotonic()
+        kept = []
+        for question in self._questions:
+            if question.future.done():
+                continue
+            if now_s - question.asked_s < self._config.answer_s:
+                kept.append(question)
+                continue
+            question.client.remove_pending_request(question.future)
+            question.future.cancel()
+            if question.client is self._state_client:
+                self._tell_inactive(False)
+        self._questions = kept
+
+    def _on_state(self, response: Any) -> None:
+        known = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
+        self._tell_inactive(response.current_state.id in known)
+
+    def _on_parameters(self, response: Any) -> None:
+        doubles = [v.double_value for v in response.values if v.type == ParameterType.PARAMETER_DOUBLE]
+        self._buffer_s = doubles[0] if doubles else None
+
+    def _tell_inactive(self, inactive: bool) -> None:
+        if self._sink is not None:
+            self._sink.inactive(inactive)

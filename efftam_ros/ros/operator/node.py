@@ -1,0 +1,72 @@
+"""The node `efftam_operator`: parameters, the page's feed and server, diagnostics."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+
+from efftam_ros.operator.server import OperatorServer
+from efftam_ros.operator.serving import serving
+from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.operator.feed import RosFeed
+from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
+
+NODE_NAME = "efftam_operator"
+
+
+class OperatorNode(Node):
+    """Serves the page for one tracker, from `start` on.
+
+    Raises InputError when a parameter given at the start is not allowed.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(NODE_NAME, **kwargs)
+        PARAMETERS.declare(self)
+        config = read_parameters(self, OperatorConfig)
+        self._feed = RosFeed(self, config)
+        self.server = OperatorServer(config.settings(), feed=self._feed)
+        self._serving = ExitStack()
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(config.diagnostics_period, self._ask_health, clock=steady)
+
+    def start(self) -> None:
+        """Serve the page. Raises InputError when the address or the certificate can't be used."""
+        server = self._serving.enter_context(serving(self.server))
+        # Not logged: the address holds the token, and the log is a topic.
+        print(f"{NODE_NAME}: open {server.url}", flush=True)
+
+    def close(self) -> None:
+        """Tell the pages that are open, and end."""
+        self._serving.close()
+        self.destroy_node()
+
+    def _ask_health(self) -> None:
+        self.server.ask_health(lambda health: self._feed.call(lambda: self._publish(health)))
+
+    def _publish(self, health: dict[str, Any]) -> None:
+        level, message = _verdict(health, self._feed.explain)
+        status = DiagnosticStatus(
+            level=level,
+            name=f"{self.get_fully_qualified_name().lstrip('/')}: page",
+            message=message,
+            values=[KeyValue(key=key, value=str(value)) for key, value in health.items()],
+        )
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
+
+
+def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:
+    if health["picture"]:
+        return DiagnosticStatus.WARN, health["picture"]
+    if health["viewers"] and not health["image_hz"]:
+        return DiagnosticStatus.WARN, explain() or "no image arrives"
+    if health["tracker"] != "alive":
+        return DiagnosticStatus.WARN, f"the tracker is {health['tracker']}"
+    return DiagnosticStatus.OK, f"{health['viewers']} page(s) open"

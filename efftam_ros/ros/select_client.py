@@ -1,0 +1,142 @@
+"""Asks a running tracker to follow what a JSON object on stdin says; prints the node's own words.
+
+Started by `efftam select`, which reads the command line: a process of its own, so that ROS is loaded only
+here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from typing import Any
+
+NODE = "efftam_tracker"
+# How long the worker may take to begin, s: it waits for the frame in work.
+DECISION_S = 10.0
+NO_ROS = (
+    "efftam select: ROS 2 or the built messages are not in this environment ({error}); source"
+    " .venv/setup.bash, or your ROS 2 and install/setup.bash"
+)
+
+
+def main() -> int:
+    """Returns 0: accepted, 1: refused, 2: no node was found."""
+    request = json.load(sys.stdin)
+    try:
+        import rclpy
+
+        from efftam_ros.srv import SelectTarget
+    except ImportError as error:
+        print(NO_ROS.format(error=error), file=sys.stderr)
+        return 2
+    assert SelectTarget  # the messages are built
+    rclpy.init()
+    node = rclpy.create_node("efftam_select", namespace=request["namespace"])
+    try:
+        return _ask(node, request)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def _ask(node: Any, request: dict[str, Any]) -> int:
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.qos import DurabilityPolicy, QoSProfile
+
+    from efftam_ros.msg import SelectionResult
+    from efftam_ros.srv import ClearTarget, SelectTarget
+
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    results: list[Any] = []
+    lasting = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    node.create_subscription(SelectionResult, "selection_result", results.append, lasting)
+
+    def wait(done: Any, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while not done() and time.monotonic() < end:
+            executor.spin_once(timeout_sec=0.05)
+        return bool(done())
+
+    service = f"{NODE}/{'clear_target' if request['clear'] else 'select_target'}"
+    client = node.create_client(ClearTarget if request["clear"] else SelectTarget, service)
+    if not wait(client.service_is_ready, request["wait_s"]):
+        print(f"efftam select: {_explain_absence(node, client.srv_name)}", file=sys.stderr)
+        return 2
+    asked = ClearTarget.Request() if request["clear"] else SelectTarget.Request(selection=_selection(request))
+    future = client.call_async(asked)
+    if not wait(future.done, DECISION_S):
+        print(f"efftam select: {client.srv_name} does not answer in {DECISION_S:g} s", file=sys.stderr)
+        return 2
+    answer = future.result()
+    if not answer.success:
+        print(f"refused: {answer.message}")
+        return 1
+    if request["clear"]:
+        print("cleared")
+        return 0
+
+    def decided() -> list[Any]:
+        return [r for r in results if r.selection == answer.selection or _answers(r, request)]
+
+    # The check is passed; the network may still find nothing in the image.
+    if wait(decided, DECISION_S) and decided()[-1].outcome == SelectionResult.REFUSED:
+        print(f"refused: {decided()[-1].message}")
+        return 1
+    note = f": {answer.message}" if answer.message else ""
+    print(f"selection {answer.selection} accepted{note}")
+    return 0
+
+
+def _answers(result: Any, request: dict[str, Any]) -> bool:
+    """A refusal of the command that named this stamp, and not what was kept from before."""
+    stamp = result.header.stamp
+    named = (stamp.sec, stamp.nanosec) == (request["sec"], request["nanosec"])
+    return bool(result.outcome == result.REFUSED and named and result.header.frame_id == request["tag"])
+
+
+def _selection(request: dict[str, Any]) -> Any:
+    from geometry_msgs.msg import Point
+
+    from efftam_ros.msg import TargetSelection
+
+    selection = TargetSelection()
+    # Results carry the header of their command: the tag tells ours from those of others.
+    request["tag"] = f"efftam_select_{time.time_ns()}"
+    selection.header.frame_id = request["tag"]
+    selection.header.stamp.sec, selection.header.stamp.nanosec = request["sec"], request["nanosec"]
+    if "box" in request:
+        selection.kind = TargetSelection.BOX
+        selection.x, selection.y, selection.width, selection.height = request["box"]
+    elif "points" in request:
+        selection.kind = TargetSelection.POINTS
+        selection.points = [Point(x=x, y=y) for x, y in request["points"]]
+        selection.labels = request["labels"]
+    else:
+        selection.kind = TargetSelection.MASK
+        mask = selection.mask
+        mask.encoding, mask.width, mask.height = "mono8", request["width"], request["height"]
+        mask.step = request["width"]
+        mask.data.frombytes(base64.b64decode(request["mask"]))
+    return selection
+
+
+def _explain_absence(node: Any, service: str) -> str:
+    there = sorted(
+        name for name, _ in node.get_service_names_and_types() if name.endswith(f"{NODE}/select_target")
+    )
+    namespaces = ", ".join(name.removesuffix(f"/{NODE}/select_target") or "/" for name in there)
+    found = (
+        f"trackers are in the namespaces {namespaces}: give one with --namespace"
+        if there
+        else "none is there"
+    )
+    return f"no tracker offers {service}; {found}; is it configured, and on this ROS_DOMAIN_ID?"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""The subscription to images: which topic, with which reliability, and who publishes there.
+
+A camera driver may start after this node, restart, or offer another reliability than before; the subscription
+follows. A new one is made before the old one ends, so that no image is missed between them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from sensor_msgs.msg import CompressedImage
+from sensor_msgs.msg import Image as ImageMessage
+
+from efftam_ros.core.errors import shown
+from efftam_ros.ros.tracker.diagnostics import PROFILE_REMEDY
+
+RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
+SUFFIX = "/compressed"
+# Publishers and topics named in one line.
+MOST_NAMED = 3
+# How long an old subscription is kept beside a new one that has delivered nothing yet, s.
+OVERLAP_S = 1.0
+
+
+@dataclass
+class _Subscription:
+    """``made_s``: when, on the steady clock; ``delivered``: an image has come through it."""
+
+    topic: str
+    reliability: ReliabilityPolicy
+    made_s: float
+    handle: Any = None
+    delivered: bool = False
+
+
+class ImageInput:
+    """Calls ``receive`` with every image message. `look` is to be called a few times per second; everything
+    happens in the executor's thread.
+
+    ``reliability``: auto asks for reliable once every publisher offers it, else best effort, which matches
+    all. ``callbacks`` are the subscription's event callbacks.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        transport: str,
+        reliability: str,
+        receive: Callable[[Any], None],
+        callbacks: Callable[[str], Any],
+    ) -> None:
+        self._node, self._receive, self._callbacks = node, receive, callbacks
+        self._compressed = transport == "compressed"
+        self._type = COMPRESSED_TYPE if self._compressed else RAW_TYPE
+        named = str(node.resolve_topic_name("image"))
+        is_transport = self._compressed and named.endswith(SUFFIX)
+        self.base_topic = named.removesuffix(SUFFIX) if is_transport else named
+        self._given = is_transport
+        self._wanted = self._overridden(reliability)
+        self._last_stamp: Any = None
+        self._old: list[_Subscription] = []
+        topic = self._choose_topic()
+        self._current = self._subscribe(topic, self._choose_reliability(topic, ReliabilityPolicy.BEST_EFFORT))
+
+    @property
+    def topic(self) -> str:
+        """The topic that is subscribed to."""
+        return self._current.topic
+
+    @property
+    def camera_info_topic(self) -> str:
+        """Where the calibration comes from: what camera_info is remapped to, else beside the images, as
+        image_transport has it (/camera/image_raw/compressed: /camera/camera_info)."""
+        resolved = str(self._node.resolve_topic_name("camera_info"))
+        default = f"{self._node.get_namespace().rstrip('/')}/camera_info"
+        return resolved if resolved != default else f"{self.base_topic.rpartition('/')[0]}/camera_info"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """For diagnostics: topic, reliability, publishers."""
+        reliability = "reliable" if self._current.reliability is ReliabilityPolicy.RELIABLE else "best effort"
+        return {
+            "image topic": self.topic,
+            "image reliability": f"{reliability} (asked: {self._wanted})",
+            "image publishers": self._named(self._publishers(self.topic)),
+        }
+
+    def look(self) -> None:
+        """Follow what is published now."""
+        topic = self._choose_topic()
+        reliability = self._choose_reliability(topic, self._current.reliability)
+        if (topic, reliability) != (self._current.topic, self._current.reliability):
+            self._old.append(self._current)
+            self._current = self._subscribe(topic, reliability)
+        elif self._current.delivered or time.monotonic() - self._current.made_s > OVERLAP_S:
+            self._end_old()
+
+    def close(self) -> None:
+        self._end_old()
+        self._node.destroy_subscription(self._current.handle)
+
+    def explain(self) -> str:
+        """Why no image comes, as far as the publishers tell: what was found, and the remedy."""
+        found = self._publishers(self.topic)
+        if not found:
+            return self._explain_nobody()
+        if all(info.topic_type != self._type for info in found):
+            return (
+                f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), this node reads"
+                f" {self._type}; {self._other_transport()}"
+            )
+        offered = [info for info in found if info.topic_type == self._type]
+        if self._current.reliability is ReliabilityPolicy.RELIABLE and not all(map(_is_reliable, offered)):
+            return (
+                f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
+                " nothing arrives; set image_reliability to auto"
+            )
+        return (
+            f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
+            f" nothing, or all is lost on the way; {PROFILE_REMEDY}"
+        )
+
+    @property
+    def has_publisher(self) -> bool:
+        """True when somebody publishes images of the type that is read."""
+        return any(info.topic_type == self._type for info in self._publishers(self.topic))
+
+    def _explain_nobody(self) -> str:
+        other = self.base_topic if self._compressed else self.topic + SUFFIX
+        if self._publishers(other):
+            return f"nothing publishes {self.topic}, but {other} is published; {self._other_transport()}"
+        images = [
+            f"{shown(name)[1:-1]} ({types[0]})"
+            for name, types in self._node.get_topic_names_and_types()
+            if types[0] in (RAW_TYPE, COMPRESSED_TYPE) and self._is_camera(name)
+        ]
+        if not images:
+            return f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
+        named = ", ".join(images[:MOST_NAMED]) + (", ..." if len(images) > MOST_NAMED else "")
+        return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
+
+    def _is_camera(self, topic: str) -> bool:
+        """Published, and not as the mask or overlay of a tracker."""
+        return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
+
+    def _other_transport(self) -> str:
+        return f"set image_transport to {'raw' if self._compressed else 'compressed'}"
+
+    def _publishers(self, topic: str) -> list[Any]:
+        return list(self._node.get_publishers_info_by_topic(topic))
+
+    @staticmethod
+    def _named(found: list[Any]) -> str:
+        named = [
+            f"{shown(info.node_name)[1:-1]}: {'reliable' if _is_reliable(info) else 'best effort'}"
+            for info in found[:MOST_NAMED]
+        ]
+        return ", ".join(named) + (", ..." if len(found) > MOST_NAMED else "")
+
+    def _choose_topic(self) -> str:
+        if not self._compressed:
+            return self.base_topic
+        if self._given:
+            return self.base_topic + SUFFIX
+        # Some drivers publish compressed images on a topic without the transport's name.
+        itself = any(info.topic_type == COMPRESSED_TYPE for info in self._publishers(self.base_topic))
+        return self.base_topic if itself else self.base_topic + SUFFIX
+
+    def _choose_reliability(self, topic: str, otherwise: ReliabilityPolicy) -> ReliabilityPolicy:
+        if self._wanted != "auto":
+            reliable = self._wanted == "reliable"
+            return ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
+        found = [info for info in self._publishers(topic) if info.topic_type == self._type]
+        if not found:
+            return otherwise
+        return ReliabilityPolicy.RELIABLE if all(map(_is_reliable, found)) else ReliabilityPolicy.BEST_EFFORT
+
+    def _overridden(self, reliability: str) -> str:
+        """The reliability that is asked for; the QoS parameter, where it is given, outranks ours."""
+        topic = self.base_topic + (SUFFIX if self._compressed else "")
+        name = f"qos_overrides.{topic}.subscription.reliability"
+        if not self._node.has_parameter(name):
+            self._node.declare_parameter(name, "")
+        given = str(self._node.get_parameter(name).value)
+        return given if given in ("reliable", "best_effort") else reliability
+
+    def _subscribe(self, topic: str, reliability: ReliabilityPolicy) -> _Subscription:
+        made = _Subscription(topic, reliability, time.monotonic())
+        made.handle = self._node.create_subscription(
+            CompressedImage if self._compressed else ImageMessage,
+            topic,
+            lambda message: self._on_image(made, message),
+            # Depth 1: what waits is replaced by what comes.
+            QoSProfile(depth=1, reliability=reliability),
+            event_callbacks=self._callbacks(topic),
+            qos_overriding_options=QoSOverridingOptions([QoSPolicyKind.DEPTH, QoSPolicyKind.HISTORY]),
+        )
+        return made
+
+    def _on_image(self, source: _Subscription, message: Any) -> None:
+        if source is not self._current and self._current.delivered:
+            return
+        if source is self._current and not source.delivered:
+            source.delivered = True
+            if self._old and message.header.stamp == self._last_stamp:
+                return  # came through the old subscription already
+        self._last_stamp = message.header.stamp
+        self._receive(message)
+
+    def _end_old(self) -> None:
+        for subscription in self._old:
+            self._node.destroy_subscription(subscription.handle)
+        self._old.clear()
+
+
+def _is_reliable(info: Any) -> bool:
+    return bool(info.qos_profile.reliability == ReliabilityPolicy.RELIABLE)

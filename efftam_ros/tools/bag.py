@@ -1,0 +1,129 @@
+"""Make a bag of a video or a folder of images, with CameraInfo, for `efftam replay` and the launch files.
+
+Images are raw or JPEG; the camera counts as uncalibrated (no bearing) unless --fov is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
+from efftam_ros.interop.messages import image_fields
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.video import open_video
+
+# A stamp of zero means "not stamped": the first image is of this time, ns.
+START_NS = 1_000_000_000
+FRAME_ID = "camera_optical_frame"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("video", metavar="VIDEO", help="video or folder of images")
+    parser.add_argument("--out", type=Path, required=True, metavar="BAG", help="folder of the new bag")
+    parser.add_argument("--storage", choices=STORAGES, default="mcap", help="default mcap")
+    parser.add_argument(
+        "--encoding", choices=("raw", "jpeg"), default="raw", help="of the images (default raw)"
+    )
+    parser.add_argument(
+        "--topic",
+        default="/camera/image_raw",
+        help="of the images (default %(default)s, JPEG: .../compressed)",
+    )
+    parser.add_argument(
+        "--fov", type=float, metavar="DEG", help="horizontal field of view of a pinhole camera"
+    )
+    parser.add_argument("--frames", type=int, metavar="N", help="no more than so many images")
+    parser.add_argument("--fps", type=float, help="of a folder of images (default 30)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the bag; returns the exit code."""
+    if args.fov is not None and not 0 < args.fov < 180:
+        raise InputError(f"--fov is {args.fov:g}; give degrees above 0 and below 180")
+    if args.frames is not None and args.frames < 1:
+        raise InputError(f"--frames is {args.frames}; give 1 or more")
+    if not args.topic.strip("/"):
+        raise InputError(f"--topic is {args.topic!r}; give a name such as /camera/image_raw")
+    source, store = open_video(args.video, args.fps), open_typestore()
+    base = "/" + args.topic.strip("/")
+    compressed = args.encoding == "jpeg"
+    total = min(source.count or math.inf, args.frames or math.inf)
+    with writing(args.out, args.storage) as writer:
+        topics = {
+            IMAGE_TYPES[compressed]: base + "/compressed" * compressed,
+            CAMERA_INFO_TYPE: base.rpartition("/")[0] + "/camera_info",
+        }
+        connections = {
+            kind: writer.add_connection(topic, kind, typestore=store) for kind, topic in topics.items()
+        }
+        count = 0
+        bar_total = None if math.isinf(total) else int(total)
+        with progress_bar(bar_total, args.out.name, unit="image", quiet=args.quiet) as bar:
+            for frame in source.frames():
+                if count >= total:
+                    break
+                stamp = START_NS + frame.stamp_ns
+                header = make_header(store, stamp)
+                messages = {
+                    CAMERA_INFO_TYPE: camera_info(store, header, source.width, source.height, args.fov),
+                    IMAGE_TYPES[compressed]: make_image(store, header, frame.bgr, compressed),
+                }
+                for kind, message in messages.items():
+                    writer.write(connections[kind], stamp, store.serialize_cdr(message, kind))
+                count += 1
+                bar.update()
+    print(
+        f"{count} images of {source.width}x{source.height} on {topics[IMAGE_TYPES[compressed]]} in {args.out}"
+    )
+    return 0
+
+
+def make_header(store: Any, stamp_ns: int) -> Any:
+    """A std_msgs/Header of that time."""
+    stamp = store.types["builtin_interfaces/msg/Time"](*divmod(stamp_ns, 1_000_000_000))
+    return store.types["std_msgs/msg/Header"](stamp=stamp, frame_id=FRAME_ID)
+
+
+def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
+    """A sensor_msgs Image (bgr8) or CompressedImage (JPEG) of uint8 [H, W, 3]."""
+    if not compressed:
+        pixels = np.ascontiguousarray(bgr)
+        return store.types[IMAGE_TYPES[0]](**image_fields(pixels, "bgr8", header), data=pixels.reshape(-1))
+    coded = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, 90])[1]
+    return store.types[IMAGE_TYPES[1]](
+        header=header, format="bgr8; jpeg compressed bgr8", data=coded.reshape(-1)
+    )
+
+
+def camera_info(store: Any, header: Any, width: int, height: int, fov_deg: float | None) -> Any:
+    """A sensor_msgs/CameraInfo without distortion; uncalibrated (K zero) where no field of view is given."""
+    k: NDArray[np.float64] = np.zeros(9)
+    if fov_deg is not None:
+        focal = width / 2 / math.tan(math.radians(fov_deg) / 2)
+        k = np.array([focal, 0, width / 2 - 0.5, 0, focal, height / 2 - 0.5, 0, 0, 1.0])
+    whole = store.types["sensor_msgs/msg/RegionOfInterest"](
+        x_offset=0, y_offset=0, height=0, width=0, do_rectify=False
+    )
+    return store.types[CAMERA_INFO_TYPE](
+        header=header,
+        height=height,
+        width=width,
+        distortion_model="plumb_bob",
+        d=np.zeros(5),
+        k=k,
+        r=np.eye(3).reshape(-1),
+        p=np.insert(k, (3, 6, 9), 0.0),
+        binning_x=0,
+        binning_y=0,
+        roi=whole,
+    )

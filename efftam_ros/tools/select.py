@@ -1,0 +1,101 @@
+"""Tell a running tracker what to follow, or to follow nothing.
+
+Needs ROS 2 in the environment, as the node does, and prints the node's own words. Exit code 0: accepted; 1:
+the node refused; 2: no node was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.errors import InputError, shown
+from efftam_ros.tools.common.prompts import numbers
+from efftam_ros.tools.common.video import read_bgr
+
+CLIENT = "efftam_ros.ros.select_client"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    what = parser.add_argument_group("what to follow (exactly one)")
+    what.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
+    what.add_argument(
+        "--point",
+        action="append",
+        default=[],
+        metavar="X,Y[,0]",
+        help="a point on the target, px; with ,0 a point that is not on it; repeatable",
+    )
+    what.add_argument(
+        "--mask",
+        type=Path,
+        metavar="FILE",
+        help="image of the camera's size, brighter than half on the target",
+    )
+    what.add_argument("--clear", action="store_true", help="follow nothing")
+    parser.add_argument(
+        "--stamp",
+        default="0",
+        metavar="S",
+        help="stamp of the image that was marked, s, all digits of its header (default: the newest)",
+    )
+    parser.add_argument("--namespace", default="", metavar="NS", help="namespace of the node")
+    parser.add_argument(
+        "--wait", type=float, default=5.0, metavar="S", help="how long the node is waited for (default 5)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    request = read_request(args)
+    return subprocess.run(
+        [sys.executable, "-m", CLIENT], input=json.dumps(request), text=True, check=False
+    ).returncode
+
+
+def read_request(args: argparse.Namespace) -> dict[str, Any]:
+    """What the client is to ask for. Raises InputError: not exactly one target, numbers that are none, an
+    unreadable mask."""
+    given = [
+        name
+        for name, value in (
+            ("--box", args.box),
+            ("--point", args.point),
+            ("--mask", args.mask),
+            ("--clear", args.clear),
+        )
+        if value
+    ]
+    if len(given) != 1:
+        got = " and ".join(given) or "nothing"
+        raise InputError(f"{got} was given; give one of --box, --point, --mask, --clear")
+    if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", args.stamp):
+        raise InputError(f"--stamp {shown(args.stamp)} is no number of seconds, such as 1700000000.123456789")
+    whole, _, fraction = args.stamp.partition(".")
+    request: dict[str, Any] = {
+        "sec": int(whole),
+        "nanosec": int(fraction.ljust(9, "0") or 0),
+        "namespace": args.namespace.strip("/"),
+        "wait_s": args.wait,
+        "clear": args.clear,
+    }
+    if args.box:
+        request["box"] = numbers("--box", args.box, "X,Y,W,H", (4,))
+    if args.point:
+        points = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in args.point]
+        request["points"] = [point[:2] for point in points]
+        request["labels"] = [int(point[2]) if len(point) == 3 else 1 for point in points]
+        if not set(request["labels"]) <= {0, 1}:
+            raise InputError(f"--point labels are {request['labels']}; 1 is on the target, 0 off it")
+    if args.mask:
+        marked = read_bgr(args.mask).max(axis=2)
+        request["mask"] = base64.b64encode(marked.tobytes()).decode()
+        request["height"], request["width"] = marked.shape
+    return request

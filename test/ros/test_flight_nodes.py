@@ -1,0 +1,236 @@
+"""Gimbal node and bridge as processes, between a stand-in tracker and a stand-in autopilot: who may move the
+gimbal, and what the last rate on the wire is when something ends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+import statistics
+import time
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
+from flight_rig import ROOT, Rig, free_port, node_command, wait
+from lifecycle_msgs.msg import Transition
+from ros_helpers import new_namespace
+
+from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.interop.messages import stamp_ns
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def rig(processes):
+    made = Rig(new_namespace(), processes)
+    try:
+        yield made.ready()
+    finally:
+        made.close()
+
+
+def test_rates_come_at_50_hz_once_enabled_and_not_before(rig):
+    time.sleep(1.0)
+    assert rig.tracker.rates == []
+    assert rig.wire.rates() == []
+    assert rig.tracker.statuses[-1].phase == GimbalStatus.OFF
+    rig.follow()
+    first = len(rig.tracker.rates)
+    wait(lambda: len(rig.tracker.rates) > first + 100, "a hundred rates")
+    times = [at for at, _ in rig.tracker.rates[first:]]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert statistics.median(gaps) == pytest.approx(0.02, abs=0.005)
+    # It follows: the target stays near the axis although it swings by 34 degrees to either side.
+    wait(lambda: max(map(abs, rig.tracker.off_axis[-30:])) < math.radians(6), "the gimbal to follow")
+    assert rig.tracker.managers[-1].control == GimbalManager.HELD
+    assert rig.tracker.managers[-1].pitch_min == pytest.approx(math.radians(-135))
+    assert rig.tracker.enable(False).success
+    wait(rig.wire.stands, "zero on the wire")
+
+
+def tracker_silent(rig):
+    rig.tracker.speaks = False
+
+
+def target_lost(rig):
+    rig.tracker.state = TargetVelocity.LOST
+
+
+def gimbal_deactivated(rig):
+    rig.tracker.change_state(Transition.TRANSITION_DEACTIVATE)
+
+
+def gimbal_terminated(rig):
+    rig.gimbal.send(signal.SIGTERM)
+
+
+def gimbal_interrupted(rig):
+    rig.gimbal.send(signal.SIGINT)
+
+
+def gimbal_killed(rig):
+    rig.gimbal.send(signal.SIGKILL)
+
+
+def bridge_terminated(rig):
+    rig.bridge.send(signal.SIGTERM)
+
+
+ENDINGS = [
+    tracker_silent,
+    target_lost,
+    gimbal_deactivated,
+    gimbal_terminated,
+    gimbal_interrupted,
+    gimbal_killed,
+    bridge_terminated,
+]
+
+
+@pytest.mark.parametrize("end", ENDINGS, ids=lambda f: f.__name__)
+def test_the_last_rate_on_the_wire_is_zero(rig, end, record_property):
+    rig.follow()
+    before = time.monotonic()
+    end(rig)
+    wait(rig.wire.stands, "zero on the wire")
+    stood = next(at for at, rate in rig.wire.rates() if at >= before and rate == 0.0)
+    record_property("seconds_until_zero", round(stood - before, 3))
+    print(f"{end.__name__}: zero on the wire after {stood - before:.3f} s")
+    time.sleep(1.0)
+    assert rig.wire.stands()
+    assert not any(rate for at, rate in rig.wire.rates() if at > stood)
+    if end not in (gimbal_killed, bridge_terminated):  # said by the controller, not by the bridge's watchdog
+        assert rig.tracker.rates[-1][1] == 0.0
+    for process in (rig.gimbal, rig.bridge):
+        assert "Traceback" not in process.output
+
+
+@pytest.mark.parametrize("name", ["gimbal", "bridge"])
+def test_a_signal_ends_the_process_with_code_0(rig, name):
+    rig.follow()
+    process = getattr(rig, name)
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+    wait(rig.wire.stands, "zero on the wire")
+
+
+def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns(rig):
+    rig.station.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 1e5)
+    wait(lambda: rig.station.messages("CAMERA_TRACKING_IMAGE_STATUS"), "the tracking status")
+    command, stamp = mav.MAV_CMD_CAMERA_TRACK_RECTANGLE, rig.tracker.node.get_clock().now().nanoseconds
+    rig.station.command(command, 0.2, 0.3, 0.4, 0.6)
+    wait(lambda: rig.station.answers(command), "the station's answer")
+    assert rig.station.answers(command)[-1] == mav.MAV_RESULT_ACCEPTED
+    (selection,) = rig.tracker.selections
+    assert (selection.kind, selection.units) == (TargetSelection.BOX, TargetSelection.NORMALIZED)
+    drawn = (selection.x, selection.y, selection.width, selection.height)
+    assert drawn == pytest.approx((0.2, 0.3, 0.2, 0.3), abs=1e-6)
+    # The picture that was drawn on is 0.2 s older than the command.
+    assert stamp - 200_000_000 <= stamp_ns(selection.header.stamp)
+    assert stamp_ns(selection.header.stamp) <= rig.tracker.node.get_clock().now().nanoseconds - 200_000_000
+
+    def shown():
+        last = rig.station.messages("CAMERA_TRACKING_IMAGE_STATUS")[-1]
+        return last.rec_top_x == pytest.approx(0.2, abs=1e-3)
+
+    wait(shown, "the box back at the station")
+
+
+def test_a_refusal_of_the_tracker_is_a_refusal_at_the_station(rig):
+    rig.tracker.refuses = True
+    rig.station.command(mav.MAV_CMD_CAMERA_TRACK_POINT, 0.25, 0.75)
+    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT), "the station's answer")
+    assert rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT) == [mav.MAV_RESULT_DENIED]
+    (selection,) = rig.tracker.selections
+    assert selection.kind == TargetSelection.POINTS
+    assert (selection.points[0].x, selection.points[0].y) == pytest.approx((0.25, 0.75))
+
+
+def test_stop_tracking_clears_the_target(rig):
+    rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
+    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING), "the station's answer")
+    assert rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING) == [mav.MAV_RESULT_ACCEPTED]
+    assert [s.kind for s in rig.tracker.selections] == [TargetSelection.CLEAR]
+
+
+def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_yes(rig):
+    rig.follow()
+    rig.station.send(
+        mav.MAVLink_command_long_message(
+            1, 1, mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 0, 255.0, 190.0, -1.0, -1.0, 0.0, 0.0, 0.0
+        )
+    )
+    wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.CONTROL_LOST, "control lost")
+    last = rig.tracker.statuses[-1]
+    assert not last.enabled
+    assert not last.sending
+    assert rig.tracker.managers[-1].control == GimbalManager.OTHER
+    rig.follow()
+    wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
+
+
+def test_a_killed_bridge_is_noticed(rig):
+    rig.follow()
+    rig.bridge.send(signal.SIGKILL)
+    wait(lambda: "autopilot is silent" in rig.tracker.statuses[-1].reason, "the bridge's silence")
+    assert rig.tracker.statuses[-1].phase == GimbalStatus.HOLDING
+    assert not rig.tracker.statuses[-1].sending
+
+
+def test_another_yaw_lock_in_the_bridge_is_refused(processes, rig):
+    rig.gimbal.send(signal.SIGTERM)
+    assert rig.gimbal.wait() == 0
+    namespace = rig.tracker.node.get_namespace().lstrip("/")
+    rig.tracker.statuses.clear()
+    processes(node_command("efftam_gimbal", namespace, "-p", "yaw_lock:=false"))
+    wait(lambda: rig.tracker.statuses, "the other gimbal node")
+    wait(lambda: "yaw_lock" in rig.tracker.enable().message, "a refusal that names yaw_lock")
+    assert rig.wire.rates() == []
+
+
+@pytest.mark.parametrize(
+    ("program", "line"), [("efftam_gimbal", "kp: 7.5"), ("efftam_mavlink", "system_id: 1")]
+)
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_the_shipped_parameter_file_reaches_its_nodes(processes, tmp_path, program, line, namespaced):
+    text = (ROOT / "config" / "flight.yaml").read_text()
+    name, _, value = line.partition(": ")
+    wrong = "-1.0" if "." in value else "-1"
+    file = tmp_path / "flight.yaml"
+    file.write_text(text.replace(f"    {line}\n", f"    {name}: {wrong}\n"))
+    command = node_command(program, new_namespace(), "--params-file", str(file))
+    if not namespaced:
+        command = [word for word in command if word != "-r" and not word.startswith("__ns:=")]
+    process = processes(command)
+    assert process.wait() == 2
+    assert f"parameter {name}: " in process.output
+
+
+@pytest.mark.parametrize(
+    ("program", "argument", "words"),
+    [
+        ("efftam_mavlink", "links:=udpot:127.0.0.1:14550", "is no MAVLink address"),
+        ("efftam_mavlink", "links:=udpin:127.0.0.1:{taken}", "is another program listening there?"),
+        ("efftam_mavlink", "system_id:=0", "parameter system_id"),
+        ("efftam_gimbal", "kp:=-1.0", "parameter kp"),
+    ],
+)
+def test_a_wrong_parameter_ends_the_start_with_one_line(processes, program, argument, words):
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        taken = free_port()
+        sock.bind(("127.0.0.1", taken))
+        process = processes(
+            node_command(program, new_namespace(), "-p", argument.replace("{taken}", str(taken)))
+        )
+        assert process.wait() == 2
+    (line,) = [line for line in process.output.splitlines() if line.startswith(f"{program}: ")]
+    assert words in line
+    assert "Traceback" not in process.output

@@ -1,0 +1,227 @@
+"""The node at first contact with a camera: what is published, how it is asked for, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+import cv2
+from efftam_ros.msg import BoundingBox
+from level_pipeline import HEIGHT, WIDTH, bright_box, scene
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from ros_helpers import box_selection, image_message, new_namespace, stamp_of, tracker_command
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+pytestmark = pytest.mark.ros
+RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
+QUICK = ("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=20.0")
+
+
+def asked(peer, topic="image"):
+    """The reliabilities with which the tracker subscribes."""
+    name = peer.node.resolve_topic_name(topic)
+    return [i.qos_profile.reliability for i in peer.node.get_subscriptions_info_by_topic(name)]
+
+
+def camera(peer, reliability, topic="image", kind=Image):
+    return peer.node.create_publisher(kind, topic, QoSProfile(depth=10, reliability=reliability))
+
+
+def test_reliable_is_asked_for_when_every_publisher_offers_it(tracker):
+    peer = tracker(*QUICK)
+    peer.wait(lambda: asked(peer) == [RELIABLE], "a reliable subscription alone")
+    _, values = peer.diagnosis(lambda s, v: "reliable" in v.get("image reliability", ""), "the reliability")
+    assert values["image reliability"] == "reliable (asked: auto)"
+    assert values["image publishers"] == "peer: reliable"
+
+    # The driver restarts with sensor-data QoS: a reliable subscription would hear nothing from it.
+    peer.node.destroy_publisher(peer.images)
+    peer.images = camera(peer, BEST_EFFORT)
+    peer.wait(lambda: asked(peer) == [BEST_EFFORT], "a best-effort subscription alone")
+    peer.warm_up()
+    assert peer.show(0).state == BoundingBox.IDLE
+
+
+def test_no_image_is_lost_or_doubled_when_the_subscription_changes(tracker):
+    peer = tracker(*QUICK)
+    peer.wait(lambda: asked(peer) == [RELIABLE], "a reliable subscription alone")
+    other = camera(peer, BEST_EFFORT)  # a second camera, or a recorder's replay
+    for i in range(60):
+        peer.images.publish(image_message(scene(0), stamp_of(i)))
+        peer.spin_for(0.03)
+    peer.node.destroy_publisher(other)
+    for i in range(60, 120):
+        peer.images.publish(image_message(scene(0), stamp_of(i)))
+        peer.spin_for(0.03)
+    _, values = peer.diagnosis(lambda s, v: True, "any")
+    assert values["images refused"] == "0"
+    assert len({(b.header.stamp.sec, b.header.stamp.nanosec) for b in peer.boxes}) >= 110
+
+
+@pytest.mark.parametrize("wanted", ["reliable", "best_effort"])
+def test_the_reliability_can_be_fixed(tracker, wanted):
+    peer = tracker(*QUICK, "-p", f"image_reliability:={wanted}")
+    assert asked(peer) == [{"reliable": RELIABLE, "best_effort": BEST_EFFORT}[wanted]]
+
+
+def test_an_override_of_one_topics_qos_leaves_the_others_alone(tracker, ros):
+    namespace = new_namespace()
+    override = f"qos_overrides./{namespace}"
+    peer = tracker(
+        *QUICK,
+        *("-p", f"{override}/image.subscription.reliability:=reliable"),
+        *("-p", f"{override}/bbox.publisher.reliability:=best_effort"),
+        namespace=namespace,
+        peer={"best_effort_boxes": True},
+    )
+    assert asked(peer) == [RELIABLE]
+    assert asked(peer, "camera_info") == [BEST_EFFORT]
+
+    def offered(topic):
+        name = peer.node.resolve_topic_name(topic)
+        return [i.qos_profile.reliability for i in peer.node.get_publishers_info_by_topic(name)]
+
+    assert offered("bbox") == [BEST_EFFORT]
+    assert offered("velocity") == offered("mask") == offered("selection_result") == [RELIABLE]
+
+
+@pytest.fixture
+def alone(processes, peers):
+    """A tracker that hears no image: ``alone(*arguments)`` gives a peer that publishes none."""
+
+    def start(*arguments):
+        namespace = new_namespace()
+        peer = peers(namespace)
+        peer.node.destroy_publisher(peer.images)
+        peer.process = processes(tracker_command(namespace, "-p", "diagnostics_period:=0.1", *arguments))
+        peer.wait(peer.select_client.service_is_ready, "the service select_target")
+        return peer
+
+    return start
+
+
+def says(peer, *words):
+    """Wait until the headline holds all words; then the service must answer with them too."""
+    status, _ = peer.diagnosis(lambda s, v: all(w in s.message for w in words), f"the words {words}")
+    answer = peer.select(box_selection(bright_box(0)))
+    assert not answer.success
+    assert all(word in answer.message for word in words), answer.message
+    return status
+
+
+def test_nobody_publishes_images(alone):
+    peer = alone()
+    topic = peer.node.resolve_topic_name("image")
+    status = says(peer, f"nothing publishes {topic}", "start the camera driver")
+    assert status.level == b"\x03"
+    peer.wait(lambda: f"nothing publishes {topic}" in peer.process.output, "the same in the log")
+
+
+def test_images_are_published_on_another_topic(alone):
+    peer = alone()
+    camera(peer, RELIABLE, "front/image_raw")
+    says(peer, "nothing publishes", f"/{peer.namespace}/front/image_raw (sensor_msgs/msg/Image)", "remap")
+
+
+def test_the_topic_holds_compressed_images_and_raw_ones_are_read(alone):
+    peer = alone()
+    camera(peer, RELIABLE, "image", CompressedImage)
+    says(peer, "is published as sensor_msgs/msg/CompressedImage", "peer", "set image_transport to compressed")
+
+
+def test_only_a_compressed_topic_beside_is_published(alone):
+    peer = alone()
+    camera(peer, RELIABLE, "image/compressed", CompressedImage)
+    says(peer, "image/compressed is published", "set image_transport to compressed")
+
+
+def test_a_reliable_subscription_to_a_best_effort_camera(alone):
+    peer = alone("-p", "image_reliability:=reliable")
+    camera(peer, BEST_EFFORT)
+    peer.diagnosis(lambda s, v: s.level == b"\x02" and "RELIABILITY" in s.message, "the incompatible QoS")
+    answer = peer.select(box_selection(bright_box(0)))
+    assert "set image_reliability to auto" in answer.message
+
+
+def test_when_every_image_is_refused_the_refusal_is_said_everywhere(alone):
+    peer = alone()
+    images = camera(peer, RELIABLE)
+
+    def refused():
+        images.publish(image_message(scene(0), 0))
+        return any("every image is refused: image stamp is zero" in s.message for s in peer.diagnostics)
+
+    peer.wait(refused, "the refusal as the headline")
+    assert "image stamp is zero" in peer.select(box_selection(bright_box(0))).message
+    assert "image stamp is zero" in peer.process.output
+
+
+def test_a_camera_that_sends_nothing_is_named_with_the_profile(alone):
+    peer = alone()
+    camera(peer, RELIABLE)
+    says(peer, "is published (peer: reliable) and nothing arrives", "fastdds_images.xml", "BOTH")
+
+
+def compressed(i, stamp=None):
+    message = CompressedImage(format="jpeg", data=cv2.imencode(".jpg", scene(i))[1].tobytes())
+    message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp or stamp_of(i), 10**9)
+    return message
+
+
+@pytest.mark.parametrize("given", ["camera/image_raw", "camera/image_raw/compressed"])
+def test_a_compressed_topic_is_found_by_its_base_and_its_calibration_beside_that(tracker, given):
+    """As image_transport has it; the calibration makes the bearing."""
+    peer = tracker(
+        *QUICK,
+        *("-p", "image_transport:=compressed", "-r", f"image:={given}"),
+        peer={"image_type": CompressedImage, "image_topic": "camera/image_raw/compressed"},
+        warm_up=lambda stamp: compressed(0, stamp),
+    )
+    peer.send(compressed(0))
+    peer.follow(0, bright_box(0))
+    topic = f"/{peer.namespace}/camera/camera_info"
+    _, values = peer.diagnosis(lambda s, v: "camera_info" in v, "the state of camera_info")
+    assert values["camera_info"] == f"none on {topic}"
+    infos = peer.node.create_publisher(CameraInfo, topic, 10)
+    peer.wait(lambda: infos.get_subscription_count() > 0, "the subscription to camera_info")
+    info = CameraInfo(width=WIDTH, height=HEIGHT, distortion_model="plumb_bob", d=[0.0] * 5)
+    info.k = [300.0, 0.0, WIDTH / 2 - 0.5, 0.0, 300.0, HEIGHT / 2 - 0.5, 0.0, 0.0, 1.0]
+    for i in range(1, 40):
+        infos.publish(info)
+        peer.send(compressed(i))
+        velocity = peer.velocity_of(stamp_of(i))
+        if velocity.has_bearing:
+            break
+    assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - WIDTH / 2) / 300.0))
+    assert velocity.predicted_azimuth > velocity.azimuth  # it moves to the right
+    for covariance in (velocity.bearing_covariance, velocity.predicted_bearing_covariance):
+        assert covariance[0] > 0
+    peer.diagnosis(
+        lambda s, v: v["camera_info"].startswith(f"calibrated, {WIDTH} x {HEIGHT} px"), "its arrival"
+    )
+
+
+def test_images_lost_for_want_of_the_profile_are_told_with_the_profile(processes, peers):
+    """A camera in a process of its own, as drivers are: best effort, 1280 x 720, Fast DDS as it comes."""
+    namespace = new_namespace()
+    peer = peers(namespace)
+    peer.node.destroy_publisher(peer.images)
+    defaults = {"FASTRTPS_DEFAULT_PROFILES_FILE": "", "FASTDDS_DEFAULT_PROFILES_FILE": ""}
+    tracker = processes(tracker_command(namespace, "-p", "diagnostics_period:=0.1"), **defaults)
+    sender = [sys.executable, "-m", "efftam_ros.ros.tracker.transport", "camera"]
+    processes(
+        [*sender, "1280", "720", "best_effort", "400", "--ros-args", "-r", f"__ns:=/{namespace}"], **defaults
+    )
+    found = []
+
+    def told():
+        found.extend(s for s in peer.diagnostics if "lost on the way" in s.message)
+        return [s for s in found if "fastdds_images.xml" in s.message and "BOTH" in s.message]
+
+    peer.wait(told, "the loss and the profile in diagnostics", seconds=40.0)
+    peer.wait(lambda: "fastdds_images.xml" in tracker.output, "the same in the log")

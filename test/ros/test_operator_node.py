@@ -1,0 +1,373 @@
+"""The operator's node beside the real tracker: processes of their own on the middleware, pages on sockets."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import urllib.request
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp: pip install efftam_ros[operator]")
+
+from efftam_ros.msg import SelectionResult
+from level_pipeline import bright_box, grey_box, scene
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from operator_page import Page, address_in, operator_command
+from ros_helpers import box_of, box_selection, new_namespace, stamp_of
+from sensor_msgs.msg import CompressedImage
+
+from efftam_ros.core.geometry import iou
+from efftam_ros.interop.messages import stamp_ns
+
+pytestmark = pytest.mark.ros
+
+LASTING = ("-p", "image_timeout:=60.0")
+
+
+class Chain:
+    """A tracker with its peer, the operator's process, and pages."""
+
+    def __init__(self, peer, process, url: str, close_later) -> None:
+        self.peer, self.process, self.url, self._close_later = peer, process, url, close_later
+
+    def page(self) -> Page:
+        """Open a page and wait until the operator's subscription to images is there."""
+        page = Page(self.url)
+        self._close_later.append(page)
+        self.peer.wait(lambda: self.watchers() == 1, "the operator to subscribe to images")
+        return page
+
+    def watchers(self) -> int:
+        """Nodes called efftam_operator that subscribe to the images."""
+        topic = self.peer.images.topic_name
+        found = self.peer.node.get_subscriptions_info_by_topic(topic)
+        return sum(info.node_name == "efftam_operator" for info in found)
+
+    def show_until_seen(self, page: Page, first: int) -> int:
+        """Send images from ``first`` on until the page shows one, as a new subscription may miss some; the
+        number of the one shown."""
+        for i in range(first, first + 40):
+            self.peer.show(i, scene(0))
+            self.peer.spin_for(0.1)
+            if stamp_of(i) in page.stamps:
+                return i
+        raise AssertionError(f"no image reaches the page; the operator said: {self.process.output}")
+
+
+@pytest.fixture
+def chain(tracker, processes):
+    """Start both processes: ``chain("-p", "lease_s:=5.0", tracker=(...))``."""
+    pages: list[Page] = []
+
+    def start(*arguments, tracker_arguments=LASTING, **keywords):
+        peer = tracker(*tracker_arguments, **keywords)
+        process = processes(operator_command(peer.namespace, *arguments))
+        peer.wait(lambda: address_in(process.output), "the operator's address")
+        peer.wait(
+            lambda: any(n == "efftam_operator" for n in peer.node.get_node_names()), "the operator's node"
+        )
+        made = Chain(peer, process, address_in(process.output), pages)
+        peer.wait(lambda: subscribes(peer, "bbox"), "the operator to subscribe to bbox")
+        peer.spin_for(0.3)
+        return made
+
+    yield start
+    for page in pages:
+        page.close()
+
+
+def subscribes(peer, topic: str) -> bool:
+    found = peer.node.get_subscriptions_info_by_topic(peer.node.resolve_topic_name(topic))
+    return any(info.node_name == "efftam_operator" for info in found)
+
+
+def select(page: Page, box, stamp: int, id: str) -> None:
+    page.send(op="select", id=id, stamp=str(stamp), kind="box", box=list(box.xywh()))
+
+
+def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    start = running.show_until_seen(page, 0)
+    peer.follow(start, bright_box(0))
+    for i in range(start + 1, start + 4):
+        message, stamp = peer.show(i, scene(i - start)), stamp_of(i)
+        peer.wait(lambda stamp=stamp: stamp in page.stamps, f"the picture of image {i}")
+        told = page.target(stamp_of(i))
+        assert told["box"] == pytest.approx(box_of(message).xywh(), abs=0.01)
+        assert told["selection"] == message.selection == 1
+        assert told["state"] in ("ACQUIRING", "TRACKING")
+        assert told["velocity"] == pytest.approx(
+            [peer.velocity_of(stamp_of(i)).velocity_x, peer.velocity_of(stamp_of(i)).velocity_y], abs=0.01
+        )
+        shown = cv2.imdecode(np.frombuffer(page.frames[-1].payload, np.uint8), cv2.IMREAD_COLOR)
+        assert shown.shape == scene(0).shape
+        assert np.abs(shown.astype(int) - scene(i - start)).mean() < 5
+
+
+def test_nothing_is_subscribed_while_nobody_watches(chain):
+    running = chain()
+    peer = running.peer
+    assert running.watchers() == 0
+    first, second = running.page(), running.page()
+    first.close()
+    peer.spin_for(1.0)
+    assert running.watchers() == 1
+    second.close()
+    peer.wait(lambda: running.watchers() == 0, "the operator to give up the images")
+    third = running.page()
+    running.show_until_seen(third, 0)
+
+
+def test_a_selection_reaches_the_tracker_and_its_answer_the_page(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    shown = running.show_until_seen(page, 0)
+    select(page, grey_box(0), stamp_of(shown), "c1")
+    peer.wait(lambda: page.answer("c1"), "the answer")
+    assert page.answer("c1")["ok"]
+    number = page.answer("c1")["selection"]
+    assert iou(box_of(peer.box_of_selection(number)), grey_box(0)) > 0.9
+    peer.wait(lambda: [m for m in page.messages("result") if m["outcome"] == "ACCEPTED"], "the result")
+    assert page.messages("result")[-1]["selection"] == number
+
+    page.send(op="clear", id="c2")
+    peer.wait(lambda: page.answer("c2"), "the answer to clear")
+    assert page.answer("c2")["ok"]
+    peer.wait(lambda: page.messages("result")[-1]["outcome"] == "CLEARED", "the result of clear")
+
+
+def test_points_reach_the_tracker(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    shown = running.show_until_seen(page, 0)
+    centre = [bright_box(0).cx, bright_box(0).cy]
+    page.send(op="select", id="p", stamp=str(stamp_of(shown)), kind="points", points=[centre], labels=[1])
+    peer.wait(lambda: page.answer("p"), "the answer")
+    assert page.answer("p")["ok"], page.answer("p")
+    assert iou(box_of(peer.box_of_selection(1)), bright_box(0)) > 0.9
+
+
+def test_a_refusal_is_shown_in_the_trackers_words(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    shown = running.show_until_seen(page, 0)
+    by_service = peer.select(box_selection(bright_box(500), stamp_of(shown)))
+    assert not by_service.success
+    peer.wait(lambda: page.messages("result"), "what another's command became")
+    assert page.messages("result")[-1]["outcome"] == "REFUSED"
+    assert page.messages("result")[-1]["message"] == by_service.message
+
+    select(page, bright_box(500), stamp_of(shown), "c1")
+    peer.wait(lambda: page.answer("c1"), "the answer")
+    assert page.answer("c1") == {
+        "op": "answer", "id": "c1", "ok": False, "message": by_service.message, "selection": 0,
+    }  # fmt: skip
+    peer.wait(lambda: len(peer.results) >= 2, "the results")
+    assert {r.outcome for r in peer.results} == {SelectionResult.REFUSED}
+
+
+def test_a_selection_on_a_frozen_picture_catches_up(chain):
+    """The person draws on an image that is ten images old by the time the box goes out."""
+    running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=20.0"))
+    peer, page = running.peer, running.page()
+    frozen = running.show_until_seen(page, 0)
+    for i in range(1, 11):
+        last = peer.show(frozen + i, scene(i))
+    assert not last.valid
+    select(page, bright_box(0), stamp_of(frozen), "late")
+    peer.wait(lambda: page.answer("late"), "the answer")
+    assert page.answer("late")["ok"], page.answer("late")
+    number = page.answer("late")["selection"]
+    after = peer.show(frozen + 11, scene(11))
+    assert after.selection == number
+    assert iou(box_of(after), bright_box(11)) > 0.8
+
+
+def test_a_selection_on_an_image_that_is_not_kept_is_refused(chain):
+    running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=0.1"))
+    peer, page = running.peer, running.page()
+    frozen = running.show_until_seen(page, 0)
+    for i in range(1, 41):
+        peer.show(frozen + i, scene(0))
+    select(page, bright_box(0), stamp_of(frozen), "late")
+    peer.wait(lambda: page.answer("late"), "the answer")
+    assert not page.answer("late")["ok"]
+    assert "selection_buffer" in page.answer("late")["message"]
+
+
+def test_a_stamp_that_no_message_holds_is_refused_and_harms_nobody(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    select(page, bright_box(0), 2**63 - 1, "far")
+    peer.wait(lambda: page.answer("far"), "the answer")
+    assert not page.answer("far")["ok"]
+    running.show_until_seen(page, 0)
+
+
+def test_a_page_is_told_how_long_an_image_can_be_drawn_on(chain):
+    running = chain(tracker_arguments=(*LASTING, "-p", "selection_buffer:=7.25"))
+
+    def told() -> bool:
+        page = running.page()
+        running.peer.wait(lambda: page.messages("hello"), "hello")
+        page.close()
+        running.peer.spin_for(0.5)
+        return page.messages("hello")[-1]["buffer_s"] == 7.25
+
+    running.peer.wait(told, "the tracker's selection_buffer")
+
+
+def test_a_tracker_that_stands_still_is_called_silent(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    number = running.show_until_seen(page, 0)
+
+    def alive() -> bool:
+        nonlocal number
+        number += 1
+        peer.show(number, scene(0))
+        peer.spin_for(0.2)
+        return page.status.get("tracker") == "alive"
+
+    peer.wait(alive, "the tracker to be called alive")
+    peer.process.send(signal.SIGSTOP)
+    peer.wait(lambda: page.status["tracker"] == "silent", "the tracker to be called silent")
+    select(page, bright_box(0), stamp_of(number), "c1")
+    peer.wait(lambda: page.answer("c1"), "word that nothing was answered")
+    assert not page.answer("c1")["ok"]
+    peer.process.send(signal.SIGCONT)
+    peer.wait(alive, "the tracker to be called alive again")
+
+
+def test_a_tracker_that_is_not_active_is_called_so(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    client = peer.node.create_client(ChangeState, "efftam_tracker/change_state")
+    peer.wait(client.service_is_ready, "the service change_state")
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_DEACTIVATE))
+    assert peer.call(client, request).success
+    peer.wait(lambda: page.status.get("tracker") == "inactive", "the tracker to be called inactive")
+    select(page, bright_box(0), stamp_of(0), "c1")
+    peer.wait(lambda: page.answer("c1"), "the answer")
+    assert "inactive" in page.answer("c1")["message"]
+    peer.process.end()
+    peer.wait(lambda: page.status["tracker"] == "silent", "a tracker that is gone to be called silent")
+
+
+def test_without_a_tracker_a_command_is_answered_at_once(processes, peers):
+    peer = peers(new_namespace())
+    process = processes(operator_command(peer.namespace))
+    peer.wait(lambda: address_in(process.output), "the operator's address")
+    page = Page(address_in(process.output))
+    select(page, bright_box(0), 0, "c1")
+    peer.wait(lambda: page.answer("c1"), "the answer", 2.0)
+    assert "efftam_tracker/select_target" in page.answer("c1")["message"]
+    page.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_tracker_answers_every_image_whatever_becomes_of_the_page(chain, number):
+    running = chain()
+    peer, page = running.peer, running.page()
+    start = running.show_until_seen(page, 0)
+    peer.follow(start, bright_box(0))
+    for i in range(1, 4):
+        peer.show(start + i, scene(i))
+    running.process.send(number)
+    for i in range(4, 25):
+        message = peer.show(start + i, scene(i))
+        assert message.selection == 1
+        assert iou(box_of(message), bright_box(i)) > 0.8
+    assert message.valid
+
+
+def test_a_cameras_jpeg_reaches_the_page_as_it_is(chain):
+    def jpeg(stamp: int) -> CompressedImage:
+        done, data = cv2.imencode(".jpg", scene(0), [cv2.IMWRITE_JPEG_QUALITY, 93])
+        assert done
+        message = CompressedImage(format="jpeg", data=data.tobytes())
+        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp, 10**9)
+        return message
+
+    transport = ("-p", "image_transport:=compressed")
+    running = chain(
+        *transport,
+        tracker_arguments=(*LASTING, *transport),
+        peer={"image_type": CompressedImage},
+        warm_up=jpeg,
+    )
+    peer, page = running.peer, running.page()
+    for i in range(40):
+        peer.send(jpeg(stamp_of(i)))
+        peer.spin_for(0.1)
+        if page.frames:
+            break
+    assert page.frames[-1].payload == bytes(jpeg(0).data)
+    assert stamp_of(0) <= page.frames[-1].stamp_ns == stamp_ns(peer.boxes[-1].header.stamp)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_in_order(chain, number):
+    running = chain()
+    running.page()
+    running.process.send(number)
+    assert running.process.wait() == 0
+    assert "Traceback" not in running.process.output
+
+
+def test_diagnostics_and_health_tell_of_the_chain(chain):
+    running = chain("-p", "diagnostics_period:=0.1")
+    peer, page = running.peer, running.page()
+    number = running.show_until_seen(page, 0)
+
+    def shows_all() -> bool:
+        nonlocal number
+        number += 1
+        peer.show(number, scene(0))
+        pages = [s for s in peer.diagnostics if s.name.endswith("efftam_operator: page")]
+        values = {v.key: v.value for v in pages[-1].values} if pages else {}
+        return values.get("viewers") == "1" and values["tracker"] == "alive" and float(values["image_hz"]) > 0
+
+    peer.wait(shows_all, "diagnostics of the page")
+    with urllib.request.urlopen(running.url + "health") as answer:
+        assert b'"viewers":1' in answer.read()
+
+
+def refused(processes, peers, *arguments: str) -> str:
+    process = processes(operator_command(new_namespace(), *arguments))
+    assert process.wait() == 2
+    (line,) = [text for text in process.output.splitlines() if text.startswith("efftam_operator:")]
+    assert "Traceback" not in process.output
+    return line
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("port:=70000", ["port", "65535"]),
+        ("jpeg_quality:=0", ["jpeg_quality", "100"]),
+        ("on_operator_lost:=land", ["land", "keep, clear"]),
+        ("image_transport:=theora", ["theora", "raw, compressed"]),
+        ("certificate:=/nowhere.pem", ["both certificate and key"]),
+        ("token:=short", ["token", "5 characters"]),
+    ],
+)
+def test_a_parameter_that_is_not_allowed_is_one_line_and_code_2(processes, peers, argument, words):
+    line = refused(processes, peers, "-p", argument)
+    for word in words:
+        assert word in line
+
+
+def test_a_port_in_use_is_named(processes, peers):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert str(port) in refused(processes, peers, "-p", f"port:={port}")

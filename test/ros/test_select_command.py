@@ -1,0 +1,85 @@
+"""`efftam select` on a running tracker, as a user without ros2cli calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+import cv2
+from level_pipeline import HEIGHT, WIDTH, bright_box, grey_box
+from ros_helpers import box_of, stamp_of
+
+from efftam_ros.core.geometry import iou
+
+pytestmark = pytest.mark.ros
+
+
+def select(peer, *arguments, namespace=None, **environment):
+    """Run the command while the peer goes on; the finished process."""
+    command = [sys.executable, "-m", "efftam_ros", "select", *map(str, arguments)]
+    command += ["--namespace", peer.namespace if namespace is None else namespace]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+    peer.wait(lambda: process.poll() is not None, "the end of efftam select", 40)
+    return subprocess.CompletedProcess(command, process.returncode, *process.communicate())
+
+
+def test_select_by_box_point_and_mask_then_clear(peer, tmp_path):
+    peer.show(0)
+    grey = grey_box(0)
+    pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
+    x, y, w, h = (int(v) for v in grey.xywh())
+    pixels[y : y + h, x : x + w] = 255
+    cv2.imwrite(str(tmp_path / "mask.png"), pixels)
+    for arguments in (
+        ("--box", ",".join(map(str, grey.xywh()))),
+        ("--point", f"{grey.cx},{grey.cy}", "--point", "5,5,0"),
+        ("--mask", tmp_path / "mask.png"),
+    ):
+        done = select(peer, *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        number = int(done.stdout.split()[1])
+        assert done.stdout == f"selection {number} accepted\n"
+        assert iou(box_of(peer.box_of_selection(number)), grey) > 0.9
+    done = select(peer, "--clear")
+    assert (done.returncode, done.stdout) == (0, "cleared\n")
+    assert peer.show(1).selection == 0
+    done = select(peer, "--clear")
+    assert (done.returncode, done.stdout) == (1, "refused: there is no target to clear\n")
+
+
+def test_a_stamp_names_the_image(peer):
+    for i in range(10):
+        peer.show(i)
+    stamp = stamp_of(3)
+    done = select(
+        peer, "--box", ",".join(map(str, bright_box(3).xywh())), "--stamp", f"{stamp // 10**9}.099000000"
+    )
+    assert done.returncode == 0
+    first = peer.box_of_selection(int(done.stdout.split()[1]))
+    assert first.header.stamp.nanosec == 99_000_000
+    assert iou(box_of(first), bright_box(3)) > 0.9
+
+
+def test_the_nodes_own_words_are_printed_when_it_refuses(peer):
+    peer.show(0)
+    done = select(peer, "--box", "500,10,20,20")
+    assert done.returncode == 1
+    assert done.stdout.startswith("refused: ")
+    assert "lies outside the image of 320 x 240 px" in done.stdout
+
+
+def test_where_no_tracker_is_the_namespaces_of_others_are_named(peer):
+    done = select(peer, "--clear", "--wait", "2", namespace="nowhere")
+    assert done.returncode == 2
+    assert f"/{peer.namespace}" in done.stderr
+    assert "--namespace" in done.stderr
+    assert "Traceback" not in done.stderr

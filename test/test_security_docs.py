@@ -1,0 +1,56 @@
+"""What the pages on security promise is there: limits with their values, the policy, hashes of every pin."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from efftam_ros.core.config import MOST_TEXT
+from efftam_ros.core.crop import FollowingCrop
+from efftam_ros.core.errors import MOST_SHOWN
+from efftam_ros.interop.messages import MOST_FRAME_ID, MOST_NORMALIZED
+from efftam_ros.runtime.image.limits import MOST_PIXELS, MOST_SIDE
+from efftam_ros.runtime.image.preprocess import MOST_SAMPLES
+from efftam_ros.runtime.image.prompts import MOST_POINTS
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+HASHES = ROOT / "scripts" / "requirements-hashes-cp311.txt"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MOST_PIXELS // 2**20} M = 8192 x 8192",
+        f"{MOST_SIDE} px",
+        f"normalised sides up to {MOST_NORMALIZED:g}",
+        f"{MOST_SAMPLES} samples along a side",
+        f"{FollowingCrop.MOST_TILES} x {FollowingCrop.MOST_TILES} pieces",
+        f"{FollowingCrop.WIDEST:g} longer sides",
+        f"| {MOST_POINTS}, a box counts 2",
+        f"{MOST_FRAME_ID} characters",
+        f"{MOST_SHOWN} characters of a foreign text",
+        f"{MOST_TEXT} characters",
+    ],
+)
+def test_the_page_names_the_limits_that_the_code_has(text: str):
+    assert text in PAGE
+
+
+def test_every_file_that_the_pages_link_to_exists():
+    for page in (ROOT / "SECURITY.md", ROOT / "docs" / "security.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_pin_has_a_hash_of_the_same_version():
+    lines = [line for line in HASHES.read_text().splitlines() if line and not line.startswith("#")]
+    entry = re.compile(r"([A-Za-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")
+    found = {m[1].lower().replace("_", "-"): m[2] for m in map(entry.fullmatch, lines) if m}
+    assert len(found) == len(lines)
+    for line in (ROOT / "scripts" / "requirements-ros-jazzy.txt").read_text().splitlines():
+        if line and not line.startswith("#") and "python_version <" not in line:
+            name, version = line.split(";")[0].strip().split("==")
+            assert found[name.lower().replace("_", "-")] == version, name

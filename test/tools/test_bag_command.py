@@ -1,0 +1,76 @@
+"""`efftam bag` and the reading of `efftam select`'s options, without ROS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from bag_helpers import read_messages, stamps
+from tools_helpers import assert_refused, square_picture
+
+from efftam_ros.tools.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "pictures"
+    path.mkdir()
+    for i in range(5):
+        cv2.imwrite(str(path / f"{i}.png"), square_picture(40 + 3 * i, 30 + 2 * i))
+    return path
+
+
+def test_pictures_become_images_with_stamps_and_an_uncalibrated_camera(folder: Path, tmp_path: Path):
+    assert main(["bag", str(folder), "--out", str(tmp_path / "bag"), "--fps", "10", "--quiet"]) == 0
+    images = read_messages(tmp_path / "bag", "/camera/image_raw")
+    assert stamps(images) == [1_000_000_000 + i * 100_000_000 for i in range(5)]
+    for i, image in enumerate(images):
+        assert np.array_equal(image.data.reshape(120, 160, 3), square_picture(40 + 3 * i, 30 + 2 * i))
+        assert (image.encoding, image.header.frame_id) == ("bgr8", "camera_optical_frame")
+    infos = read_messages(tmp_path / "bag", "/camera/camera_info")
+    assert stamps(infos) == stamps(images)
+    assert (infos[0].width, infos[0].height, infos[0].k[0]) == (160, 120, 0.0)
+
+
+@pytest.mark.parametrize("encoding", ["raw", "jpeg"])
+def test_a_bag_is_replayed_with_bearings_when_the_field_of_view_is_given(
+    folder: Path, tmp_path: Path, encoding: str
+):
+    bag, out = str(tmp_path / "bag"), str(tmp_path / "out")
+    assert main(["bag", str(folder), "--out", bag, "--encoding", encoding, "--fov", "60", "--quiet"]) == 0
+    assert main(["replay", bag, "--box", "40,30,24,24", "--out", out, "--threads", "1", "--quiet"]) == 0
+    velocities = read_messages(Path(out), "/velocity")
+    assert len(velocities) == 5
+    assert all(v.has_bearing for v in velocities)
+    focal = 80 / np.tan(np.radians(30))
+    assert velocities[0].azimuth == pytest.approx(np.arctan((velocities[0].center_x - 80) / focal))
+
+
+def test_no_more_images_than_asked_for(folder: Path, tmp_path: Path):
+    bag = tmp_path / "bag"
+    assert (
+        main(["bag", str(folder), "--out", str(bag), "--frames", "2", "--storage", "sqlite3", "--quiet"]) == 0
+    )
+    assert len(read_messages(bag, "/camera/image_raw")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bag", "/nowhere", "--out", "x"], "/nowhere"),
+        (["bag", "{folder}", "--out", "{folder}"], "exists already"),
+        (["bag", "{folder}", "--out", "x", "--fov", "180"], "--fov is 180"),
+        (["bag", "{folder}", "--out", "x", "--frames", "0"], "--frames is 0"),
+        (["bag", "{folder}", "--out", "x", "--topic", "/"], "--topic is '/'"),
+        (["select"], "give one of --box, --point, --mask, --clear"),
+        (["select", "--clear", "--box", "1,2,3,4"], "--box and --clear was given"),
+        (["select", "--box", "1,2,3"], "--box '1,2,3' is not X,Y,W,H"),
+        (["select", "--point", "1,2,3"], "1 is on the target, 0 off it"),
+        (["select", "--clear", "--stamp", "now"], "--stamp 'now' is no number of seconds"),
+        (["select", "--mask", "/nowhere.png"], "/nowhere.png"),
+    ],
+)
+def test_what_can_not_be_done_is_refused_in_one_line(efftam, folder: Path, arguments, words):
+    assert_refused(efftam(*(a.format(folder=folder) for a in arguments)), words)

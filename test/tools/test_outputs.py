@@ -1,0 +1,161 @@
+"""Output files are whole or not touched, whatever ends the command: a signal, a kill, a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from bag_helpers import NS, START_NS, image, read_messages, write_bag
+from tools_helpers import package_environment, square_picture
+
+from efftam_ros.tools.common.outputs import replacing, write_text
+from efftam_ros.tools.common.video import VideoWriter
+
+IMAGES = 300
+
+
+def started(folder: Path, *arguments: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
+    """The command in this folder; ``file_bytes``: no file may become larger, as on a full disk."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in the background
+        if file_bytes is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "efftam_ros", *arguments],
+        cwd=folder,
+        env=package_environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=prepare,
+    )
+
+
+def wait_for(folder: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+
+
+def left_over(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if ".part" in path.name]
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Path:
+    """More images than are answered before a signal comes."""
+    pictures = (square_picture(40 + i % 20, 30) for i in range(IMAGES))
+    times = (START_NS + i * NS // 30 for i in range(IMAGES))
+    return write_bag(
+        tmp_path / "bag",
+        [("/image", t, image(picture, t)) for t, picture in zip(times, pictures, strict=True)],
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_replay_that_is_ended_leaves_nothing_in_the_way(bag: Path, tmp_path: Path, number: signal.Signals):
+    arguments = ["replay", str(bag), "--box", "40,30,24,24", "--out", "tracked"]
+    process = started(tmp_path, *arguments)
+    wait_for(tmp_path, ".tracked.*/tracked/*", process)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "efftam replay: interrupted\n")
+    assert not (tmp_path / "tracked").exists()
+    assert left_over(tmp_path) == []
+
+
+def test_a_killed_replay_does_not_block_the_next_one(bag: Path, tmp_path: Path):
+    arguments = ["replay", str(bag), "--box", "40,30,24,24", "--out", "tracked"]
+    process = started(tmp_path, *arguments)
+    wait_for(tmp_path, ".tracked.*/tracked/*", process)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "tracked").exists()
+    process = started(tmp_path, *arguments)
+    assert process.wait(100) == 0, process.stderr.read()
+    assert len(read_messages(tmp_path / "tracked", "/bbox")) == IMAGES
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+def test_a_replay_onto_a_full_disk_is_one_line_and_leaves_nothing(bag: Path, tmp_path: Path, storage: str):
+    process = started(
+        tmp_path,
+        *("replay", str(bag), "--box", "40,30,24,24", "--out", "tracked", "--storage", storage),
+        file_bytes=40_000,
+    )
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 2, stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    assert not (tmp_path / "tracked").exists()
+    assert left_over(tmp_path) == []
+
+
+def test_a_full_disk_leaves_the_old_json_and_the_old_video(square_video: Path, tmp_path: Path):
+    old_video = square_video.read_bytes()
+    (tmp_path / "o.mp4").write_bytes(old_video)
+    (tmp_path / "t.json").write_text("[1]")
+    for option, name in (("--json", "t.json"), ("--out", "o.mp4")):
+        process = started(
+            tmp_path, "track", str(square_video), "--box", "40,30,24,24", option, name, file_bytes=500
+        )
+        _, stderr = process.communicate(timeout=100)
+        assert process.returncode == 2, stderr
+        assert "no space left" in stderr
+        assert len(stderr.splitlines()) == 1, stderr
+    assert (tmp_path / "t.json").read_text() == "[1]"
+    assert (tmp_path / "o.mp4").read_bytes() == old_video
+    assert left_over(tmp_path) == []
+
+
+def test_a_video_is_at_its_place_once_it_is_whole(tmp_path: Path):
+    path = tmp_path / "v.mp4"
+    with VideoWriter(path, 64, 48, 10.0) as writer:
+        for i in range(5):
+            writer.write(np.full((48, 64, 3), 50 * i, np.uint8), i * NS // 10)
+        assert not path.exists()
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].frames == 5
+    assert left_over(tmp_path) == []
+
+
+def test_an_old_file_stays_when_writing_fails(tmp_path: Path):
+    path = tmp_path / "t.json"
+    write_text(path, "old")
+
+    def fail() -> None:
+        with replacing(path) as part:
+            part.write_text("new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_text() == "old"
+    assert left_over(tmp_path) == []
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+def test_links_and_pipes_stay_what_they_are(tmp_path: Path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "real" / "t.json")
+    write_text(link, json.dumps({}))
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "t.json").read_text() == "{}"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "text")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
