@@ -191,7 +191,6 @@ def track_record(index: int, track: Track) -> dict[str, Any]:
         "presence": track.presence,
         "iou": track.quality,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
-        "reason": track.reason,
         "windows": len(track.windows),
         "camera_motion": None if track.camera is None else track.camera.reason or "known",
     }

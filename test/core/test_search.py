@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
-from efftam_ros.core.search.belief import Belief
+from efftam_ros.core.search.belief import FADING_S, Belief
 from efftam_ros.core.search.hypotheses import FORGET_S, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.search.sweep import Sweep
@@ -58,9 +58,10 @@ def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
     assert at(one, 400, 300) < at(one, 600, 300)
 
 
-def test_an_unseen_target_stops_within_a_second_of_its_speed():
-    x, _ = belief(30, velocity=(150.0, 0.0)).ground
-    assert 400 + 140 < x <= 400 + 151
+def test_an_unseen_target_slows_down_and_stays_in_reach():
+    x, _ = belief(60, velocity=(150.0, 0.0)).ground
+    assert x == pytest.approx(400 + 150 * FADING_S, rel=1e-3)
+    assert belief(1, velocity=(150.0, 0.0)).ground[0] < 400 + 150
 
 
 @given(st.floats(0, 30), st.floats(-2000, 3000), st.floats(-2000, 3000))

@@ -43,8 +43,8 @@ class Case:
     """One disappearance: which frames of a clip are shown when, what the camera does, what hides the target.
 
     ``order``: frame of the clip for each picture (clips that are too short run back and forth);
-    ``stamps_ns`` of the pictures; ``first``, ``last``: pictures in which it should not be seen, for a gap those
-    that are missing.
+    ``stamps_ns`` of the pictures; ``first``, ``last``: pictures in which it should not be seen, for a gap
+    those that are missing.
     """
 
     number: int

@@ -36,8 +36,8 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
     ``bgr``: uint8 [H, W, 3], C-contiguous, writable; ``mask``: uint8 [H, W], non-zero on the target, or None.
     Colour and line of the box are those of the state (`core.palette`); the arrow ends where the target will
     be in half a second. While a target is missed, searched windows are thin and grey, places where it may
-    be dashed, with their scores. Lines and text grow with the image. Raises ValueError for an image that can't be
-    drawn into.
+    be dashed, with their scores. Lines and text grow with the image. Raises ValueError for an image that
+    can't be drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
