@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import fields, replace
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +185,7 @@ class Tracker:
 
     def _describer(self, frame: Frame) -> Describe:
         source = self._appearance
-        return no_description if source is None else lambda box: source.describe(frame.image, box)
+        return no_description if source is None else cache(partial(source.describe, frame.image))
 
     def _follow_camera(self, frame: Frame) -> CameraMotion | None:
         """Move what is believed by the camera's motion since the image before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import cv2
 import numpy as np
@@ -44,9 +45,16 @@ class ColourAppearance:
 def _histogram(values: NDArray[np.uint8], bins: int, low: int, high: int) -> Descriptor:
     """Square roots of the shares of a third, each value split between the two bins next to it: a small change
     of light then changes little."""
-    place = (np.clip(values.ravel().astype(np.float64), low, high - 1) - low) / (high - low) * bins - 0.5
-    lower = np.floor(place).astype(int)
-    share = place - lower
-    counts = np.bincount(np.clip(lower, 0, bins - 1), 1 - share, bins)
-    counts += np.bincount(np.clip(lower + 1, 0, bins - 1), share, bins)
+    counts = np.bincount(values.ravel(), minlength=256) @ _shares(bins, low, high)
     return np.asarray(np.sqrt(counts / counts.sum() / len(CHANNELS)), np.float64)
+
+
+@cache
+def _shares(bins: int, low: int, high: int) -> NDArray[np.float64]:
+    """How each of the 256 values is split between the bins, [256, bins]."""
+    place = (np.clip(np.arange(256.0), low, high - 1) - low) / (high - low) * bins - 0.5
+    lower = np.floor(place).astype(int)
+    shares = np.zeros((256, bins))
+    np.add.at(shares, (np.arange(256), np.clip(lower, 0, bins - 1)), 1 - (place - lower))
+    np.add.at(shares, (np.arange(256), np.clip(lower + 1, 0, bins - 1)), place - lower)
+    return shares
