@@ -1,4 +1,5 @@
-"""`python -m training data | train | evaluate | export`: produces the shipped compact network."""
+"""`python -m training data | train | evaluate | disappearances | export`: produces and judges the shipped
+compact network."""
 
 from __future__ import annotations
 
@@ -24,6 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
     _add_evaluate(
         commands.add_parser("evaluate", help="judge a bundle on held-out clips, scenes and sequences")
+    )
+    _add_disappearances(
+        commands.add_parser("disappearances", help="judge returns after a disappearance on real clips")
     )
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
     args = parser.parse_args(arguments)
@@ -167,6 +171,13 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
     evaluate.add_arguments(parser, MATERIAL)
     parser.set_defaults(run=evaluate.run)
+
+
+def _add_disappearances(parser: argparse.ArgumentParser) -> None:
+    from training.reacquisition import judge
+
+    judge.add_arguments(parser)
+    parser.set_defaults(run=judge.run)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
