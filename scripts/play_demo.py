@@ -49,6 +49,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--box", help="the target in the first frame: X,Y,W,H in px (needed with a video)")
     parser.add_argument("--frames", type=int, default=300, help="maximum number of frames (default: 300)")
     parser.add_argument("--seed", type=int, default=7, help="of the rendered scene (default: 7)")
+    parser.add_argument(
+        "--turns-away", action="store_true", help="rendered scene: the camera pans away from the car and back"
+    )
     parser.add_argument("--bundle", help="folder of another network bundle (default: the one that ships)")
     parser.add_argument("--out", type=Path, default=ROOT / "demo_output", help="default: demo_output")
     args = parser.parse_args()
@@ -68,7 +71,7 @@ def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
 
     def rendered():
         with progress_bar(args.frames, "rendering") as bar:
-            for image in render_scene(args.seed, args.frames):
+            for image in render_scene(args.seed, args.frames, turns_away=args.turns_away):
                 truth.append(image.box)
                 bar.update()
                 yield image

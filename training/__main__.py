@@ -1,4 +1,5 @@
-"""`python -m training data | distil | train | evaluate | export`: makes the compact network that ships."""
+"""`python -m training data | distil | train | evaluate | disappearances | export`: produces and judges the
+shipped compact network."""
 
 from __future__ import annotations
 
@@ -31,6 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     _add_distil(commands.add_parser("distil", help="teach a new image encoder what others see"))
     _add_evaluate(
         commands.add_parser("evaluate", help="judge a bundle on held-out clips, scenes and sequences")
+    )
+    _add_disappearances(
+        commands.add_parser("disappearances", help="judge returns after a disappearance on real clips")
     )
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
     args = parser.parse_args(arguments)
@@ -262,6 +266,13 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
     evaluate.add_arguments(parser, MATERIAL)
     parser.set_defaults(run=evaluate.run)
+
+
+def _add_disappearances(parser: argparse.ArgumentParser) -> None:
+    from training.reacquisition import judge
+
+    judge.add_arguments(parser)
+    parser.set_defaults(run=judge.run)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

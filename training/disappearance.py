@@ -22,6 +22,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
@@ -242,9 +243,10 @@ def score(
     fps: float,
     claims: Sequence[Claim],
     look_alike: int | None = None,
+    regain_s: float = REGAIN_S,
 ) -> Verdict:
-    """Score the claims of one scene, one per frame. Raises ValueError when there are more or
-    fewer."""
+    """Score the claims of one scene, one per frame; ``regain_s``: time that a tracker has to claim a target
+    that is back. Raises ValueError when there are more or fewer claims."""
     if len(claims) != len(truth):
         raise ValueError(f"{len(claims)} claims for {len(truth)} frames")
     # The first frame is the selection itself.
@@ -258,7 +260,7 @@ def score(
         len(absent),
         sum(claims[i].present for i in absent),
         float(np.mean(overlaps)),
-        tuple(_return(seed, truth, one, fps, claims, look_alike) for one in disappearances),
+        tuple(_return(seed, truth, one, fps, claims, look_alike, regain_s) for one in disappearances),
     )
 
 
@@ -269,8 +271,9 @@ def _return(
     fps: float,
     claims: Sequence[Claim],
     look_alike: int | None,
+    regain_s: float,
 ) -> Return:
-    end = min(one.back + round(REGAIN_S * fps), len(truth) - 1)
+    end = min(one.back + round(regain_s * fps), len(truth) - 1)
     seen = [i for i in range(one.first) if truth[i].share >= BACK_SHARE]
     lost_before = not any(_hits(claims[i], truth[i]) for i in seen[-BEFORE_FRAMES:])
     hit = next((i for i in range(one.back, end + 1) if _hits(claims[i], truth[i])), None)
@@ -336,7 +339,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     seeds = range(args.first_seed, args.first_seed + args.scenes)
     try:
-        follower = TrackerFollower(Tracker(pipeline, config))
+        follower = TrackerFollower(open_tracker(pipeline, config))
         result = judge(follower, material.sprites, material.backdrops, seeds, args.quiet)
     finally:
         pipeline.close()

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.tracker import Tracker
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools import cli
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
 from efftam_ros.tools.common.table import print_table
@@ -90,7 +90,7 @@ def _clips(folder: Path, material: Material, count: int) -> dict[str, Any]:
 def _scenes(args: argparse.Namespace, material: Material) -> dict[str, Any]:
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     try:
-        follower = TrackerFollower(Tracker(pipeline, tracker_config(args.settings)))
+        follower = TrackerFollower(open_tracker(pipeline, tracker_config(args.settings)))
         result = judge(follower, material.sprites, material.backdrops, SEEDS[: args.scenes], args.quiet)
     finally:
         pipeline.close()

@@ -12,6 +12,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError, shown
 
 POLICIES = ("default", "samurai", "efficienttam")
+CAMERA_MOTIONS = ("auto", "topic", "off")
 VIEWS = ("bundle", "full", "window")
 MOST_TEXT = 1024
 """Characters of a setting that is a text, such as a path."""
@@ -54,6 +55,17 @@ class TrackerConfig:
     acquire_frames: int = setting(3, "consistent frames after a selection until TRACKING", low=1, high=100)
     reacquire_frames: int = setting(
         3, "consistent frames after COASTING or LOST until TRACKING", low=1, high=100
+    )
+    search_windows: int = setting(
+        6,
+        "windows of each image that are searched for a target that is missed (policy default)",
+        low=1,
+        high=64,
+    )
+    camera_motion: str = setting(
+        "auto",
+        "where the camera's motion comes from (policy default): auto the images, topic a gimbal or gyro, off",
+        choices=CAMERA_MOTIONS,
     )
     presence_threshold: float = setting(
         0.5, "probability of presence above which the target counts as seen", low=0.0, high=1.0

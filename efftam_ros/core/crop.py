@@ -31,6 +31,10 @@ class CropPolicy(Protocol):
         seconds from the last measured box to the frame before this one. ``lost``: search."""
         ...
 
+    def extent(self, image_size: tuple[int, int]) -> float | None:
+        """Side in px of the window that follows the target; None for a view that always shows all."""
+        ...
+
     def update(self, box: Box, dt_s: float) -> None:
         """A measured box, ``dt_s`` seconds after the last one."""
         ...
@@ -52,6 +56,9 @@ class FullImageCrop:
         self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
     ) -> View:
         return View.full(*image_size, self._side)
+
+    def extent(self, image_size: tuple[int, int]) -> float | None:
+        return None
 
     def update(self, box: Box, dt_s: float) -> None:
         return
@@ -89,7 +96,7 @@ class FollowingCrop:
         self._longest = 1.0
         self._turn = self._swept = 0  # windows and pieces of the sweep since the target was last seen
 
-    def _extent(self, image_size: tuple[int, int]) -> float:
+    def extent(self, image_size: tuple[int, int]) -> float:
         # Wider than the image's short side shows little more, but the target smaller: only as wide as a large
         # target needs, and never wider than the image. A long thin target must fit with a margin.
         most = max(min(image_size), min(self.LARGE_FACTOR * self._size, max(image_size)))
@@ -99,7 +106,7 @@ class FollowingCrop:
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
         if box is not None:
             self.settle(box)
-            return self._inside(image_size, box.cx, box.cy, self._extent(image_size))
+            return self._inside(image_size, box.cx, box.cy, self.extent(image_size))
         x, y = point if point is not None else (image_size[0] / 2, image_size[1] / 2)
         return self._inside(image_size, x, y, self.POINT_SHARE * min(image_size))
 
@@ -114,7 +121,7 @@ class FollowingCrop:
         if predicted is None:
             predicted = Box.from_centre(width / 2, height / 2, self._size, self._size)
         cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
-        extent = self._extent(image_size)
+        extent = self.extent(image_size)
         if not lost:
             wider = self.OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
             return self._inside(image_size, cx, cy, extent * wider)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.camera_motion import jacobian, moved_point
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion
 
@@ -67,6 +68,7 @@ class MotionFilter:
         self.noise = noise or MotionNoise()
         self.stamp_ns = stamp_ns
         self._measured = True
+        self._camera_velocity: Array = np.zeros(2)
         self._sized_ns = stamp_ns  # when the size was last measured
         self._sized: Array = np.array([box.width, box.height])
         self._size_rate: Array = np.zeros(2)
@@ -94,14 +96,38 @@ class MotionFilter:
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
 
+    def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
+        """Move the belief with the ground: ``matrix`` [3, 3] is the camera's motion from the image before to
+        the one at hand, ``dt_s`` later (see `camera_motion`). From then on the filter's velocity is that over
+        the ground. Mean and covariance change by the homography's derivative at the centre; the stamp
+        stays."""
+        j = jacobian(matrix, self._x[0], self._x[1])
+        factor = float(np.sqrt(abs(np.linalg.det(j))))
+        change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])
+        change[:2, :2] = change[2:4, 2:4] = j
+        centre = moved_point(matrix, self._x[0], self._x[1])
+        self._camera_velocity = (centre - self._x[:2]) / dt_s
+        self._x = change @ self._x
+        self._sized = self._sized * factor
+        self._x[:2] = centre
+        self._p = change @ self._p @ change.T
+
+    def camera_unknown(self) -> None:
+        """What the camera does is not known: it is taken to rest."""
+        self._camera_velocity = np.zeros(2)
+
     def coast(self) -> None:
         """The target was not measured at the filter's stamp: until it is, the belief gets unsure faster."""
         self._measured = False
         self._size_rate[:] = 0.0
 
-    def at(self, stamp_ns: int) -> Motion:
-        """The belief at a later stamp; the filter itself stays where it is."""
+    def at(self, stamp_ns: int, camera: bool = True) -> Motion:
+        """The belief at a later stamp; the filter itself stays where it is. ``camera``: the camera goes on as
+        it moved last, and velocity is that in the image; else over the ground."""
         x, p = self._moved(stamp_ns)
+        if camera:
+            x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
+            x[2:4] += self._camera_velocity
         width_rate, height_rate = self._size_rate
         return Motion(
             stamp_ns,
@@ -110,6 +136,11 @@ class MotionFilter:
             p[:4, :4].copy(),
             (float(width_rate), float(height_rate)),
         )
+
+    @property
+    def ground(self) -> Motion:
+        """The belief at the filter's own stamp, with the velocity over the ground."""
+        return self.at(self.stamp_ns, camera=False)
 
     def update(self, box: Box, quality: float = 1.0) -> None:
         """Correct the belief by a box measured at the filter's stamp. ``quality`` (predicted IoU, 0..1)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.camera_motion import CameraMotionSource
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.crop import CropPolicy, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies.base import Choice, FrameContext
+from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.registry import make_policy
+from efftam_ros.core.search.appearance import AppearanceSource
 from efftam_ros.core.states import TargetState
-from efftam_ros.core.types import Candidates, Frame, Motion, Prompt, Track, TrackState
+from efftam_ros.core.types import CameraMotion, Candidates, Frame, Motion, Prompt, Track, TrackState
 
-FIXED_SETTINGS = ("policy", "view", "window_factor")
+FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
 WHOLE_VALID_NS = 1_000_000_000
 """Age up to which the motion of the whole target is preferred to that of its last visible part."""
@@ -33,8 +36,17 @@ class Tracker:
     has left, or at the start of the next step. A pipeline that only enqueues `remember` gets it at once.
     """
 
-    def __init__(self, pipeline: Pipeline, config: TrackerConfig | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        config: TrackerConfig | None = None,
+        camera: CameraMotionSource | None = None,
+        appearance: AppearanceSource | None = None,
+    ) -> None:
+        """``camera``: tells the camera's motion to a policy that follows it; None: it is taken to rest.
+        ``appearance``: tells such a policy what a box looks like; None: it goes without."""
         self._pipeline = pipeline
+        self._camera, self._appearance = camera, appearance
         self._config = config or TrackerConfig()
         self._policy = make_policy(pipeline.spec, self._config)
         self._target = TargetState(self._config)
@@ -67,7 +79,6 @@ class Tracker:
         self._image_size: tuple[int, int] | None = None
         self._motion: MotionFilter | None = None
         self._whole: MotionFilter | None = None  # as it was when all of the target was last seen
-        self._next_crop: Box | None = None  # where the policy wants the next frame to be looked at
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
 
@@ -110,12 +121,17 @@ class Tracker:
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
-        context = FrameContext(frame.stamp_ns, view, TrackState.ACQUIRING, None)
+        context = FrameContext(
+            frame.stamp_ns, view, TrackState.ACQUIRING, None, _size(frame), self._describer(frame)
+        )
         choice = self._policy.begin(candidates, context)
         measured = candidates.box(choice.index) if choice.accepted else None
         start = measured or box or seen[0]
         crop_policy.settle(start)
         self._crop_policy, self._motion = crop_policy, MotionFilter(frame.stamp_ns, start)
+        if self._camera is not None and self._policy.searches:
+            self._camera.reset()
+            self._camera.estimate(frame.image, frame.stamp_ns, None)
         self._whole = None
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
@@ -125,17 +141,14 @@ class Tracker:
     def _step_tracked(self, frame: Frame) -> Track:
         stamp, previous = frame.stamp_ns, self._stamp_ns
         interruption = self._interruption(frame)
-        motion = self._motion if not interruption else None
-        predicted = motion.at(stamp).box if motion is not None else None
-        age = self._target.age_s(self._stamp_ns or stamp)
-        lost = self.state is TrackState.LOST or bool(interruption)
-        if self._next_crop is not None and not interruption:
-            view = self._crop_policy.view(_size(frame), self._next_crop, 0.0)
-        else:
-            view = self._crop_policy.view(_size(frame), predicted, 0.0 if math.isnan(age) else age, lost)
-        self._next_crop = None
+        camera = self._follow_camera(frame)
+        believed = self._motion
+        motion = believed if not interruption else None
         self._shown = None
         try:
+            view, windows = self._look(
+                frame, motion, believed if stamp > (previous or 0) else None, bool(interruption)
+            )
             self._pipeline.encode(frame.image, view)
         except InputError as refusal:
             return self._unused(frame, str(refusal))
@@ -155,9 +168,8 @@ class Tracker:
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        context = FrameContext(stamp, view, self.state, self._motion)
+        context = FrameContext(stamp, view, self.state, self._motion, _size(frame), self._describer(frame))
         choice = self._policy.choose(candidates, context)
-        self._next_crop = choice.next_crop
         before = self.state
         if choice.accepted:
             self._target.hit(stamp)
@@ -168,7 +180,56 @@ class Tracker:
             self._measured(stamp, previous, candidates, choice, before)
         else:
             self._missed(stamp, before)
-        return self._track(frame, view, candidates, choice, interruption or choice.reason)
+        track = self._track(frame, view, candidates, choice, interruption or choice.reason)
+        return replace(track, windows=windows, hypotheses=self._policy.hypotheses, camera=camera)
+
+    def _describer(self, frame: Frame) -> Describe:
+        source = self._appearance
+        return no_description if source is None else cache(partial(source.describe, frame.image))
+
+    def _follow_camera(self, frame: Frame) -> CameraMotion | None:
+        """Move what is believed by the camera's motion since the image before."""
+        if self._camera is None or not self._policy.searches:
+            return None
+        has_box = self._motion is not None and self.state is not TrackState.LOST
+        target = self._motion.box if self._motion is not None and has_box else None
+        camera = self._camera.estimate(frame.image, frame.stamp_ns, target)
+        dt_s = (frame.stamp_ns - (self._stamp_ns or frame.stamp_ns)) * 1e-9
+        for motion in (self._motion, self._whole):
+            if motion is not None and camera.matrix is not None and dt_s > 0:
+                motion.follow_camera(camera.matrix, dt_s)
+            elif motion is not None:
+                motion.camera_unknown()
+        if camera.matrix is not None:
+            self._policy.follow_camera(camera.matrix)
+        return camera
+
+    def _look(
+        self, frame: Frame, motion: MotionFilter | None, believed: MotionFilter | None, interrupted: bool
+    ) -> tuple[View, tuple[View, ...]]:
+        """The frame's own view, and the windows that were searched to choose it. ``believed``: the motion
+        also after an interruption. Raises InputError for a bad image."""
+        stamp, size = frame.stamp_ns, _size(frame)
+        gone = interrupted or self.state in (TrackState.COASTING, TrackState.LOST)
+        extent = self._crop_policy.extent(size)
+        if gone and self._policy.searches and extent is not None:
+            absence = Absence(
+                stamp,
+                size,
+                self.state,
+                believed,
+                extent,
+                self._pipeline.spec.image_side,
+                self._describer(frame),
+            )
+            windows = self._policy.windows(absence)
+            if windows:
+                found = self._pipeline.search(frame.image, windows, self._policy.plan())
+                return self._policy.found(windows, found, absence), tuple(windows)
+        predicted = motion.at(stamp, camera=False).box if motion is not None else None
+        age = self._target.age_s(self._stamp_ns or stamp)
+        lost = self.state is TrackState.LOST or interrupted
+        return self._crop_policy.view(size, predicted, 0.0 if math.isnan(age) else age, lost), ()
 
     def _interruption(self, frame: Frame) -> str:
         """Why the motion no longer holds; empty when it does."""

@@ -148,6 +148,23 @@ class Motion:
 
 
 @dataclass(frozen=True)
+class CameraMotion:
+    """What the camera did since the previous image. ``matrix``: float64 [3, 3], previous px to present px,
+    None when it is not known; ``reason``: then one line that says why."""
+
+    matrix: NDArray[np.float64] | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ScoredBox:
+    """A place where a missed target may be. ``score``: logarithm of the odds that it is the target."""
+
+    box: Box
+    score: float
+
+
+@dataclass(frozen=True)
 class Track:
     """The tracker's answer for one frame, true at ``stamp_ns``.
 
@@ -156,7 +173,9 @@ class Track:
     IoU; ``age_s`` seconds since the last measured box (0 when measured, NaN before the first); ``motion`` the
     filter's belief or None; ``reason`` one line saying why the state is not what one would hope, or why the
     frame was not used; ``processed`` False when the frame was refused before the network saw it (equal stamp,
-    bad image); ``stage_seconds`` time of each stage.
+    bad image); ``stage_seconds`` time of each stage; ``windows`` searched for a missed target in this image,
+    and ``hypotheses`` of where it may be; ``camera`` what is known of the camera's motion, None where nobody
+    asked.
     """
 
     stamp_ns: int
@@ -172,3 +191,6 @@ class Track:
     reason: str = ""
     processed: bool = True
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    windows: tuple[View, ...] = ()
+    hypotheses: tuple[ScoredBox, ...] = ()
+    camera: CameraMotion | None = None

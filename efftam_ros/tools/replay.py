@@ -51,6 +51,7 @@ from efftam_ros.interop.messages import (
 )
 from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         pipeline = open_pipeline(args.bundle, args.backend, args.threads)
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(writing(args.out, args.storage)), store, args.namespace)
-        replay = Replay(Tracker(pipeline, config), answers, selections, write_mask=args.mask)
+        replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.mask)
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
         bar = stack.enter_context(

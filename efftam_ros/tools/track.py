@@ -21,6 +21,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.page import add_page_arguments, page_settings
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         if path is not None and str(path) != "-" and not path.parent.is_dir():
             raise InputError(f"{path.parent} does not exist; make the folder first")
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
-    run_ = _Run(source, pipeline, Tracker(pipeline, config), prompt)
+    run_ = _Run(source, pipeline, open_tracker(pipeline, config), prompt)
     try:
         if prompt is None:
             from efftam_ros.operator.drawn import drawn_prompt
@@ -190,6 +191,8 @@ def track_record(index: int, track: Track) -> dict[str, Any]:
         "presence": track.presence,
         "iou": track.quality,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
+        "windows": len(track.windows),
+        "camera_motion": None if track.camera is None else track.camera.reason or "known",
     }
 
 

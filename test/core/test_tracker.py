@@ -214,33 +214,40 @@ def returning(offset, quality=0.9, first=20, last=70):
     return script
 
 
-def test_a_lost_target_that_returns_near_its_prediction_is_found_at_once_and_claimed_when_confirmed():
+def test_a_lost_target_that_returns_near_its_prediction_is_found_at_the_second_look():
     """Two of its sizes off, after 1.7 s: that far a constant velocity may err."""
     tracks, _, _ = follow(returning((80, 60)), 80)
     assert tracks[69].state is LOST
-    assert [t.state for t in tracks[70:74]] == [ACQUIRING, ACQUIRING, TRACKING, TRACKING]
-    assert tracks[70].measured
+    assert [t.state for t in tracks[70:75]] == [LOST, ACQUIRING, ACQUIRING, TRACKING, TRACKING]
+    assert not tracks[70].measured
+    assert tracks[71].measured
+    assert "found again" in tracks[71].reason
 
 
-def test_a_lost_target_is_found_anywhere_but_far_off_it_must_be_seen_for_longer():
-    """Nine sizes off: a look-alike more often than the target."""
-    tracks, _, _ = follow(returning((400, 200)), 90)
-    assert all(t.state is LOST and "sizes from where it would be" in t.reason for t in tracks[70:84])
-    assert [t.state for t in tracks[84:87]] == [ACQUIRING, ACQUIRING, TRACKING]
+def test_far_from_where_it_is_expected_a_target_must_be_seen_more_often():
+    """0.5 s after it was seen last, on the spot and nine sizes off."""
+
+    def looks_needed(offset):
+        tracks, _, _ = follow(returning(offset, last=35), 50)
+        return next(i for i in range(35, 50) if tracks[i].measured) - 34
+
+    assert looks_needed((0, 0)) == 1
+    assert looks_needed((400, 200)) >= 3
 
 
-def test_soon_after_a_disappearance_only_what_is_near_the_prediction_is_the_target():
+def test_soon_after_a_disappearance_one_look_away_from_the_prediction_is_not_believed():
     """0.17 s after: two sizes off nothing returns that moved at a nearly constant velocity."""
-    tracks, _, _ = follow(returning((80, 60), last=25), 27)
-    assert all(t.state is COASTING and "sizes from where it would be" in t.reason for t in tracks[25:27])
+    tracks, _, _ = follow(returning((80, 60), last=25), 26)
+    assert tracks[25].state is COASTING
+    assert not tracks[25].measured
 
 
 def test_a_return_must_be_seen_as_clearly_as_the_target_usually_is():
     """0.5 is enough to go on (usually 0.9), not to be found again: what hides the target scores as much."""
-    unclear, _, _ = follow(returning((0, 0), quality=0.5), 80)
-    assert all(t.state is LOST and "unclearly" in t.reason for t in unclear[70:])
-    clear, _, _ = follow(returning((0, 0), quality=0.65), 80)
-    assert clear[72].state is TRACKING
+    unclear, _, _ = follow(returning((0, 0), quality=0.5), 90)
+    assert all(t.state is LOST and "not sure" in t.reason for t in unclear[70:])
+    clear, _, _ = follow(returning((0, 0), quality=0.7), 80)
+    assert clear[73].state is TRACKING
 
 
 def test_what_is_suddenly_seen_unclearly_is_what_hides_the_target():
@@ -249,7 +256,8 @@ def test_what_is_suddenly_seen_unclearly_is_what_hides_the_target():
 
     tracks, _, _ = follow(script, 25)
     assert tracks[19].state is TRACKING
-    assert all(t.state is COASTING and "unclearly" in t.reason for t in tracks[20:])
+    assert "unclearly" in tracks[20].reason
+    assert all(t.state is COASTING and not t.measured for t in tracks[20:])
 
 
 def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_remembered():
@@ -262,12 +270,12 @@ def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_r
     assert max(c.frame for c in pipeline.calls_of("remember")) == 25  # half of it hidden
 
 
-def test_what_is_seen_in_the_wrong_place_is_looked_at_from_the_middle_of_the_window():
-    """A window around the prediction would show it at the border, or not again for long."""
-    tracks, _, _ = follow(returning((200, 100)), 77, TrackerConfig(view="window"))
+def test_what_may_be_the_target_is_looked_at_from_the_middle_of_the_window():
+    """Not clear enough to be believed: a window around the prediction would show it at the border."""
+    tracks, _, _ = follow(returning((100, 50), quality=0.5), 77, TrackerConfig(view="window"))
     for i in range(71, 77):
         assert tracks[i].state is LOST
-        seen = tracks[i].view.to_network(moving(i).moved(200, 100))
+        seen = tracks[i].view.to_network(moving(i).moved(100, 50))
         assert (seen.cx, seen.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=0.05 * SIDE)
 
 
@@ -331,7 +339,7 @@ def test_what_returns_at_quite_another_size_is_not_the_target():
 
     tracks, _, _ = follow(script, 80)
     assert tracks[-1].state is LOST
-    assert "usual area" in tracks[-1].reason
+    assert tracks[-1].hypotheses[0].score < 0
 
 
 def test_empty_masks_are_not_measured_whatever_the_scores_say():
@@ -354,8 +362,10 @@ def test_one_jump_is_refused_and_a_lasting_one_accepted_as_unconfirmed():
     assert tracks[15].state is COASTING
     assert "seen where it cannot be" in tracks[15].reason
     assert [t.state for t in tracks[16:19]] == [ACQUIRING, ACQUIRING, TRACKING]
-    assert [t.measured for t in tracks[25:28]] == [False, False, True]
-    assert [t.state for t in tracks[25:30]] == [COASTING, COASTING, ACQUIRING, ACQUIRING, TRACKING]
+    assert not tracks[25].measured
+    assert TRACKING not in [t.state for t in tracks[25:28]]
+    assert tracks[34].state is TRACKING
+    assert iou(tracks[34].box, moving(34).moved(300, 0)) > 0.99
 
 
 def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
@@ -383,19 +393,21 @@ def test_the_same_stamp_is_not_processed_twice():
 
 def test_stamps_that_go_back_lose_the_motion_but_not_the_memory():
     _, tracker, _ = follow(lambda i, v: steady(min(i, 9), v), 10)
-    track = tracker.step(frame(-10))
-    assert "went back" in track.reason
-    assert track.state is ACQUIRING  # found again at once, by the memory
+    back = tracker.step(frame(-10))
+    assert "went back" in back.reason
+    track = tracker.step(frame(-9))
+    assert track.state is ACQUIRING  # found again by the memory, at the second look
     assert track.motion.velocity == (0.0, 0.0)
 
 
 def test_times_of_before_the_stamps_went_back_mean_nothing():
     """A later stamp of before would otherwise keep the target from ever being LOST."""
     script = absent_between(11, 99)
-    _, tracker, _ = follow(lambda i, v: script(99 if i == 10 else i, v), 10)
-    found = tracker.step(frame(-10))
+    _, tracker, _ = follow(lambda i, v: script(99 if i in (10, 11) else i, v), 10)
+    assert tracker.step(frame(-10)).state is LOST
+    found = tracker.step(frame(-9))
     assert (found.state, found.age_s) == (ACQUIRING, 0.0)
-    assert tracker.step(frame(-9)).state is LOST
+    assert tracker.step(frame(-8)).state is LOST
 
     _, tracker, _ = follow(absent_between(10, 99), 10)
     track = tracker.step(frame(-10))

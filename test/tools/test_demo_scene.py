@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene
 
 
 def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_the_bridge():
-    tracker = Tracker(open_pipeline())
+    tracker = open_tracker(open_pipeline())
     overlaps, claimed = [], 0
     for index, shown in enumerate(render_scene()):
         prompt = None if index else Prompt(box=shown.box)
@@ -24,3 +24,25 @@ def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_t
             overlaps.append(iou(track.box, shown.box) if track.box else 0.0)
     assert np.mean(overlaps) >= 0.7
     assert claimed == 0
+
+
+def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_from_it():
+    tracker = open_tracker(open_pipeline())
+    states, boxes = [], []
+    returned = None
+    for index, shown in enumerate(render_scene(turns_away=True)):
+        prompt = None if index else Prompt(box=shown.box)
+        track = tracker.step(Frame(Image.from_array(shown.bgr), index * NS // 30), prompt)
+        states.append(track.state)
+        boxes.append((track.box, shown.box))
+        if returned is None and shown.box is not None and index and boxes[-2][1] is None:
+            returned = index
+    hidden = [i for i, (_, true) in enumerate(boxes) if true is None]
+    assert len(hidden) >= 30
+    assert not any(states[i] is TrackState.TRACKING for i in hidden[3:])
+    found = [
+        i
+        for i in range(returned, returned + 30)
+        if states[i] is TrackState.TRACKING and iou(boxes[i][0], boxes[i][1]) > 0.5
+    ]
+    assert found

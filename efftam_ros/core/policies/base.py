@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, Record
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.types import Candidates, MemoryPlan, TrackState
+from efftam_ros.core.search.appearance import Descriptor
+from efftam_ros.core.types import Candidates, MemoryPlan, ScoredBox, TrackState
+
+Describe = Callable[[Box], Descriptor | None]
+
+
+def no_description(box: Box) -> Descriptor | None:
+    return None
 
 
 @dataclass(frozen=True)
 class FrameContext:
     """What is known about a frame before its candidates are judged. ``motion`` is predicted to the frame's
-    stamp, None when nothing is believed."""
+    stamp, None when nothing is believed; ``describe`` tells what a box of the image looks like, None where
+    nobody can."""
 
     stamp_ns: int
     view: View
     state: TrackState
     motion: MotionFilter | None
+    image_size: tuple[int, int]
+    describe: Describe = no_description
+
+
+@dataclass(frozen=True)
+class Absence:
+    """What is known before a frame whose predecessors missed the target. ``extent_px``: side of the window
+    that would follow it; ``motion``: predicted to the frame's stamp, or None."""
+
+    stamp_ns: int
+    image_size: tuple[int, int]
+    state: TrackState
+    motion: MotionFilter | None
+    extent_px: float
+    side: int
+    describe: Describe = no_description
 
 
 @dataclass(frozen=True)
@@ -30,8 +56,7 @@ class Choice:
     """A policy's verdict. ``accepted``: the box counts as measured; ``present``: what the memory is told;
     ``reason``: why it was not accepted, one line; ``motion_iou``: overlap with the predicted box where the
     policy looks at it; ``jumped``: accepted away from where the motion expected it, so that the motion must
-    start anew; ``next_crop``: where the next frame should be looked at to tell whether that is the target;
-    ``partial``: accepted, but only part of the target shows.
+    start anew; ``partial``: accepted, but only part of the target shows.
     """
 
     index: int
@@ -40,7 +65,6 @@ class Choice:
     reason: str = ""
     motion_iou: float | None = None
     jumped: bool = False
-    next_crop: Box | None = None
     partial: bool = False
 
 
@@ -56,6 +80,28 @@ class Policy(Protocol):
 
     def plan(self) -> MemoryPlan:
         """What the coming frame attends to."""
+        ...
+
+    @property
+    def searches(self) -> bool:
+        """True for a policy that follows the camera's motion and looks for a lost target by itself."""
+        ...
+
+    @property
+    def hypotheses(self) -> tuple[ScoredBox, ...]:
+        """Where a missed target may be, best first."""
+        ...
+
+    def follow_camera(self, matrix: Matrix) -> None:
+        """The camera moved; ``matrix`` as in `camera_motion.CameraMotion`."""
+        ...
+
+    def windows(self, absence: Absence) -> list[View]:
+        """Where to look for the target before the frame's own view is chosen; empty: nowhere."""
+        ...
+
+    def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
+        """Take in what the windows showed; the frame's own view."""
         ...
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
@@ -114,6 +160,23 @@ class RememberingPolicy:
 
     def plan(self) -> MemoryPlan:
         return self._bank.plan(self._frame)
+
+    @property
+    def searches(self) -> bool:
+        return False
+
+    @property
+    def hypotheses(self) -> tuple[ScoredBox, ...]:
+        return ()
+
+    def follow_camera(self, matrix: Matrix) -> None:
+        return
+
+    def windows(self, absence: Absence) -> list[View]:
+        return []
+
+    def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
+        raise RuntimeError("this policy does not search")
 
     def skip(self) -> None:
         self._frame += 1

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
+from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import MemoryBank, RankedFrames
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.base import (
+    Absence,
     Choice,
+    Describe,
     FrameContext,
     RememberingPolicy,
     accept_if_visible,
     best_quality,
     unseen,
 )
-from efftam_ros.core.types import Candidates, PipelineSpec, TrackState
+from efftam_ros.core.search.appearance import Appearance
+from efftam_ros.core.search.hypotheses import Hypothesis, Look
+from efftam_ros.core.search.reacquisition import Reacquisition
+from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
+
+UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
+SAME_IOU = 0.1  # of two candidates from which they show one thing
 
 
 class DefaultPolicy(RememberingPolicy):
@@ -27,35 +37,28 @@ class DefaultPolicy(RememberingPolicy):
 
     1. Presence: an absent target is neither measured nor remembered, whatever the IoUs say.
     2. Clearness: what is seen much less clearly than the target usually is (predicted IoU) is what hides it,
-       or the ground where it was. A target that returns must be seen more clearly than one that is followed:
-       unsure masks are common while there is nothing to see.
+       or the ground where it was. A target that returns must be seen more clearly than one that is followed.
     3. The gate: while it is followed, a candidate that lies neither within the motion filter's uncertainty
-       nor on the predicted box is another object. After a gap so is one further away than targets stray from
-       a constant velocity in that time, or of quite another size: the filter's own uncertainty, made for any
-       manoeuvre, would reach every next_crop-alike in the image.
+       nor on the predicted box is another object, with the camera's motion and without.
     4. Among the candidates that pass, the best predicted IoU plus a share of the overlap with the predicted
        box. With none, the frame is not measured: nothing is updated or remembered from it.
-    5. A clear candidate that fails the gate but keeps being seen where it is in view, following a motion of
-       its own, is the target after a jump of the camera: it is accepted, and the motion starts anew. Once
-       the target is gone that takes longer, and the window turns to the candidate meanwhile.
+    5. A target that is missed is searched for, and accepted where several looks agree (`Reacquisition`).
     6. Only confirmed, clear frames of good quality are remembered, and none in which the target is suddenly
        smaller: what slides behind something would leave nothing but its last visible corner in memory.
     """
 
-    MAX_AREA_RATIO = 3.0  # of a re-found target to the last measured one, either way
     # Shares of its usual predicted IoU, as small targets never reach that of large ones.
     SEEN_SHARE = 0.4  # to go on
     CLEAR_SHARE = 0.65  # to be found again
     KEPT_SHARE = 0.7  # to be remembered
-    RELOCATION_SHARE = 0.85  # to be found where it was not expected
-    # How far from the prediction a target returns, in its sizes: at once, per second of absence, at most.
-    STRAY, STRAY_PER_S, STRAY_MOST = 1.25, 1.0, 3.0
     WHOLE_SHARE = 0.5  # of its usual area, to be remembered
     MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
-    RELOCATION_FACTOR = 5  # of ``reacquire_frames``, once gone for longer than a jump of the camera takes
-    JUMP_S = 0.25  # within this time the target is seen again after a jump of the camera
     USUAL_FRAMES = 60
-    MOST_LOOKS = 8  # frames in a row that something in the wrong place is looked at
+    # How far from the prediction a target may return at once, in its sizes, and per second of absence.
+    STRAY, STRAY_PER_S = 1.25, 1.0
+    MAX_AREA_RATIO = 3.0
+    MOST_CHANGE = 0.12  # of the colours, for it to go on
+    LEAST_PRESENCE = 0.2  # of what becomes a hypothesis
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         rule = RankedFrames(
@@ -73,9 +76,42 @@ class DefaultPolicy(RememberingPolicy):
         self._qualities: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
-        self._relocation: MotionFilter | None = None  # where a rejected candidate keeps being seen
-        self._relocation_frames = 0
-        self._looks = 0  # frames spent on it
+        self._appearance = Appearance()
+        self._loss: Reacquisition | None = None  # since the target was last confirmed
+
+    @property
+    def searches(self) -> bool:
+        return True
+
+    @property
+    def hypotheses(self) -> tuple[ScoredBox, ...]:
+        items = self._loss.hypotheses.items if self._loss is not None else []
+        return tuple(ScoredBox(item.box, item.score) for item in items)
+
+    def follow_camera(self, matrix: Matrix) -> None:
+        if self._loss is not None:
+            self._loss.follow_camera(matrix)
+
+    def windows(self, absence: Absence) -> list[View]:
+        loss = self._searching(absence.motion, absence.image_size)
+        if not self._bank.records:
+            return []
+        budget = self.config.search_windows
+        return loss.windows(absence.stamp_ns, absence.image_size, absence.extent_px, absence.side, budget)
+
+    def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
+        loss = self._searching(absence.motion, absence.image_size)
+        shown = [(view, self._looks(seen, absence.describe)) for view, seen in zip(views, found, strict=True)]
+        loss.observe(absence.stamp_ns, shown)
+        return loss.view(absence.stamp_ns, absence.extent_px, absence.side)
+
+    def _searching(self, motion: MotionFilter | None, image_size: tuple[int, int]) -> Reacquisition:
+        if self._loss is None:
+            self._loss = Reacquisition(image_size)
+        if self._loss.belief is None and motion is not None:
+            now = motion.ground
+            self._loss.start(now.stamp_ns, now.box, now.velocity)
+        return self._loss
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._prompted = True
@@ -83,36 +119,92 @@ class DefaultPolicy(RememberingPolicy):
         return accept_if_visible(candidates, best_quality(candidates), present=True)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
-        self._confirmed &= context.state not in (TrackState.COASTING, TrackState.LOST)
+        gone = context.state in (TrackState.COASTING, TrackState.LOST)
+        self._confirmed &= not gone
+        if gone:
+            return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
-            self._drop_relocation(context)
             return Choice(best_quality(candidates), False, False, unseen(candidates))
         ranked = self._ranked(candidates, context.motion)
         if not ranked:
-            self._drop_relocation(context)
             return Choice(best_quality(candidates), False, False, "every mask is empty")
         reasons = []
         for index, box, overlap in ranked:
-            reason = self._implausible(box, float(candidates.ious[index]), overlap, context)
+            quality = float(candidates.ious[index])
+            reason = (
+                self._misplaced(box, quality, overlap, context)
+                or self._unclear(quality, self.SEEN_SHARE if self._confirmed else self.CLEAR_SHARE)
+                or self._recoloured(box, context)
+            )
             if not reason:
-                self._relocation, self._looks = None, 0
                 partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
-        index, box, overlap = ranked[0]
-        if self._keeps_being_seen(box, float(candidates.ious[index]), context):
-            return Choice(index, True, True, "the target jumped", overlap, jumped=True)
-        gone = context.state in (TrackState.COASTING, TrackState.LOST)
-        next_crop = box if gone and self._is_worth_a_look(box, float(candidates.ious[index])) else None
-        return Choice(index, True, False, reasons[0], overlap, next_crop=next_crop)
+        self._searching(context.motion, context.image_size).observe(
+            context.stamp_ns, [(context.view, self._looks(candidates, context.describe))]
+        )
+        index, _, overlap = ranked[0]
+        return Choice(index, True, False, reasons[0], overlap)
 
-    def _is_worth_a_look(self, box: Box, quality: float) -> bool:
-        """Whether something rejected might prove to be the target, seen from the middle of the window."""
-        if self._unlike(box) or self._unclear(quality, self.SEEN_SHARE):
+    def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
+        """Judge a frame whose predecessors missed the target."""
+        loss = self._searching(context.motion, context.image_size)
+        best = loss.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
+        present = candidates.presence >= self.config.presence_threshold
+        ranked = self._ranked(candidates, None) if present else []
+        for index, box, overlap in ranked:
+            if self._is_near(box, context) and not self._faults(box, float(candidates.ious[index]), context):
+                return Choice(index, True, True, motion_iou=overlap)
+        if best is not None and loss.accepted(best):
+            for index, box, overlap in ranked:
+                if _is_one(best, box):
+                    return Choice(index, True, True, "the target was found again", overlap, jumped=True)
+        seen = "not sure of what is seen" if ranked else unseen(candidates)
+        if present and not ranked:
+            seen = "every mask is empty"
+        index = ranked[0][0] if ranked else best_quality(candidates)
+        return Choice(index, present, False, f"{seen}; {loss.summary}")
+
+    def _is_near(self, box: Box, context: FrameContext) -> bool:
+        """Whether the target, only just missed, may well be here."""
+        if context.motion is None or context.state is TrackState.LOST:
             return False
-        self._looks += 1
-        # In between the search goes on: the target may be elsewhere.
-        return self._looks % (2 * self.MOST_LOOKS) < self.MOST_LOOKS
+        reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - self._confirmed_ns) * 1e-9
+        return _distance(box, context.motion.box) <= reach * max(context.motion.box.size, 1.0)
+
+    def _faults(self, box: Box, quality: float, context: FrameContext) -> bool:
+        """Whether a candidate differs from the target in clearness, area or colours."""
+        usual = float(np.median(self._areas)) if self._areas else box.area
+        is_alike = 1 / self.MAX_AREA_RATIO < box.area / usual < self.MAX_AREA_RATIO
+        return not is_alike or bool(
+            self._unclear(quality, self.CLEAR_SHARE) or self._recoloured(box, context)
+        )
+
+    def _recoloured(self, box: Box, context: FrameContext) -> str:
+        """Why a candidate's colours cannot be the target's; empty when they can."""
+        change = self._appearance.change(context.describe(box))
+        if change <= self.MOST_CHANGE:
+            return ""
+        return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
+
+    def _looks(self, candidates: Candidates, describe: Describe) -> list[Look]:
+        """The candidates of a window as evidence, one of those that overlap."""
+        if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
+            return []
+        looks: list[Look] = []
+        for index, box, _ in self._ranked(candidates, None):
+            if all(iou(box, look.box) < SAME_IOU for look in looks):
+                quality, change = float(candidates.ious[index]), self._appearance.change(describe(box))
+                looks.append(Look(box, quality, self._worth(candidates.presence_logit, quality, box, change)))
+        return looks
+
+    def _worth(self, presence_logit: float, quality: float, box: Box, change: float) -> float:
+        """Logarithm of the odds that a candidate is the target rather than something else."""
+        usual = float(np.median(self._qualities)) if self._qualities else quality
+        area = float(np.median(self._areas)) if self._areas else box.area
+        size = abs(math.log(max(box.area, 1.0) / max(area, 1.0)))
+        size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
+        return worth(presence_logit, quality / max(usual, 0.1), size, change)
 
     def _ranked(self, candidates: Candidates, motion: MotionFilter | None) -> list[tuple[int, Box, float]]:
         """Non-empty candidates with their box and overlap with the predicted box, best first."""
@@ -126,27 +218,11 @@ class DefaultPolicy(RememberingPolicy):
         found.sort(key=lambda item: (-item[0], item[1]))
         return [(index, box, overlap) for _, index, box, overlap in found]
 
-    def _implausible(self, box: Box, quality: float, overlap: float, context: FrameContext) -> str:
-        """Why a candidate cannot be the target; empty when it can."""
-        gone = context.state in (TrackState.COASTING, TrackState.LOST)
-        misplaced = self._misplaced(box, quality, overlap, context, gone)
-        if misplaced or not gone:
-            return misplaced or self._unclear(
-                quality, self.SEEN_SHARE if self._confirmed else self.CLEAR_SHARE
-            )
-        return self._unlike(box) or self._unclear(quality, self.CLEAR_SHARE)
-
-    def _misplaced(self, box: Box, quality: float, overlap: float, context: FrameContext, gone: bool) -> str:
+    def _misplaced(self, box: Box, quality: float, overlap: float, context: FrameContext) -> str:
         """Why the target cannot be where a candidate is; empty when it can."""
         motion = context.motion
         if motion is None or overlap >= self.config.gate_iou:
             return ""
-        if gone:
-            reach = min(self.STRAY + self.STRAY_PER_S * self._gone_s(context), self.STRAY_MOST)
-            away = _distance(box, motion.box) / max(motion.box.size, 1.0)
-            return (
-                f"seen {away:.1f} sizes from where it would be (at most {reach:.1f})" if away > reach else ""
-            )
         distance, gate = motion.mahalanobis(box, quality), self.config.gate_mahalanobis
         if distance <= gate:
             return ""
@@ -155,54 +231,12 @@ class DefaultPolicy(RememberingPolicy):
             f"overlap {overlap:.2f} below {self.config.gate_iou:g})"
         )
 
-    def _gone_s(self, context: FrameContext) -> float:
-        return (context.stamp_ns - self._confirmed_ns) * 1e-9
-
     def _unclear(self, quality: float, share: float) -> str:
         """Why a candidate is not seen as clearly as the target usually is; empty when it is."""
         if not self._qualities:
             return ""  # the network has not seen the target yet: anything may be it
         least = share * float(np.median(self._qualities))
         return f"seen unclearly (predicted IoU {quality:.2f} below {least:.2f})" if quality < least else ""
-
-    def _unlike(self, box: Box) -> str:
-        """Why a candidate has not the target's size before the gap; empty when it has."""
-        if not self._areas:
-            return ""
-        # The median: the last boxes before an occlusion show only what was left of the target.
-        ratio = box.area / float(np.median(self._areas))
-        if 1 / self.MAX_AREA_RATIO < ratio < self.MAX_AREA_RATIO:
-            return ""
-        return f"seen at {ratio:.2g} times its usual area"
-
-    def _keeps_being_seen(self, box: Box, quality: float, context: FrameContext) -> bool:
-        """True when a rejected candidate has moved consistently for long enough."""
-        if self._unlike(box) or self._unclear(quality, self.RELOCATION_SHARE):
-            self._drop_relocation(context)
-            return False
-        if self._relocation is not None:
-            self._relocation.predict(context.stamp_ns)
-            if self._relocation.mahalanobis(box, quality) <= self.config.gate_mahalanobis:
-                self._relocation.update(box, quality)
-                self._relocation_frames += 1
-            else:
-                self._relocation = None
-        if self._relocation is None:
-            self._relocation, self._relocation_frames = MotionFilter(context.stamp_ns, box), 1
-        factor = 1
-        if context.state in (TrackState.COASTING, TrackState.LOST) and self._gone_s(context) > self.JUMP_S:
-            factor = self.RELOCATION_FACTOR
-        if self._relocation_frames < factor * self.config.reacquire_frames:
-            return False
-        self._relocation = None
-        return True
-
-    def _drop_relocation(self, context: FrameContext) -> None:
-        """What was seen elsewhere is forgotten, unless this frame's view did not show its place."""
-        if self._relocation is not None:
-            self._relocation.predict(context.stamp_ns)
-            if _shows(context.view, self._relocation.box):
-                self._relocation = None
 
     def finish(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
@@ -211,6 +245,8 @@ class DefaultPolicy(RememberingPolicy):
         self._confirmed = confirmed
         if confirmed:
             self._confirmed_ns = context.stamp_ns
+            if choice.accepted:
+                self._loss = None
         keep = self._prompted
         if choice.accepted and confirmed:
             area = max(candidates.box(choice.index).area, 1.0)
@@ -220,6 +256,9 @@ class DefaultPolicy(RememberingPolicy):
             self._confirmed_areas.append(area)
             if keep:
                 self._areas.append(area)
+                descriptor = context.describe(candidates.box(choice.index))
+                if descriptor is not None:
+                    self._appearance.add(descriptor)
         if keep:
             return self._store(candidates, choice)
         self.skip()
@@ -238,7 +277,13 @@ def _distance(box: Box, expected: Box) -> float:
     return math.hypot(dx, dy)
 
 
-def _shows(view: View, box: Box) -> bool:
-    """Whether a view shows the middle of a box."""
-    x, y = (box.cx - view.x) * view.scale_x, (box.cy - view.y) * view.scale_y
-    return 0 <= x < view.side and 0 <= y < view.side
+def worth(presence_logit: float, clearness: float, size_change: float, change: float) -> float:
+    """Logarithm of the odds that a candidate is the target. ``clearness``: predicted IoU in its usual ones;
+    ``size_change``: logarithm of its area's ratio to the usual one, without sign; ``change``: of its colours,
+    see `Appearance.change`. Logistic regression on the looks at real disappearances."""
+    seen = 0.05 * min(max(presence_logit, -3.0), 6.0) + 4.2 * min(clearness, 1.2)
+    return seen - 0.5 * size_change - 22.0 * min(change, 0.3) - 2.3
+
+
+def _is_one(item: Hypothesis, box: Box) -> bool:
+    return math.hypot(box.cx - item.box.cx, box.cy - item.box.cy) < max(item.box.size, box.size) / 2

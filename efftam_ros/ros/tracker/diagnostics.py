@@ -238,6 +238,10 @@ class Statistics:
             "last internal error": self._last["failure"],
         }
         if track is not None:
+            values["windows searched"] = str(len(track.windows))
+            values["places where it may be"] = str(len(track.hypotheses))
+            if track.camera is not None:
+                values["camera motion"] = track.camera.reason or "known"
             values |= {f"stage {name} (ms)": f"{1e3 * s:.1f}" for name, s in track.stage_seconds.items()}
         return values
 

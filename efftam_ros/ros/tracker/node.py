@@ -28,6 +28,7 @@ from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
@@ -138,7 +139,7 @@ class TrackerNode(LifecycleNode):
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
         reserve_workspace()
-        self._tracker = Tracker(self._pipeline, self._tracker_config)
+        self._tracker = open_tracker(self._pipeline, self._tracker_config)
         self._outputs = Outputs(self, config.publish_detections)
         self._offered = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),

@@ -25,6 +25,8 @@ CORNER = 0.25
 MOST_MARKS = 1000
 TINT = 0.35
 ARROW_SECONDS = 0.5
+WINDOW_COLOUR = (160, 160, 160)
+MOST_HYPOTHESES = 5  # drawn
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
@@ -33,8 +35,9 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
 
     ``bgr``: uint8 [H, W, 3], C-contiguous, writable; ``mask``: uint8 [H, W], non-zero on the target, or None.
     Colour and line of the box are those of the state (`core.palette`); the arrow ends where the target will
-    be in half a second. Lines and text grow with the image. Raises ValueError for an image that can't be
-    drawn into.
+    be in half a second. While a target is missed, searched windows are thin and grey, places where it may
+    be dashed, with their scores. Lines and text grow with the image. Raises ValueError for an image that
+    can't be drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
@@ -44,6 +47,8 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
     unit = max(1, round(max(bgr.shape[:2]) / 640))
     if mask is not None:
         _tint(bgr, mask, colour, unit)
+    if not track.measured:
+        _draw_search(bgr, track, colour, unit)
     if track.box is not None and track.box.is_finite:
         _draw_box(bgr, track.box, colour, unit, style.line)
         if track.motion is not None:
@@ -65,6 +70,18 @@ def _tint(bgr: NDArray[np.uint8], mask: NDArray[np.uint8], colour: tuple[int, in
     part[inside] = (part[inside] * (1 - TINT) + np.array(colour) * TINT).astype(np.uint8)
     contours = cv2.findContours(inside.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[-2]
     cv2.drawContours(bgr, contours, -1, colour, unit, cv2.LINE_AA, offset=(x, y))
+
+
+def _draw_search(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, int], unit: int) -> None:
+    for view in track.windows:
+        width, height = view.extent
+        corner = _pixel(view.x, view.y), _pixel(view.x + width, view.y + height)
+        cv2.rectangle(bgr, *corner, WINDOW_COLOUR, 1)
+    for place in track.hypotheses[:MOST_HYPOTHESES]:
+        for start, end in _marks(place.box, "dashed", 1):
+            cv2.line(bgr, _pixel(*start), _pixel(*end), colour, unit)
+        at = _pixel(place.box.x, place.box.y - 2 * unit)
+        cv2.putText(bgr, f"{place.score:.1f}", at, FONT, 0.35 * unit, colour, 1, cv2.LINE_AA)
 
 
 def _draw_box(bgr: NDArray[np.uint8], box: Box, colour: tuple[int, int, int], unit: int, line: str) -> None:

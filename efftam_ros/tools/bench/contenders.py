@@ -13,6 +13,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 
@@ -127,7 +128,7 @@ def _open(
     before_mb, start = resident_mb(), time.perf_counter()
     pipeline = InstrumentedPipeline(open_measurable(bundle, backend, threads))
     try:
-        tracker = Tracker(cast(Pipeline, pipeline), config)
+        tracker = open_tracker(cast(Pipeline, pipeline), config)
         tracker.step(*first)
     except BaseException:
         pipeline.close()

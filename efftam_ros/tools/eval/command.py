@@ -30,6 +30,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
 from efftam_ros.tools.common.outputs import replacing, write_text
 from efftam_ros.tools.common.progress import progress_bar
@@ -378,7 +379,7 @@ class PeerTracker:
 def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[EvaluatedTracker]:
     pipeline = open_()
     try:
-        yield OwnTracker(Tracker(pipeline, config))
+        yield OwnTracker(open_tracker(pipeline, config))
     finally:
         pipeline.close()
 

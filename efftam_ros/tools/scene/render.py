@@ -29,6 +29,8 @@ LANE = 30.0  # world px from the centre line
 WIDE = 1280.0  # image width at which a world px is an image px
 STEP = 4.0  # world px between points of the road
 FREE_S = 1.6  # the bridge is further away than that, also in a scene that ends before
+TURN_S, AWAY_S = 0.6, 1.5  # of the camera's turn: the way out or back, and the time that it looks away
+AWAY = (1000.0, -560.0)  # world px
 RUN_UP = 1400.0  # road before the start and after the end
 
 Affine = NDArray[np.float64]
@@ -45,13 +47,18 @@ class SceneFrame(NamedTuple):
 
 
 def render_scene(
-    seed: int = 7, frames: int = 300, size: tuple[int, int] = (1280, 720), fps: float = FPS
+    seed: int = 7,
+    frames: int = 300,
+    size: tuple[int, int] = (1280, 720),
+    fps: float = FPS,
+    turns_away: bool = False,
 ) -> Iterator[SceneFrame]:
     """Render ``frames`` images of ``size`` (width, height) px. The same arguments give the same pixels.
 
     The target is about 50x22 px at 1280 px width and scales with the width. It passes an identical
     car at 40 % of the duration and is hidden by a bridge for some tenths of a second at two thirds of it (not
-    before 1.6 s). Raises
+    before 1.6 s). With ``turns_away`` the camera pans away from it at half the duration, for 1.5 s, and back.
+    Raises
     InputError for a size or length out of range.
     """
     width, height = size
@@ -59,7 +66,7 @@ def render_scene(
         raise InputError(f"scene size is {width}x{height}; both must lie in [64, 4096]")
     if not 1 <= frames <= MOST_FRAMES:
         raise InputError(f"scene of {frames} frames; it must lie in [1, {MOST_FRAMES}]")
-    return _Scene(seed, frames, size, fps).render()
+    return _Scene(seed, frames, size, fps, turns_away).render()
 
 
 def write_scene(folder: Path, scene: Iterable[SceneFrame], fps: float = FPS) -> None:
@@ -96,11 +103,12 @@ def write_scene(folder: Path, scene: Iterable[SceneFrame], fps: float = FPS) -> 
 
 
 class _Scene:
-    def __init__(self, seed: int, frames: int, size: tuple[int, int], fps: float) -> None:
+    def __init__(self, seed: int, frames: int, size: tuple[int, int], fps: float, turns_away: bool) -> None:
         self.frames, self.fps, self.size = frames, fps, size
         self.scale = size[0] / WIDE
         self._rng = np.random.default_rng(seed)
         duration = frames / fps
+        self._turn_s = 0.5 * duration if turns_away else math.inf
         self._road = self._lay_road(duration)
         self._wander = self._rng.uniform(0, 2 * math.pi, (6, 3))
         self._bridge = self._lay_bridge(duration)
@@ -244,7 +252,13 @@ class _Scene:
         behind, _ = self._on_road(SPEED * t - 30, 0.0)
         drift = np.array((190 * self._sway(t, 0, (11.0, 7.1, 4.3)), 105 * self._sway(t, 1, (9.0, 6.3, 3.7))))
         shake = 1.3 * np.array((self._sway(t, 2, (0.61, 0.37, 0.19)), self._sway(t, 3, (0.53, 0.31, 0.17))))
-        return np.asarray(behind + drift + shake)
+        return np.asarray(behind + drift + shake + self._turned(t))
+
+    def _turned(self, t: float) -> NDArray[np.float64]:
+        """How far the camera looks away from the target: out, there for a while, and back."""
+        since = t - self._turn_s
+        share = min(max(min(since, 2 * TURN_S + AWAY_S - since) / TURN_S, 0.0), 1.0)
+        return share * share * (3 - 2 * share) * np.array(AWAY)
 
     def _camera(self, t: float) -> Affine:
         """World px -> image px [2, 3]: position, slow yaw with a little shake, changing altitude."""

@@ -1,0 +1,93 @@
+"""Motion of the camera between two images: a homography of the ground, what it does to places, who tells it.
+
+A homography maps pixels of the previous image to pixels of this one where the same piece of ground shows. It
+moves what is believed about the target; it never moves a measured box.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import CameraMotion, Image
+
+Matrix = NDArray[np.float64]
+
+MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
+MOST_ZOOM = 1.6  # factor per image, either way
+MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
+
+
+class CameraMotionSource(Protocol):
+    """Tells the camera's motion, image by image."""
+
+    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+        """The motion since the image of the call before. ``target``: where the target was in that image, px;
+        it moves by itself and tells nothing of the ground. Never raises on a bad image."""
+        ...
+
+    def reset(self) -> None:
+        """The next image has no predecessor."""
+        ...
+
+
+def rejection(matrix: Matrix, width: int, height: int) -> str:
+    """Why a matrix can't be the motion of a camera between consecutive images of this size; empty when it
+    can."""
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
+        return "not a finite homography"
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height], [width / 2, height / 2]], float)
+    moved = np.column_stack([corners, np.ones(5)]) @ matrix.T
+    depths = moved[:, 2] / moved[4, 2] if moved[4, 2] else np.zeros(5)
+    if (depths <= 0).any():
+        return "it sends a part of the image to infinity"
+    # The area's change at a point is det(H) / depth^3.
+    change = np.linalg.det(matrix) / moved[:, 2] ** 3
+    if (change <= 0).any():
+        return "it mirrors the image"
+    zooms = np.sqrt(change)
+    if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
+        return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
+    if zooms.max() / zooms.min() > MOST_PERSPECTIVE:
+        return f"its perspective changes by {zooms.max() / zooms.min():.2g} (at most {MOST_PERSPECTIVE:g})"
+    shift = float(np.hypot(*(moved[4, :2] / moved[4, 2] - corners[4]))) / max(width, height)
+    return f"it shifts by {shift:.2f} image sides (at most {MOST_SHIFT:g})" if shift > MOST_SHIFT else ""
+
+
+def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:
+    """Where a point [2] px lies after the motion."""
+    moved = matrix @ np.array([x, y, 1.0])
+    return np.asarray(moved[:2] / moved[2], np.float64)
+
+
+def jacobian(matrix: Matrix, x: float, y: float) -> Matrix:
+    """Derivative [2, 2] of the moved point by the point."""
+    depth = matrix[2] @ np.array([x, y, 1.0])
+    point = moved_point(matrix, x, y)
+    return np.asarray((matrix[:2, :2] - np.outer(point, matrix[2, :2])) / depth, np.float64)
+
+
+def zoom(matrix: Matrix, x: float, y: float) -> float:
+    """Factor by which lengths grow around a point, sqrt of the area's."""
+    return float(np.sqrt(abs(np.linalg.det(jacobian(matrix, x, y)))))
+
+
+def moved_box(matrix: Matrix, box: Box) -> Box:
+    """The box after the motion: its centre moves, its sides grow by `zoom`."""
+    x, y = moved_point(matrix, box.cx, box.cy)
+    factor = zoom(matrix, box.cx, box.cy)
+    return Box.from_centre(x, y, box.width * factor, box.height * factor)
+
+
+def rotation_motion(intrinsics: Matrix, rotation: Matrix) -> Matrix:
+    """Homography of a camera that turns about its centre: K R K^-1.
+
+    ``intrinsics``: K [3, 3] px; ``rotation``: R [3, 3] takes a direction in the previous image's optical
+    frame (x right, y down, z forward) to the present one's. For a rotation it holds at every distance
+    (Hartley and Zisserman, Multiple View Geometry, 8.4.2).
+    """
+    matrix = intrinsics @ rotation @ np.linalg.inv(intrinsics)
+    return np.asarray(matrix / matrix[2, 2], np.float64)

@@ -1,0 +1,54 @@
+"""What the target looks like, as a second opinion beside the network's: descriptors of confirmed frames."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Image
+
+Descriptor = NDArray[np.float64]
+
+KEPT = 30  # descriptors of the last confirmed frames, besides the first
+NEAREST = 3  # of them that a new one is compared with
+LEAST = 5  # before anything is said
+
+
+class AppearanceSource(Protocol):
+    """Describes what a box of an image shows."""
+
+    def describe(self, image: Image, box: Box) -> Descriptor | None:
+        """A vector of length 1, comparable by its inner product; None when the box shows too little."""
+        ...
+
+
+class Appearance:
+    """The target's looks so far."""
+
+    def __init__(self) -> None:
+        self._first: Descriptor | None = None
+        self._last: deque[Descriptor] = deque(maxlen=KEPT)
+        self._usual: deque[float] = deque(maxlen=KEPT)  # likeness of confirmed frames to those before them
+
+    def add(self, descriptor: Descriptor) -> None:
+        """A confirmed frame's."""
+        if len(self._last) >= LEAST:
+            self._usual.append(self._likeness(descriptor))
+        if self._first is None:
+            self._first = descriptor
+        self._last.append(descriptor)
+
+    def change(self, descriptor: Descriptor | None) -> float:
+        """How much less like the target this is than the target itself usually is, 0..1; 0 when that is not
+        known."""
+        if descriptor is None or len(self._usual) < LEAST:
+            return 0.0
+        return max(0.0, float(np.median(self._usual)) - self._likeness(descriptor))
+
+    def _likeness(self, descriptor: Descriptor) -> float:
+        known = np.array([self._first, *self._last])
+        return float(np.mean(np.sort(known @ descriptor)[-NEAREST:]))

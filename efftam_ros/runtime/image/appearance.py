@@ -1,0 +1,60 @@
+"""Colours of what a box shows: histograms of lightness and of two colour axes."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.search.appearance import Descriptor
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.image.encodings import Region, to_bgr
+
+INNER_SHARE = 0.8  # of the box's sides: its rim shows what is around the target
+SIDE = 16  # the box is shrunk to this many px squared
+LEAST_PIXELS = 9
+# Bins, lowest and highest value of OpenCV's 8-bit Lab: colours of real scenes lie in the middle of its axes.
+CHANNELS = ((12, 0, 256), (16, 96, 160), (16, 96, 160))
+
+
+class ColourAppearance:
+    """The `AppearanceSource` that counts colours."""
+
+    def describe(self, image: Image, box: Box) -> Descriptor | None:
+        if box.is_empty:
+            return None
+        inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
+        part = inner.clipped(image.width, image.height)
+        region = Region(math.floor(part.x), math.floor(part.y), math.ceil(part.x1), math.ceil(part.y1))
+        if (region.x1 - region.x0) * (region.y1 - region.y0) < LEAST_PIXELS:
+            return None
+        try:
+            pixels = to_bgr(image, region)
+        except InputError:
+            return None
+        small = cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+        lab = np.asarray(cv2.cvtColor(small, cv2.COLOR_BGR2LAB), np.uint8)
+        return np.concatenate([_histogram(lab[..., i], *channel) for i, channel in enumerate(CHANNELS)])
+
+
+def _histogram(values: NDArray[np.uint8], bins: int, low: int, high: int) -> Descriptor:
+    """Square roots of the shares of a third, each value split between the two bins next to it: a small change
+    of light then changes little."""
+    counts = np.bincount(values.ravel(), minlength=256) @ _shares(bins, low, high)
+    return np.asarray(np.sqrt(counts / counts.sum() / len(CHANNELS)), np.float64)
+
+
+@cache
+def _shares(bins: int, low: int, high: int) -> NDArray[np.float64]:
+    """How each of the 256 values is split between the bins, [256, bins]."""
+    place = (np.clip(np.arange(256.0), low, high - 1) - low) / (high - low) * bins - 0.5
+    lower = np.floor(place).astype(int)
+    shares = np.zeros((256, bins))
+    np.add.at(shares, (np.arange(256), np.clip(lower, 0, bins - 1)), 1 - (place - lower))
+    np.add.at(shares, (np.arange(256), np.clip(lower + 1, 0, bins - 1)), place - lower)
+    return shares

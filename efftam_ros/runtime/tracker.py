@@ -1,0 +1,29 @@
+"""Opens a tracker with what it learns from the images beside the network: camera motion, colours."""
+
+from __future__ import annotations
+
+from efftam_ros.core.camera_motion import CameraMotionSource
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.runtime.image.appearance import ColourAppearance
+from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+
+
+def open_tracker(
+    pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
+) -> Tracker:
+    """``attitude``: what ``camera_motion: topic`` uses. Raises InputError when it is asked for and
+    missing."""
+    config = config or TrackerConfig()
+    source: CameraMotionSource | None = None
+    if config.camera_motion == "auto":
+        source = ImageCameraMotion()
+    elif config.camera_motion == "topic":
+        if attitude is None:
+            raise InputError(
+                "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
+            )
+        source = attitude
+    return Tracker(pipeline, config, source, ColourAppearance())

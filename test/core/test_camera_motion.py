@@ -1,0 +1,159 @@
+"""The camera's motion: what it does to places, to the filter, and which matrices are no camera's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efftam_ros.core.attitude_motion import AttitudeMotion, ComparedMotion
+from efftam_ros.core.camera_motion import moved_box, moved_point, rejection, rotation_motion
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.types import CameraMotion, Image
+
+SIZE = (1280, 720)
+K = np.array([[1000.0, 0, 640], [0, 1000.0, 360], [0, 0, 1]])
+IMAGE = Image.from_array(np.zeros((720, 1280, 3), np.uint8))
+NS = 1_000_000_000
+
+
+def yaw(radians: float) -> np.ndarray:
+    c, s = np.cos(radians), np.sin(radians)
+    return np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+
+
+def shift(dx: float, dy: float) -> np.ndarray:
+    return np.array([[1.0, 0, dx], [0, 1, dy], [0, 0, 1]])
+
+
+@given(st.floats(-0.05, 0.05), st.floats(0, 1280), st.floats(0, 720))
+def test_rotation_moves_pixels_as_the_rotated_ray_projects(angle, x, y):
+    ray = yaw(angle) @ np.linalg.inv(K) @ [x, y, 1.0]
+    projected = K @ ray
+    assert moved_point(rotation_motion(K, yaw(angle)), x, y) == pytest.approx(projected[:2] / projected[2])
+
+
+def test_a_box_moves_by_its_centre_and_grows_with_the_zoom():
+    zoomed = np.diag([2.0, 2.0, 1.0])
+    assert moved_box(zoomed, Box(10, 20, 30, 40)).xywh() == pytest.approx((20, 40, 60, 80))
+
+
+def test_the_filter_follows_a_pan_that_its_target_does_not_make():
+    """The ground and a target at rest on it move by 30 px an image: with that told, none is left over."""
+    filter_ = MotionFilter(0, Box.from_centre(300, 200, 40, 30))
+    for i in range(1, 11):
+        filter_.follow_camera(shift(30, 0), 0.1)
+        filter_.predict(i * NS // 10)
+        filter_.update(Box.from_centre(300 + 30 * i, 200, 40, 30))
+    assert filter_.box.cx == pytest.approx(600, abs=0.1)
+    assert filter_.ground.velocity == pytest.approx((0, 0), abs=1.0)
+    assert filter_.at(filter_.stamp_ns).velocity[0] == pytest.approx(300, abs=1.0)
+    assert filter_.at(filter_.stamp_ns + NS // 10).box.cx == pytest.approx(630, abs=0.5)
+
+
+def test_the_filters_covariance_turns_with_the_image():
+    """A quarter turn swaps the variances of x and y and keeps the matrix symmetric and positive."""
+    filter_ = MotionFilter(0, Box.from_centre(0, 0, 40, 30))
+    filter_.predict(NS)
+    filter_.update(Box.from_centre(5, 0, 40, 30))
+    before = filter_.motion.covariance
+    filter_.follow_camera(np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]))
+    after = filter_.motion.covariance
+    assert after[0, 0] == pytest.approx(before[1, 1])
+    assert after[2, 2] == pytest.approx(before[3, 3])
+    assert np.linalg.eigvalsh(after).min() > 0
+
+
+def test_without_the_cameras_motion_known_the_camera_rests():
+    filter_ = MotionFilter(0, Box.from_centre(300, 200, 40, 30))
+    filter_.follow_camera(shift(30, 0), 0.1)
+    filter_.camera_unknown()
+    assert filter_.at(NS).velocity == pytest.approx(filter_.ground.velocity)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "word"),
+    [
+        (np.full((3, 3), np.nan), "finite"),
+        (np.zeros((3, 3)), "finite"),
+        (np.diag([-1.0, 1.0, 1.0]), "mirrors"),
+        (np.diag([2.0, 2.0, 1.0]), "zooms"),
+        (shift(900, 0), "shifts"),
+        (np.array([[1.0, 0, 0], [0, 1, 0], [-1e-3, 0, 1]]), "infinity"),
+        (np.array([[1.0, 0, 0], [0, 1, 0], [4e-4, 0, 1]]), "perspective"),
+    ],
+)
+def test_what_no_camera_does_between_two_images_is_refused(matrix, word):
+    assert word in rejection(matrix, *SIZE)
+
+
+@given(st.floats(-0.2, 0.2), st.floats(0.8, 1.25))
+def test_pans_and_zooms_are_not_refused(angle, zoom):
+    centre = shift(640, 360) @ np.diag([zoom, zoom, 1.0]) @ shift(-640, -360)
+    assert rejection(centre @ rotation_motion(K, yaw(angle)), *SIZE) == ""
+
+
+def test_a_gyro_at_60_degrees_per_second_leaves_under_a_pixel_and_a_half():
+    """33 ms of a 60 deg/s pan: the target would be 35 px from where it is expected without the gyro."""
+    source = AttitudeMotion(K)
+    rate, fps = np.radians(60), 30
+    for i in range(200):  # samples at 200 Hz, as a gyro's
+        source.add(i * NS // 200, yaw(rate * i / 200))
+    errors, blind = [], []
+    place = np.array([0.1, 0.05, 1.0])
+    for i in range(int(fps * 0.5)):
+        stamp = i * NS // fps
+        told = source.estimate(IMAGE, stamp, None)
+        now, before = (K @ yaw(rate * j / fps) @ place for j in (i, i - 1))
+        now, before = now[:2] / now[2], before[:2] / before[2]
+        if i:
+            errors.append(np.hypot(*(moved_point(told.matrix, *before) - now)))
+            blind.append(np.hypot(*(before - now)))
+    assert max(errors) < 1.4
+    assert min(blind) > 30
+
+
+def test_a_gyro_with_another_clock_is_no_motion_and_says_how_far_off_it_is():
+    source = AttitudeMotion(K)
+    source.add(0, yaw(0))
+    source.estimate(IMAGE, 0, None)
+    told = source.estimate(IMAGE, 5 * NS, None)
+    assert told.matrix is None
+    assert "-5.00 s" in told.reason
+    assert "0.1 s" in told.reason
+
+
+def test_a_gyro_that_never_spoke_is_no_motion_and_says_so():
+    told = AttitudeMotion(K).estimate(IMAGE, 0, None)
+    assert told.matrix is None
+    assert "no attitude" in told.reason
+
+
+class Scripted:
+    """A source that tells the same motion each time."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def estimate(self, image, stamp_ns, target):
+        return CameraMotion(self.matrix)
+
+    def reset(self):
+        pass
+
+
+def test_swapped_axes_are_found_by_the_images_and_end_belief():
+    compared = ComparedMotion(Scripted(shift(0, 20)), Scripted(shift(20, 0)))
+    told = [compared.estimate(IMAGE, i, None) for i in range(12)]
+    assert told[0].matrix is not None
+    assert told[-1].matrix is None
+    assert "(0, 20)" in told[-1].reason
+    assert "(20, 0)" in told[-1].reason
+
+
+def test_an_attitude_that_the_images_confirm_is_believed():
+    compared = ComparedMotion(Scripted(shift(20, 1)), Scripted(shift(18, 0)))
+    told = [compared.estimate(IMAGE, i, None) for i in range(30)]
+    assert all(one.matrix is not None for one in told)

@@ -1,0 +1,226 @@
+"""The search for a lost target: where it may be, which windows come when, what several looks add up to."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
+from efftam_ros.core.search.belief import FADING_S, Belief
+from efftam_ros.core.search.hypotheses import FORGET_S, Look
+from efftam_ros.core.search.reacquisition import Reacquisition
+from efftam_ros.core.search.sweep import Sweep
+
+SIZE = (1280, 720)
+SIDE = 192
+NS = 1_000_000_000
+TARGET = Box.from_centre(400, 300, 30, 30)
+EXTENT = 150.0  # five sizes
+PAN = np.array([[1.0, 0, 200], [0, 1, 0], [0, 0, 1]])
+
+
+def belief(gone_s: float = 0.0, velocity=(0.0, 0.0)) -> Belief:
+    one = Belief(0, TARGET, velocity)
+    one.advance(round(gone_s * NS))
+    return one
+
+
+def at(one: Belief, x: float, y: float) -> float:
+    return float(one.relative(np.array([[x, y]]), SIZE)[0])
+
+
+# ---- belief ------------------------------------------------------------------------------------------------
+
+
+def test_the_target_is_expected_where_it_was_last():
+    assert at(belief(0.5), 400, 300) == pytest.approx(0, abs=1e-6)
+    assert at(belief(0.5), 460, 300) < at(belief(0.5), 430, 300) < 0
+
+
+def test_with_time_far_places_become_likelier_but_are_never_forbidden():
+    odds = [at(belief(s), 1200, 650) for s in (0.1, 1, 3, 10, 60)]
+    assert odds == sorted(odds)
+    assert odds[0] > -12
+    assert odds[-1] > -1
+
+
+def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
+    one = belief()
+    one.follow_camera(PAN)
+    one.advance(NS // 2)
+    assert at(one, 600, 300) == pytest.approx(0, abs=0.1)
+    assert at(one, 400, 300) > at(one, 500, 500)
+    assert at(one, 400, 300) < at(one, 600, 300)
+
+
+def test_an_unseen_target_slows_down_and_stays_in_reach():
+    x, _ = belief(60, velocity=(150.0, 0.0)).ground
+    assert x == pytest.approx(400 + 150 * FADING_S, rel=1e-3)
+    assert belief(1, velocity=(150.0, 0.0)).ground[0] < 400 + 150
+
+
+@given(st.floats(0, 30), st.floats(-2000, 3000), st.floats(-2000, 3000))
+def test_no_place_is_likelier_than_the_likeliest(gone_s, x, y):
+    assert -30 < at(belief(gone_s), x, y) <= 0
+
+
+# ---- sweep -------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.sampled_from([(1280, 720), (640, 360), (320, 240), (1920, 1080)]), st.floats(60, 900))
+def test_the_windows_cover_the_image_and_a_target_at_any_place_is_whole_in_one(size, extent):
+    sweep = Sweep(size, extent, SIDE)
+    views = sweep.next(len(sweep), None)
+    half = extent / 5 / 2  # of the target
+    for x in np.linspace(half, size[0] - half, 23):
+        for y in np.linspace(half, size[1] - half, 19):
+            assert any(
+                view.x <= x - half + 1e-6
+                and x + half <= view.x + view.extent[0] + 1e-6
+                and view.y <= y - half + 1e-6
+                and y + half <= view.y + view.extent[1] + 1e-6
+                for view in views
+            ), (x, y)
+
+
+def test_no_window_comes_again_before_all_others_came():
+    sweep = Sweep(SIZE, EXTENT, SIDE)
+    seen = [view for _ in range(len(sweep)) for view in sweep.next(1, belief(2.0))]
+    assert len({(view.x, view.y) for view in seen}) == len(sweep)
+
+
+def test_the_first_windows_are_where_the_target_is_expected():
+    x, y = (lambda view: (view.x + view.extent[0] / 2, view.y + view.extent[1] / 2))(
+        Sweep(SIZE, EXTENT, SIDE).next(1, belief(0.5))[0]
+    )
+    assert math.hypot(x - 400, y - 300) < EXTENT
+
+
+@pytest.mark.parametrize(("windows", "frames"), [(6, 12), (16, 4)])
+def test_a_1280_image_is_searched_for_a_target_of_30_px_within_so_many_frames(windows, frames):
+    """Nothing like the target shows: all windows but one, and the frame's own, belong to the sweep."""
+    loss = Reacquisition(SIZE)
+    loss.start(0, TARGET, (0.0, 0.0))
+    shown = set()
+    for i in range(1, frames + 1):
+        views = loss.windows(i * NS // 10, SIZE, EXTENT, SIDE, windows)
+        assert len(views) == windows
+        loss.observe(i * NS // 10, [(view, []) for view in views])
+        shown |= {(view.x, view.y) for view in (*views[1:], loss.view(i * NS // 10, EXTENT, SIDE))}
+    assert len(shown) == len(Sweep(SIZE, EXTENT, SIDE))
+
+
+# ---- hypotheses --------------------------------------------------------------------------------------------
+
+
+def window(box: Box) -> View:
+    return View.window(box.cx, box.cy, EXTENT, SIDE)
+
+
+class Searching:
+    """A loss of 1 s, shown looks every tenth of a second."""
+
+    def __init__(self) -> None:
+        self.loss = Reacquisition(SIZE)
+        self.loss.start(0, TARGET, (0.0, 0.0))
+        self.stamp = NS
+
+    def show(self, *looks: tuple[Box, float | None]) -> list[bool]:
+        """Boxes and what their looks are worth, None: not seen there; whether the best is accepted."""
+        self.stamp += NS // 10
+        shown = [(window(box), [] if worth is None else [Look(box, 0.9, worth)]) for box, worth in looks]
+        best = self.loss.observe(self.stamp, shown)
+        return best is not None and self.loss.accepted(best)
+
+
+NEAR, FAR, OTHER = TARGET.moved(10, 0), TARGET.moved(700, 300), TARGET.moved(300, 0)
+
+
+def test_one_look_is_never_enough():
+    assert not Searching().show((NEAR, 10.0))
+
+
+def test_two_good_looks_where_it_is_expected_are():
+    searching = Searching()
+    assert [searching.show((NEAR, 1.5)) for _ in range(2)] == [False, True]
+
+
+def test_far_away_more_looks_are_needed():
+    searching = Searching()
+    accepted = [searching.show((FAR, 1.7)) for _ in range(12)]
+    assert not any(accepted[:3])
+    assert accepted[-1]
+
+
+def test_of_two_alike_in_equal_places_none_is_taken():
+    searching = Searching()
+    left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)
+    assert not any(searching.show((left, 1.5), (right, 1.5)) for _ in range(20))
+
+
+def test_several_windows_of_one_image_are_one_look():
+    assert not Searching().show((NEAR, 1.5), (NEAR, 1.5), (NEAR.moved(1, 0), 1.5))
+
+
+def test_what_hid_the_target_does_not_bar_its_place():
+    searching = Searching()
+    for _ in range(30):
+        assert not searching.show((NEAR, -5.0))
+    assert [searching.show((NEAR, 1.8)) for _ in range(2)] == [False, True]
+
+
+def test_what_is_not_seen_again_loses_its_evidence():
+    searching = Searching()
+    searching.show((NEAR, 1.5))
+    before = searching.loss.best.score
+    searching.show((NEAR, None))
+    assert searching.loss.best.score < before
+    assert not searching.show((NEAR, 1.5))  # good looks in a row count
+
+
+def test_a_place_without_looks_is_forgotten():
+    searching = Searching()
+    searching.show((FAR, 0.5))
+    for _ in range(round(FORGET_S * 10) + 1):
+        searching.show((OTHER, 0.1))
+    assert len(searching.loss.hypotheses.items) == 1
+
+
+def test_places_move_with_the_camera():
+    searching = Searching()
+    searching.show((NEAR, 1.5))
+    searching.loss.follow_camera(PAN)
+    assert searching.show((NEAR.moved(200, 0), 1.5))
+
+
+# ---- appearance --------------------------------------------------------------------------------------------
+
+
+def descriptor(*shares: float) -> np.ndarray:
+    return np.sqrt(np.array(shares) / sum(shares))
+
+
+def test_other_colours_are_a_change_and_nothing_is_said_before_the_target_is_known():
+    looks = Appearance()
+    red, blue = descriptor(0.9, 0.1), descriptor(0.1, 0.9)
+    assert looks.change(blue) == 0
+    for _ in range(2 * LEAST):
+        looks.add(red)
+    assert looks.change(red) == pytest.approx(0, abs=1e-9)
+    assert looks.change(blue) > 0.3
+    assert looks.change(None) == 0
+
+
+def test_a_target_that_slowly_changes_its_colours_stays_itself_and_may_return_to_the_first():
+    looks = Appearance()
+    for i in range(4 * KEPT):
+        share = i / (4 * KEPT)
+        now = descriptor(1 - share + 1e-3, share + 1e-3)
+        assert looks.change(now) < 0.02
+        looks.add(now)

@@ -1,0 +1,115 @@
+"""The camera's motion from images: what it finds, and that it stays silent where the images do not tell."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from efftam_ros.core.camera_motion import moved_point
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+
+WIDTH, HEIGHT = 1280, 720
+
+
+@pytest.fixture(scope="module")
+def ground():
+    """A textured plane larger than the image, uint8 [H, W, 3]."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 255, (130, 210, 3), np.uint8)
+    return cv2.resize(coarse, (2100, 1300), interpolation=cv2.INTER_CUBIC)
+
+
+def look(ground, x: float = 400, y: float = 250, zoom: float = 1.0) -> np.ndarray:
+    matrix = np.array([[zoom, 0, -zoom * x], [0, zoom, -zoom * y]])
+    return cv2.warpAffine(ground, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR)
+
+
+def told(*pictures, target=None, encoding="bgr8"):
+    source = ImageCameraMotion()
+    for index, picture in enumerate(pictures):
+        motion = source.estimate(Image.from_array(np.ascontiguousarray(picture), encoding), index, target)
+    return motion
+
+
+@pytest.mark.parametrize(("dx", "dy", "zoom"), [(0, 0, 1.0), (35, 0, 1.0), (-20, 30, 1.0), (10, 5, 1.1)])
+def test_pans_and_zooms_are_found_to_a_pixel(ground, dx, dy, zoom):
+    motion = told(look(ground), look(ground, 400 + dx, 250 + dy, zoom))
+    for x, y in ((100, 100), (640, 360), (1200, 650)):
+        expected = ((x + 400 - 400 - dx) * zoom, (y + 250 - 250 - dy) * zoom)
+        assert moved_point(motion.matrix, x, y) == pytest.approx(expected, abs=1.0)
+
+
+def test_the_target_does_not_count_as_ground(ground):
+    """A textured target of a third of the image moves by itself; the ground rests."""
+    pictures = []
+    for step in (0, 1):
+        picture = look(ground)
+        picture[100:600, 300 + 30 * step : 900 + 30 * step] = look(ground, 0, 0)[100:600, 300:900]
+        pictures.append(picture)
+    motion = told(*pictures, target=Box(300, 100, 600, 500))
+    assert moved_point(motion.matrix, 640, 20) == pytest.approx((640, 20), abs=1.0)
+
+
+def test_grey_and_small_images_do_as_well(ground):
+    grey = [cv2.cvtColor(cv2.resize(look(ground, x), (320, 180)), cv2.COLOR_BGR2GRAY) for x in (400, 420)]
+    assert moved_point(told(*grey, encoding="mono8").matrix, 160, 90) == pytest.approx((155, 90), abs=0.7)
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
+
+
+SILENT = {
+    "no image before": lambda ground: [look(ground)],
+    "without texture": lambda ground: [np.full((HEIGHT, WIDTH, 3), 90, np.uint8)] * 2,
+    "black": lambda ground: [look(ground), np.zeros((HEIGHT, WIDTH, 3), np.uint8)],
+    "black before": lambda ground: [np.zeros((HEIGHT, WIDTH, 3), np.uint8), look(ground)],
+    "blurred to nothing": lambda ground: [cv2.blur(look(ground), (401, 401))] * 2,
+    "another scene": lambda ground: [noise(1), noise(2)],
+    "another size": lambda ground: [look(ground), look(ground)[:360, :640]],
+    "a strip of texture": lambda ground: [_strip(ground, 0), _strip(ground, 8)],
+    "mirrored": lambda ground: [look(ground), look(ground)[:, ::-1]],
+}
+
+
+def _strip(ground, shift: int) -> np.ndarray:
+    picture = np.full((HEIGHT, WIDTH, 3), 90, np.uint8)
+    picture[300:340] = look(ground, 400 + shift)[300:340]
+    return picture
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_what_does_not_tell_is_no_motion_with_a_reason(ground, case):
+    motion = told(*SILENT[case](ground))
+    assert motion.matrix is None
+    assert motion.reason
+
+
+def test_a_frozen_image_is_a_camera_at_rest(ground):
+    picture = look(ground)
+    assert told(picture, picture).matrix == pytest.approx(np.eye(3), abs=0.02)
+
+
+def test_a_bad_image_is_no_motion_and_leaves_the_one_before(ground):
+    source = ImageCameraMotion()
+    source.estimate(Image.from_array(look(ground)), 0, None)
+    bad = source.estimate(Image(np.zeros((2, 2), np.uint8), WIDTH, HEIGHT, "bgr8"), 1, None)
+    assert bad.matrix is None
+    good = source.estimate(Image.from_array(look(ground, 410)), 2, None)
+    assert moved_point(good.matrix, 640, 360) == pytest.approx((630, 360), abs=1.0)
+
+
+def test_something_that_fills_the_image_moves_the_belief_but_by_no_more_than_a_camera_could(ground):
+    """Its motion can't be told from the camera's: what is claimed stays within a camera's motion."""
+    motion = told(look(ground), look(ground, 520, 250))
+    assert motion.matrix is None or abs(moved_point(motion.matrix, 640, 360)[0] - 640) <= 0.6 * WIDTH
+
+
+def test_after_a_reset_there_is_no_image_before(ground):
+    source = ImageCameraMotion()
+    source.estimate(Image.from_array(look(ground)), 0, None)
+    source.reset()
+    assert source.estimate(Image.from_array(look(ground)), 1, None).matrix is None

@@ -1,0 +1,1 @@
+"""Judges returns after a disappearance on real footage."""
