@@ -1,19 +1,25 @@
-"""`python -m training data | train | evaluate | disappearances | export`: produces and judges the shipped
-compact network."""
+"""`python -m training data | distil | train | evaluate | disappearances | export`: produces and judges the
+shipped compact network."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.cli import Parser
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MATERIAL = Path("runs/material.zip")
 RUN = Path("runs/compact_192")
+DISTILLED = Path("runs/distilled")
 SHIPPED = Path("efftam_ros/models/compact_192")
 WARM_START_CLIPS = 150
+COMPACT_NAMES = ("compact_192", "compact_192_narrow")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
+    _add_distil(commands.add_parser("distil", help="teach a new image encoder what others see"))
     _add_evaluate(
         commands.add_parser("evaluate", help="judge a bundle on held-out clips, scenes and sequences")
     )
@@ -76,16 +83,34 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument(
+        "--validate-every", type=int, default=500, metavar="STEPS", help="default %(default)s"
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the run in --out")
     start.add_argument(
-        "--continue-from", type=Path, metavar="BUNDLE", help="start with all weights of a bundle"
+        "--continue-from",
+        type=Path,
+        metavar="BUNDLE",
+        help="start with all weights of a bundle, or of a run's weights.pt",
     )
     start.add_argument(
         "--heads-from",
         type=Path,
         metavar="BUNDLE",
         help="start with the heads of a bundle with another encoder",
+    )
+    parser.add_argument(
+        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[0], help="default %(default)s"
+    )
+    parser.add_argument(
+        "--easy", action="store_true", help="clips as the held-out ones: no shadows cast, none made small"
+    )
+    parser.add_argument(
+        "--backbone",
+        type=Path,
+        metavar="FILE",
+        help="ONNX file of a tracker's backbone to go on learning from; default: none",
     )
     parser.add_argument("--open-data-only", action="store_true", help="leave out research-use material")
     parser.add_argument(
@@ -99,18 +124,23 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 def _train(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
+    from training.hardness import EASY, HARD
     from training.schedule import parse_stages
     from training.train import TrainingOptions, new_network, train
 
     options = TrainingOptions(
         material=args.material,
         out=args.out,
+        config=args.config,
         steps=args.steps,
+        hardness=EASY if args.easy else HARD,
         stages=parse_stages(args.stages),
         rate=args.rate,
         trunk_rate=args.trunk_rate,
         seed=args.seed,
+        validate_every=args.validate_every,
         open_data_only=args.open_data_only,
+        backbone=args.backbone,
         workers=args.workers,
         threads=args.threads,
         device=args.device,
@@ -131,22 +161,22 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _start(network: object, args: argparse.Namespace) -> None:
-    """Set the initial weights as requested; returns their description."""
-    from efftam_ros.model.common.from_bundle import load_bundle_network
+    """Initial weights, as asked for; says what they are."""
     from efftam_ros.model.compact.network import CompactTAM
+    from efftam_ros.model.compact.trunk import LITE0
     from efftam_ros.runtime.bundle import Bundle
     from training.backbone import load_backbone, packaged_weights
 
     assert isinstance(network, CompactTAM)
     if args.continue_from is not None:
-        loaded = load_bundle_network(Bundle.load(args.continue_from).folder)
-        if loaded.spec.name != network.spec.name:
-            raise InputError(
-                f"bundle {args.continue_from} is of {loaded.spec.name}; give one of {network.spec.name}"
-            )
-        network.load_state_dict(loaded.state_dict())
+        network.load_state_dict(_all_weights(args.continue_from, network.spec.name))
         print(f"all weights from {args.continue_from}")
         return
+    if network.config.trunk != LITE0:
+        raise InputError(
+            f"there are no ImageNet weights for the trunk of {network.spec.name}; make some with python -m"
+            " training distil and name its weights.pt with --continue-from"
+        )
     path, name = packaged_weights()
     load_backbone(network.image_encoder, path)
     print(f"trunk from {name}")
@@ -164,6 +194,71 @@ def _start(network: object, args: argparse.Namespace) -> None:
         )
         explained = warm_start(network, Bundle.load(args.heads_from), pictures)
         print(f"heads from {args.heads_from}; necks explain", {k: round(v, 2) for k, v in explained.items()})
+
+
+def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
+    """Of a bundle's folder or a run's weights.pt. Raises InputError when they are another network's."""
+    from efftam_ros.export.onnx import networks
+    from efftam_ros.model.common.from_bundle import load_bundle_network
+    from efftam_ros.runtime.bundle import Bundle
+
+    if path.is_file():
+        return networks.load_checkpoint_network(path, name).state_dict()
+    loaded = load_bundle_network(Bundle.load(path).folder)
+    if loaded.spec.name != name:
+        raise InputError(f"bundle {path} is of {loaded.spec.name}; give one of {name}")
+    return loaded.state_dict()
+
+
+def _add_distil(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Teach a network's image encoder, give it the heads of a bundle: a start for training."
+    )
+    parser.add_argument("--backbone", type=Path, required=True, help="ONNX file of a tracker's backbone")
+    parser.add_argument(
+        "--bundle", type=Path, default=SHIPPED, help="whose encoder is learned from too; default %(default)s"
+    )
+    parser.add_argument(
+        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[1], help="default %(default)s"
+    )
+    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=DISTILLED, help="default %(default)s")
+    parser.add_argument("--steps", type=int, default=3000, help="default %(default)s")
+    parser.add_argument("--images", type=int, default=32, help="per step; default %(default)s")
+    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate; default %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
+    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
+    parser.set_defaults(run=_distil)
+
+
+def _distil(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from training.distil import DistilOptions, distil
+    from training.train import new_network
+
+    options = DistilOptions(
+        material=args.material,
+        out=args.out,
+        backbone=args.backbone,
+        bundle=args.bundle,
+        steps=args.steps,
+        images=args.images,
+        rate=args.rate,
+        seed=args.seed,
+        workers=args.workers,
+        threads=args.threads,
+    )
+    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
+
+        def progress(step: int, summary: str) -> None:
+            bar.set_postfix_str(summary, refresh=False)
+            bar.update(step - bar.n)
+
+        distil(options, new_network(args.config), args.resume, progress)
+    return 0
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:

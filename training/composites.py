@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from training.degradations import Camera
+from training.hardness import EASY, Hardness, Sun
 from training.imaging import (
     Matrix,
     Pyramid,
@@ -28,7 +29,16 @@ from training.windows import WindowPath, away, draw_path
 
 Bytes = NDArray[np.uint8]
 
-KIND_WEIGHTS = {"photo": 2.0, "render_aerial": 2.5, "render": 0.7, "emoji3d": 0.4, "real": 2.0}
+KIND_WEIGHTS = {
+    "photo": 2.0,
+    "render_aerial": 2.5,
+    "photo_aerial": 1.2,
+    "render": 0.7,
+    "emoji3d": 0.4,
+    "real": 2.0,
+}
+FROM_ABOVE = "photo_aerial"
+"""Photographed from straight above: no side is up, and the colours are true ones."""
 RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # of the window's, so that small targets look small
 RESOLUTION_SHARES = (0.38, 0.17, 0.2, 0.15, 0.1)
 
@@ -63,6 +73,14 @@ class Body:
         path = self.start + self.speed * frame
         return path if self.bend is None else path + 0.5 * self.bend * frame**2
 
+    def shadow(self, frame: int, view: _View, sun: Sun) -> Bytes:
+        """What its shadow covers, uint8 [side,side]: the outline dragged along the ground."""
+        covers = []
+        for share in (0.4, 0.7, 1.0):
+            dragged = replace(self, start=self.start + share * self.size * sun.offset)
+            covers.append(dragged.drawn(frame, view)[..., 3])
+        return np.asarray(np.maximum.reduce(covers), np.uint8)
+
     def drawn(self, frame: int, view: _View) -> Bytes:
         picture = self.pictures[frame]
         scale = self.size * self.growth**frame / extent_of(picture[0]) * view.zoom
@@ -93,33 +111,43 @@ class _View:
 class Compositor:
     """Draws composite clips from one split of the material."""
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, material: Material, hardness: Hardness = EASY) -> None:
+        self._hardness = hardness
         self._sprites = [sprite_pyramid(sprite.rgba) for sprite in material.sprites]
+        self._from_above = [sprite.kind == FROM_ABOVE for sprite in material.sprites]
         # Kinds count by weight, not by how many of them there are; yet a larger kind shows more.
         counts = Counter(sprite.kind for sprite in material.sprites)
         shares = [KIND_WEIGHTS[sprite.kind] / math.sqrt(counts[sprite.kind]) for sprite in material.sprites]
         weights = np.array(shares)
         self._weights = weights / weights.sum()
         self._backdrops = [pyramid(backdrop.rgb) for backdrop in material.backdrops]
-        self._moving = [
-            cut
+        moving = [
+            (cut, clip.scene)
             for clip in material.footage
             for track in clip.tracks
             if (cut := cut_out_sequence(clip, track))
         ]
+        self._moving = [cut for cut, _ in moving]
+        self._scenes = Counter(scene for _, scene in moving)
+        self._moving_scenes = [scene for _, scene in moving]
 
     def __len__(self) -> int:
         return len(self._sprites)
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
-        """One clip of ``frames`` windows of ``side`` px."""
+    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
+        """One clip of ``frames`` pictures of ``side`` px, ``margin`` times as wide as the windows."""
         resolution = rng.choice(RESOLUTIONS, p=RESOLUTION_SHARES)
         render = round(side * float(resolution))
-        path = draw_path(rng, frames)
+        path = draw_path(rng, frames, margin)
         size = render / path.factor[0]
         target = self._target(rng, frames, size)
         others = [self._other(rng, target, frames) for _ in range(rng.choice(4, p=(0.3, 0.3, 0.25, 0.15)))]
         occluder = self._occluder(rng, target, frames) if rng.random() < 0.35 else None
+        if self._hardness.companions and rng.random() < self._hardness.companions:
+            others.append(self._companion(rng, target, frames))
+            occluder = self._bar(rng, target, frames)
+        is_sunny = self._hardness.shadows > 0 and rng.random() < self._hardness.shadows
+        sun = Sun.draw(rng) if is_sunny else None
         views = _views(rng, path, target, render)
         backdrop = self._backdrop(rng, render)
         camera = Camera.draw(rng, frames)
@@ -128,6 +156,9 @@ class Compositor:
         images, masks, whole = [], [], []
         for frame, view in enumerate(views):
             canvas = backdrop.drawn(view)
+            if sun is not None:
+                shadows = [body.shadow(frame, view, sun) for body in (*others, target)]
+                canvas = sun.darken(canvas, np.asarray(np.maximum.reduce(shadows), np.uint8))
             for other in others:
                 canvas = over(canvas, other.drawn(frame, view))
             layer = target.drawn(frame, view)
@@ -149,20 +180,34 @@ class Compositor:
         hidden = np.maximum(hidden, 0.5 * hidden[0])
         return RawClip(np.stack(images), np.stack(masks), None, hidden)
 
-    def _sprite(self, rng: np.random.Generator) -> Pyramid:
-        return self._sprites[rng.choice(len(self._sprites), p=self._weights)]
+    def _sequence(self, rng: np.random.Generator) -> list[Pyramid]:
+        """A target of real footage; every scene alike where clips are to be hard."""
+        if self._hardness.scene_power <= EASY.scene_power:
+            return self._moving[rng.integers(len(self._moving))]
+        scene = list(self._scenes)[rng.integers(len(self._scenes))]
+        of_scene = [i for i, other in enumerate(self._moving_scenes) if other == scene]
+        return self._moving[of_scene[rng.integers(len(of_scene))]]
+
+    def _sprite(self, rng: np.random.Generator) -> tuple[Pyramid, bool]:
+        """A cut-out, perhaps in another colour, and whether it was seen from above."""
+        index = int(rng.choice(len(self._sprites), p=self._weights))
+        if self._from_above[index]:
+            return self._sprites[index], True
+        return tinted(rng, self._sprites[index]), False
 
     def _target(self, rng: np.random.Generator, frames: int, size: float) -> Body:
         if self._moving and rng.random() < 0.35:
-            sequence = self._moving[rng.integers(len(self._moving))]
+            sequence = self._sequence(rng)
             step = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
             first = int(rng.integers(len(sequence)))
             pictures = [sequence[(first + step * i) % len(sequence)] for i in range(frames)]
+            turns_freely = False
         else:
-            pictures = [tinted(rng, self._sprite(rng))] * frames
+            picture, turns_freely = self._sprite(rng)
+            pictures = [picture] * frames
         heading = rng.uniform(0, 2 * math.pi)
         speed = size * min(abs(rng.standard_cauchy()) * 0.25, 1.5)
-        upright = rng.random() < 0.5
+        upright = rng.random() < 0.5 and not turns_freely
         return Body(
             pictures=pictures,
             size=size,
@@ -178,7 +223,7 @@ class Compositor:
 
     def _other(self, rng: np.random.Generator, target: Body, frames: int) -> Body:
         alike = rng.random() < 0.45
-        picture = target.pictures[0] if alike else tinted(rng, self._sprite(rng))
+        picture = target.pictures[0] if alike else self._sprite(rng)[0]
         direction = rng.uniform(0, 2 * math.pi)
         distance = rng.uniform(0.7, 3.0) * target.size
         along = target.speed if rng.random() < 0.5 else 0 * target.speed
@@ -193,6 +238,29 @@ class Compositor:
             aspect=target.aspect if alike else 1.0,
         )
 
+    def _companion(self, rng: np.random.Generator, target: Body, frames: int) -> Body:
+        """A look-alike that goes beside the target, a little apart in size and angle."""
+        side = target.angle + rng.uniform(0, 2 * math.pi)
+        distance = rng.uniform(0.9, 1.7) * target.size
+        return replace(
+            target,
+            pictures=[target.pictures[0]] * frames,
+            size=target.size * math.exp(rng.normal(0, 0.08)),
+            start=target.start + distance * np.array([math.cos(side), math.sin(side)]),
+            speed=target.speed + rng.normal(0, 0.05 * target.size, 2),
+            angle=target.angle + rng.normal(0, 0.15),
+        )
+
+    def _bar(self, rng: np.random.Generator, target: Body, frames: int) -> _Panel:
+        """A textured bar across the view that the target passes behind."""
+        meets = int(rng.integers(min(1, frames - 1), frames))
+        speed = rng.normal(0, 0.3, 2) * target.size - target.speed * rng.random()
+        start = target.place(meets) + rng.normal(0, 0.2, 2) * target.size - speed * meets
+        texture = self._backdrops[rng.integers(len(self._backdrops))]
+        width = rng.uniform(0.8, 1.6) * target.size
+        angle, scale = rng.uniform(-math.pi, math.pi), rng.uniform(0.3, 1.5)
+        return _Panel(texture, start, speed, angle, width, 1e4, scale)
+
     def _occluder(self, rng: np.random.Generator, target: Body, frames: int) -> Body | _Panel:
         meets = int(
             rng.integers(0, frames) if rng.random() < 0.3 else rng.integers(min(1, frames - 1), frames)
@@ -201,7 +269,7 @@ class Compositor:
         start = target.place(meets) + rng.normal(0, 0.35, 2) * target.size - speed * meets
         if rng.random() < 0.35:
             size = target.size * rng.uniform(0.5, 2.0 if rng.random() < 0.4 else 1.2)
-            cover = [tinted(rng, self._sprite(rng))] * frames
+            cover = [self._sprite(rng)[0]] * frames
             return Body(cover, size, start, speed, rng.uniform(-3, 3), 0.0, False)
         texture = self._backdrops[rng.integers(len(self._backdrops))]
         width = rng.uniform(0.15, 1.4) * target.size

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from training.composites import RawClip
 from training.degradations import Camera
+from training.hardness import EASY
 from training.imaging import Matrix, Pyramid, pyramid, similarity, warp
 from training.material import IGNORED, LEAST_OBJECT, Footage, Material, Photograph, mask_bounds
 from training.windows import away, draw_path, inside, most_extent
@@ -37,27 +38,28 @@ class Track:
 
 
 class FootageSampler:
-    """Clips of real footage. Every scene has the same weight, reduced where its targets are tiny."""
+    """Clips of real footage. Scenes weigh by ``scene_power`` (see Hardness), less where targets are tiny."""
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, material: Material, scene_power: float = EASY.scene_power) -> None:
         self._tracks: list[Track] = []
         for clip in material.footage:
             frames = [pyramid(frame, 2) for frame in clip.frames]
             self._tracks += [Track(clip, masks, frames) for masks in clip.tracks]
         self._tracks = [t for t in self._tracks if t.size > LEAST_TRACK_SIZE and t.bounds[0] is not None]
         per_scene = Counter(track.scene for track in self._tracks)
-        weights = np.array([min(1.0, t.size / 40) / math.sqrt(per_scene[t.scene]) for t in self._tracks])
+        weights = np.array([min(1.0, t.size / 40) / per_scene[t.scene] ** scene_power for t in self._tracks])
         self._weights = weights / weights.sum() if len(weights) else weights
 
     def __len__(self) -> int:
         return len(self._tracks)
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
+    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
+        """One clip of ``frames`` pictures of ``side`` px, ``margin`` times as wide as the windows."""
         track = self._tracks[rng.choice(len(self._tracks), p=self._weights)]
         order = _order(rng, len(track.frames), frames)
         if track.bounds[order[0]] is None:
-            return self.clip(rng, frames, side)
-        path, camera = draw_path(rng, frames), Camera.draw(rng, frames, blur_share=0.08)
+            return self.clip(rng, frames, side, margin)
+        path, camera = draw_path(rng, frames, margin), Camera.draw(rng, frames, blur_share=0.08)
         mirrored, roll = bool(rng.random() < 0.5), rng.normal(0, 0.06)
         height, width = track.frames[0][0].shape[:2]
         kept_inside = rng.random() < KEPT_INSIDE_SHARE
@@ -65,13 +67,14 @@ class FootageSampler:
         assert box is not None
         size = box_size(box)
         is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
-        most = most_extent(rng, size, (width, height))
+        most = margin * most_extent(rng, size, (width, height))
+        is_whole = is_whole and margin == 1
         images, masks = [], []
         for index, frame in enumerate(order):
             box = track.bounds[frame] or box
             size += FOLLOWED * (box_size(box) - size)
             extent = min(path.factor[index] * size, most)
-            offset = path.offset[index] * fair_share(extent, size)
+            offset = path.offset[index] * fair_share(extent / margin, size)
             if path.elsewhere[index]:
                 offset = offset + away(rng, path.factor[index])
             centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5 + offset * size
@@ -132,13 +135,14 @@ class PhotographSampler:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def clip(self, rng: np.random.Generator, frames: int, side: int) -> RawClip:
+    def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
+        """One clip of ``frames`` pictures of ``side`` px, ``margin`` times as wide as the windows."""
         photograph, label = self._objects[rng.integers(len(self._objects))]
         mask = np.where(photograph.labels == label, 255, 0).astype(np.uint8)
         unknown = np.where(photograph.labels == IGNORED, 255, 0).astype(np.uint8)
         box = mask_bounds(mask > 0)
         size = box_size(box)
-        path, camera = draw_path(rng, frames), Camera.draw(rng, frames)
+        path, camera = draw_path(rng, frames, margin), Camera.draw(rng, frames)
         mirrored, aspect = bool(rng.random() < 0.5), math.exp(rng.normal(0, 0.15))
         roll, turn = rng.normal(0, 0.15), rng.normal(0, 0.08)
         border = cv2.BORDER_REFLECT_101 if rng.random() < 0.15 else cv2.BORDER_CONSTANT
@@ -146,13 +150,14 @@ class PhotographSampler:
         kept_inside = rng.random() < KEPT_INSIDE_SHARE and border == cv2.BORDER_CONSTANT
         other = self._objects[rng.integers(len(self._objects))][0]
         is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
-        most = most_extent(rng, size, (width, height))
+        most = margin * most_extent(rng, size, (width, height))
+        is_whole = is_whole and margin == 1
         images: list[Bytes] = []
         masks: list[Bytes] = []
         ignored: list[NDArray[np.bool_]] = []
         for index in range(frames):
             extent = min(path.factor[index] * size, most)
-            offset = path.offset[index] * fair_share(extent, size)
+            offset = path.offset[index] * fair_share(extent / margin, size)
             centre = np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5 + offset * size
             if kept_inside:
                 centre = inside(centre, extent, (width, height))

@@ -38,7 +38,12 @@ class Journal:
         top.set_yscale("log")
         top.set_ylabel("loss, training clips")
         top.legend()
-        for name, label in (("overlap", "mask overlap"), ("balanced_accuracy", "present/absent, balanced")):
+        curves = {
+            "overlap": "mask overlap",
+            "balanced_accuracy": "present/absent, balanced",
+            "ranked_first": "most like the target: on it",
+        }
+        for name, label in curves.items():
             bottom.plot([r["step"] for r in validation], [r[name] for r in validation], "o-", label=label)
         bottom.set_ylabel("held-out clips")
         bottom.set_xlabel("step")

@@ -28,6 +28,7 @@ from efftam_ros.core.errors import InputError
 
 Bytes = NDArray[np.uint8]
 
+REQUIRED_FOLDERS = ("synthetic", "real_masks", "sequences", "sequences_train")
 NEVER_TRAINED_ON = ("cows", "dog", "goat", "libby")
 """DAVIS sequences kept for validation by whole runs of the tracker."""
 DAVIS_TRAINED_ON = (
@@ -39,6 +40,8 @@ DAVIS_TRAINED_ON = (
     "motocross-jump",
 )
 VALIDATION_SCENES = ("sbi_CAVIAR2", "sbi_HumanBody2", "ucsd_boats", "ucsd_cyclists", "ucsd_jump")
+CUT_OUT_APART = ("CATS drone view vehicles",)
+"""Data sets of photographs whose objects are packed as cut-outs too, and would count twice."""
 VALIDATION_SHARE = 10  # one group in ten
 OPEN_TERMS = re.compile(r"CC0|CC-BY|CC BY|MIT|BSD|GPL|public domain", re.IGNORECASE)
 RESEARCH_TERMS = re.compile(r"research|no licence|Flickr|non-commercial|-NC|citation", re.IGNORECASE)
@@ -120,13 +123,14 @@ def scene_of(clip: str) -> str:
 
 
 def pack_material(source: Path, out: Path, progress: Callable[[], object] = lambda: None) -> dict[str, int]:
-    """Gather the folders ``synthetic``, ``real_masks``, ``sequences`` and ``sequences_train`` under
-    ``source`` into the archive ``out``. Returns the number of items by type and split.
+    """Gather the folders ``synthetic``, ``real_masks``, ``sequences``, ``sequences_train`` and, where there
+    is one, ``aerial`` under ``source`` into the archive ``out``. Returns the number of items by type and
+    split.
 
     Sequences for validation by whole runs and box-only sequences are left out. Raises InputError when a
-    folder is missing.
+    folder is missing, or a tar or a member that an index names.
     """
-    for name in ("synthetic", "real_masks", "sequences", "sequences_train"):
+    for name in REQUIRED_FOLDERS:
         if not (source / name).is_dir():
             raise InputError(f"{source} has no folder {name}; see training/README.md for what data needs")
     index: list[dict[str, str]] = []
@@ -148,14 +152,43 @@ def pack_material(source: Path, out: Path, progress: Callable[[], object] = lamb
 
 
 def _items(source: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    yield from _cutouts(source / "synthetic")
-    yield from _backdrops(source / "synthetic")
+    yield from _cutouts(source / "synthetic" / "cutouts.csv")
+    yield from _backdrops(source / "synthetic" / "backgrounds.csv")
     yield from _photographs(source / "real_masks")
     for name in DAVIS_TRAINED_ON:
         yield _clip(source / "sequences" / name, "davis", "CC BY 4.0 (DAVIS)")
-    for folder in sorted((source / "sequences_train").iterdir()):
-        if (folder / "masks.npz").exists():
-            yield _clip(folder, "footage", json.loads((folder / "meta.json").read_text())["terms"])
+    yield from _clips(source / "sequences_train", "footage")
+    if (source / "aerial").is_dir():
+        for item, files in _aerial_items(source / "aerial"):
+            item["split"] = "train"
+            yield item, files
+
+
+def _aerial_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    """All of it is trained on: held-out items would change the clips of earlier figures."""
+    yield from _cutouts(folder / "cutouts_vehicles.csv")
+    yield from _backdrops(folder / "backdrops_vehicles.csv")
+    yield from _photographs(folder / "photographs_vehicles")
+    yield from _clips(folder / "sequences_aerial", "aerial")
+
+
+class _Tars:
+    """Members of the tars of one folder, each read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tars: dict[str, dict[str, bytes]] = {}
+
+    def member(self, tar: str, name: str) -> bytes:
+        """Raises InputError when there is no such tar or no such member."""
+        path = self._folder / tar
+        if tar not in self._tars:
+            if not path.is_file():
+                raise InputError(f"there is no {path}, which an index in {self._folder} names; add it")
+            self._tars[tar] = _members(path)
+        if name not in self._tars[tar]:
+            raise InputError(f"{path} has no member {name}, which an index in {self._folder} names; add it")
+        return self._tars[tar][name]
 
 
 def _members(path: Path) -> dict[str, bytes]:
@@ -164,11 +197,9 @@ def _members(path: Path) -> dict[str, bytes]:
         return {name: file.read() for name, file in files if file is not None}
 
 
-def _cutouts(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    tars: dict[str, dict[str, bytes]] = {}
-    for row in csv.DictReader((folder / "cutouts.csv").open()):
-        if row["tar"] not in tars:
-            tars[row["tar"]] = _members(folder / row["tar"])
+def _cutouts(index: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    tars = _Tars(index.parent)
+    for row in csv.DictReader(index.open()):
         stem = Path(row["file"]).stem
         # Renderings of one mesh and stamps of one animal differ by a trailing number or a colour.
         group = re.sub(r"[-_]?\d+$", "", stem)
@@ -176,26 +207,35 @@ def _cutouts(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
             group = re.sub(r"_(blue|red|white|black|green)$", "", group)
         name = f"cutouts/{row['kind']}/{row['file']}"
         item = _item("cutout", name, row["kind"], f"{row['kind']}:{group}", row["licence"])
-        yield item, {name: tars[row["tar"]][row["file"]]}
+        yield item, {name: tars.member(row["tar"], row["file"])}
 
 
-def _backdrops(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    members = _members(folder / "backgrounds.tar")
-    for row in csv.DictReader((folder / "backgrounds.csv").open()):
+def _backdrops(index: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    tars = _Tars(index.parent)
+    for row in csv.DictReader(index.open()):
         group = re.sub(r"_\d+$", "", Path(row["file"]).stem)
         name = f"backdrops/{row['file']}"
-        yield _item("backdrop", name, row["kind"], group, row["licence"]), {name: members[row["file"]]}
+        item = _item("backdrop", name, row["kind"], group, row["licence"])
+        yield item, {name: tars.member(row["tar"], row["file"])}
 
 
 def _photographs(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    images, masks = _members(folder / "images.tar"), _members(folder / "masks.tar")
+    tars = _Tars(folder)
     for row in csv.DictReader((folder / "index.csv").open()):
         stem = row["file"]
         group = stem.rpartition("_")[0] if stem.startswith("camvid") else stem
         name = f"photographs/{stem}.webp"
         item = _item("photograph", name, row["dataset"], group, row["terms"])
         item["masks"] = f"photographs/{stem}.png"
-        yield item, {name: images[f"{stem}.webp"], item["masks"]: masks[f"{stem}.png"]}
+        image, masks = tars.member("images.tar", f"{stem}.webp"), tars.member("masks.tar", f"{stem}.png")
+        yield item, {name: image, item["masks"]: masks}
+
+
+def _clips(folder: Path, kind: str) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    """The clips of a folder that have masks."""
+    for clip in sorted(folder.iterdir()):
+        if (clip / "masks.npz").exists():
+            yield _clip(clip, kind, json.loads((clip / "meta.json").read_text())["terms"])
 
 
 def _clip(folder: Path, kind: str, terms: str) -> tuple[dict[str, str], dict[str, bytes]]:
@@ -261,7 +301,8 @@ def _add(material: Material, item: dict[str, str], archive: zipfile.ZipFile) -> 
         photograph = Photograph(_decode(content), _picture(archive.read(item["masks"])), name)
         if photograph.rgb.shape[:2] == photograph.labels.shape:
             material.photographs.append(photograph)
-            material.sprites.extend(objects_of(photograph))
+            if item["kind"] not in CUT_OUT_APART:
+                material.sprites.extend(objects_of(photograph))
     else:
         material.footage.append(_footage(content, archive.read(item["masks"]), name, item["group"]))
 

@@ -45,7 +45,15 @@ if TYPE_CHECKING:
     from training.material import Backdrop, Sprite
 
 MOST_OFF_SIZES = 2.0  # of a return from the prediction
-KIND_WEIGHTS = {"render_aerial": 3.0, "photo": 2.0, "real": 2.0, "render": 1.0, "emoji3d": 0.3}
+FROM_ABOVE = ("render_aerial", "photo_aerial")
+KIND_WEIGHTS = {
+    "render_aerial": 3.0,
+    "photo_aerial": 3.0,
+    "photo": 2.0,
+    "real": 2.0,
+    "render": 1.0,
+    "emoji3d": 0.3,
+}
 BACKDROP_WEIGHTS = {"aerial": 6.0}
 LOOK_ALIKE_SHARE = 0.5
 LEAST_CONTRAST = 22.0  # mean grey levels between a target and the ground under it
@@ -149,8 +157,8 @@ class Draft:
         return np.asarray(np.exp(self.rng.uniform(-spread, spread, 3)), np.float64)
 
     def _turn(self, sprite: Sprite) -> float:
-        """Angle between a cut-out and its path: any angle from above, nearly upright from the side."""
-        most = math.pi if sprite.kind == "render_aerial" else 0.4
+        """Angle of a cut-out to its way: anything from above, nearly upright from the side."""
+        most = math.pi if sprite.kind in FROM_ABOVE else 0.4
         return float(self.rng.uniform(-most, most))
 
     def _backdrop(self) -> Bytes:

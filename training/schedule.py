@@ -10,39 +10,44 @@ from efftam_ros.core.errors import InputError
 
 @dataclass(frozen=True)
 class Stage:
-    """From ``start`` (share of all steps) on: ``frames`` per clip, ``clips`` per step, and the first
-    of the trunk's seven stages that learns."""
+    """From ``start`` (share of all steps) on: ``frames`` per clip, ``clips`` per step, the first of the
+    trunk's stages that learns, and whether windows follow the model's own boxes."""
 
     start: float
     frames: int
     clips: int
     first_learning: int
+    is_closed: bool = False
 
 
-TRUNK = {"frozen": 7, "top": 4, "trunk": 3}
-"""First of the trunk's seven stages that learns. Stages 0 to 2 never do: up to stride 8, ImageNet's edges and
-textures serve as they are, and half of the work of a step is saved."""
+TRUNK = {"frozen": 7, "top": 4, "trunk": 3, "all": 0}
+"""First of the trunk's stages that learns; with 0, its stem too. EfficientNet-Lite0's stages up to stride 8
+(0 to 2) serve as they are, ImageNet's edges and textures, and half of the work of a step is saved."""
+CLOSED = "closed"
 
 DEFAULT_STAGES = "0:2:16:frozen,0.06:4:8:frozen,0.15:4:8:trunk,0.3:4:8:top,0.65:7:5:top"
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """``start:frames:clips:frozen|top|trunk``, separated by commas. Raises InputError naming the faulty
-    one."""
+    """``start:frames:clips:frozen|top|trunk|all[:closed]``, separated by commas. Raises InputError naming
+    the faulty one."""
     stages = []
     for part in text.split(","):
         fields = part.strip().split(":")
         try:
             start, frames, clips = float(fields[0]), int(fields[1]), int(fields[2])
             first_learning = TRUNK[fields[3]]
+            is_closed = fields[4:] == [CLOSED]
+            if fields[4:] not in ([], [CLOSED]):
+                raise ValueError(fields[4:])
         except (IndexError, ValueError, KeyError):
             raise InputError(
                 f"stage {part!r} can't be read;"
-                f" write start:frames:clips:{'|'.join(TRUNK)}, as in 0.25:4:8:trunk"
+                f" write start:frames:clips:{'|'.join(TRUNK)}[:{CLOSED}], as in 0.25:4:8:trunk"
             ) from None
         if not 0 <= start < 1 or frames < 1 or clips < 1:
             raise InputError(f"stage {part!r}: start must lie in [0, 1), frames and clips be at least 1")
-        stages.append(Stage(start, frames, clips, first_learning))
+        stages.append(Stage(start, frames, clips, first_learning, is_closed))
     if stages[0].start != 0 or [s.start for s in stages] != sorted(s.start for s in stages):
         raise InputError(f"stages {text!r} must begin at 0 and follow each other in time")
     return tuple(stages)

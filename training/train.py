@@ -22,14 +22,19 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
 from training.clips import Clip, ClipDataset, ClipSource, Mixture
+from training.closed_loop import outer_side
+from training.hardness import HARD, Hardness
 from training.journal import Journal
+from training.lesson import Backbone, Lesson
 from training.material import load_material, require_archive
-from training.schedule import TRUNK, Stage, learning_rate, stage_at
+from training.schedule import Stage, learning_rate, stage_at
 from training.unroll import unroll
 from training.validation import validate, validation_clips
 
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
 AVERAGE = 0.998
+LESSON_WEIGHT = 0.5
+LESSON_CLIPS = 32  # that the backbone's means and deviations are taken from
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,9 @@ class TrainingOptions:
     trunk_rate: float = 1.5e-4
     seed: int = 0
     open_data_only: bool = False
+    backbone: Path | None = None
     mixture: Mixture = field(default_factory=Mixture)
+    hardness: Hardness = HARD
     validate_every: int = 500
     validation_clips: int = 64
     workers: int = 1
@@ -91,33 +98,50 @@ def train(
     options.out.mkdir(parents=True, exist_ok=True)
     _write_recipe(options)
     spec = network.spec
-    trainer = Trainer(options, network.to(options.device), Journal(options.out))
+    source = ClipSource(
+        load_material(options.material, "train", options.open_data_only),
+        options.mixture,
+        spec.side,
+        options.hardness,
+    )
+    lesson = _lesson(options, network, source)
+    trainer = Trainer(options, network.to(options.device), Journal(options.out), lesson)
     held_out = ClipSource(
         load_material(options.material, "validation", options.open_data_only), options.mixture, spec.side
     )
     validation = [_moved(b, options.device) for b in validation_clips(held_out, options.validation_clips)]
     if resume:
         trainer.restore(checkpoints.load(options.out / checkpoints.RESUME))
-    source = ClipSource(
-        load_material(options.material, "train", options.open_data_only), options.mixture, spec.side
-    )
     trainer.run(source, validation, progress)
 
 
 class Trainer:
     """State of a run."""
 
-    def __init__(self, options: TrainingOptions, network: CompactTAM, journal: Journal) -> None:
+    def __init__(
+        self, options: TrainingOptions, network: CompactTAM, journal: Journal, lesson: Lesson | None
+    ) -> None:
         self._options, self._network, self._journal = options, network, journal
         self._average = copy.deepcopy(network).requires_grad_(False)
         self._trunk = list(trunk_parameters(network))
-        self._optimizer = optimizer_for(network, self._trunk)
+        self._lesson = None if lesson is None else lesson.to(options.device)
+        if lesson is not None:
+            lesson.attend(network)
+        self._optimizer = optimizer_for(network, self._trunk, self._lesson)
         self._step = self._clips = 0
         self._seconds = 0.0
 
     def restore(self, content: dict[str, Any]) -> None:
+        """Raises InputError when the run was begun with a lesson and this is without, or the reverse."""
+        if bool(content["lesson"]) != (self._lesson is not None):
+            raise InputError(
+                f"the run in {self._options.out} was begun {'with' if content['lesson'] else 'without'} a"
+                " backbone to learn from; resume it as it was begun, or start another with --continue-from"
+            )
         self._network.load_state_dict(content["model"])
         self._average.load_state_dict(content["average"])
+        if self._lesson is not None:
+            self._lesson.load_state_dict(content["lesson"])
         self._optimizer.load_state_dict(content["optimizer"])
         self._step, self._clips, self._seconds = content["step"], content["clips"], content["seconds"]
 
@@ -126,6 +150,7 @@ class Trainer:
             "model": self._network.state_dict(),
             "average": self._average.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            "lesson": {} if self._lesson is None else self._lesson.state_dict(),
             "step": self._step,
             "clips": self._clips,
             "seconds": self._seconds,
@@ -169,13 +194,17 @@ class Trainer:
         options = self._options
         batch = _moved(batch, options.device)
         self._network.train()
-        for index, part in enumerate(self._network.image_encoder.stages):
+        encoder = self._network.image_encoder
+        for index, part in enumerate(encoder.stages):
             part.requires_grad_(index >= stage.first_learning)
+        encoder.stem.requires_grad_(stage.first_learning == 0)
         for group, rate in zip(self._optimizer.param_groups, self._rates(), strict=True):
             group["lr"] = rate
         rng = np.random.default_rng([options.seed, 1, self._step])
         out = unroll(self._network, batch, rng)
         loss = out.total
+        taught = loss.new_zeros(()) if self._lesson is None else self._lesson.loss()
+        loss = loss + LESSON_WEIGHT * taught
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self._network.parameters(), 1.0, foreach=True)
@@ -192,6 +221,8 @@ class Trainer:
                 name: float(np.mean([getattr(frame, name).item() for frame in out.losses]))
                 for name in ("mask", "iou", "presence")
             },
+            "lesson": taught.item(),
+            "likeness": float(torch.stack(out.likeness).mean().item()) if out.likeness else 0.0,
             "overlap": float(torch.stack(tracked).mean()) if tracked else 0.0,
         }
 
@@ -218,7 +249,8 @@ class Trainer:
 
     def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
         left = self._options.steps - self._step + 1
-        data = ClipDataset(source, self._options.seed, stage.frames, self._clips, left * stage.clips)
+        outer = outer_side(self._network.spec.side) if stage.is_closed else None
+        data = ClipDataset(source, self._options.seed, stage.frames, self._clips, left * stage.clips, outer)
         loader = DataLoader(
             data,
             stage.clips,
@@ -229,21 +261,27 @@ class Trainer:
         return iter(loader)
 
 
+def _lesson(options: TrainingOptions, network: CompactTAM, source: ClipSource) -> Lesson | None:
+    if options.backbone is None:
+        return None
+    clips = (source.clip(options.seed + 1, index, 1).images for index in range(LESSON_CLIPS))
+    return Lesson(network, Backbone(options.backbone), torch.cat(list(clips)))
+
+
 def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
-    """The trainable parameters of the trunk; freezes its first stages permanently."""
+    """Of the stem and the stages: they learn at a rate of their own, and not at all times."""
     encoder = network.image_encoder
-    encoder.stem.requires_grad_(False)
-    for index, stage in enumerate(encoder.stages):
-        if index < min(TRUNK.values()):
-            stage.requires_grad_(False)
-        else:
-            yield from stage.parameters()
+    yield from encoder.stem.parameters()
+    yield from encoder.stages.parameters()
 
 
-def optimizer_for(network: CompactTAM, trunk: list[nn.Parameter]) -> torch.optim.AdamW:
+def optimizer_for(
+    network: CompactTAM, trunk: list[nn.Parameter], lesson: Lesson | None = None
+) -> torch.optim.AdamW:
     """AdamW over four groups; vectors are not decayed."""
     in_trunk = {id(parameter) for parameter in trunk}
-    heads = [p for p in network.parameters() if p.requires_grad and id(p) not in in_trunk]
+    heads = [p for p in network.parameters() if id(p) not in in_trunk]
+    heads += [] if lesson is None else lesson.parameters()
     groups = [
         {"params": [p for p in parameters if (p.ndim > 1) == decays], "weight_decay": 0.03 if decays else 0.0}
         for parameters in (heads, trunk)

@@ -4,16 +4,20 @@ memory."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from efftam_ros.model.compact.network import CompactTAM
-from training.clips import Clip
+from training.clips import LEAST_SHARE, LEAST_VISIBLE, Clip
+from training.closed_loop import ClosedWindows
+from training.likeness import is_ranked_first, likeness_loss, pooled
 from training.losses import FrameLoss, frame_loss
 
 DROPPED_SHARE = 0.15  # of the past frames are not attended to, each time anew
+LIKENESS_WEIGHT = 0.1
 MOST_RECENT = 4  # past frames attended to beside the prompted one
 CLICK = 1
 
@@ -21,16 +25,80 @@ CLICK = 1
 @dataclass
 class Unrolled:
     """Losses per frame, and what validation looks at: ``overlap`` [n,B] of the chosen mask, ``says_present``
-    [n,B] logits, ``present`` [n,B]."""
+    [n,B] logits, ``present`` [n,B]; ``likeness``: loss per later frame, in training alone; ``likest`` [n,B]:
+    whether the place most like the target is on it."""
 
     losses: list[FrameLoss] = field(default_factory=list)
     overlap: list[Tensor] = field(default_factory=list)
     says_present: list[Tensor] = field(default_factory=list)
     present: list[Tensor] = field(default_factory=list)
+    likeness: list[Tensor] = field(default_factory=list)
+    likest: list[Tensor] = field(default_factory=list)
 
     @property
     def total(self) -> Tensor:
-        return torch.stack([loss.total for loss in self.losses]).mean()
+        loss = torch.stack([loss.total for loss in self.losses]).mean()
+        return loss + LIKENESS_WEIGHT * torch.stack(self.likeness).mean() if self.likeness else loss
+
+
+class _Look(NamedTuple):
+    """What the network makes of one frame's windows, and the truth in them: features at strides 16, 8 and 4,
+    ``masks`` 0..1 and ``valid`` [B,S/4,S/4], ``present`` [B]."""
+
+    coarse: Tensor
+    middle: Tensor
+    fine: Tensor
+    masks: Tensor
+    valid: Tensor
+    present: Tensor
+
+
+class _FixedLooks:
+    """The clip's pictures are the windows: all are encoded at once."""
+
+    def __init__(self, network: CompactTAM, clip: Clip) -> None:
+        features = network.image_encoder(normalised(network, clip.images.flatten(0, 1)))
+        self._features = [x.unflatten(0, clip.images.shape[:2]) for x in features]
+        self._masks, self._clip = clip.masks.float() / 255, clip
+
+    def at(self, frame: int) -> _Look:
+        coarse, middle, fine = (x[:, frame] for x in self._features)
+        clip = self._clip
+        return _Look(
+            coarse, middle, fine, self._masks[:, frame], clip.valid[:, frame], clip.present[:, frame]
+        )
+
+    def follow(self, mask_logits: Tensor, seen: Tensor) -> None:
+        return
+
+
+class _FollowingLooks:
+    """Windows follow the model's boxes in the clip's larger pictures. The target is present where at least
+    the least share of what its picture shows of it lies in the window."""
+
+    def __init__(self, network: CompactTAM, clip: Clip) -> None:
+        self._network, self._clip, self._side = network, clip, network.spec.side
+        outer = clip.images.shape[-1]
+        self._windows = ClosedWindows(len(clip.images), outer, self._side, clip.images.device)
+
+    def at(self, frame: int) -> _Look:
+        clip, low = self._clip, self._side // 4
+        pictures = self._windows.cut(clip.images[:, frame].float(), self._side)
+        coarse, middle, fine = self._network.image_encoder(normalised(self._network, pictures))
+        whole = clip.masks[:, frame].float() / 255
+        masks = self._windows.cut(whole.unsqueeze(1), low)[:, 0]
+        valid = self._windows.cut(clip.valid[:, frame].float().unsqueeze(1), low, "nearest")[:, 0] > 0.5
+        # Outside of the pictures there is black ground.
+        valid |= self._windows.cut(torch.ones_like(whole).unsqueeze(1), low, "nearest")[:, 0] < 0.5
+        cell = (4 * self._windows.extent / self._side) ** 2
+        shown = (masks > 0.5).sum((1, 2)) * cell
+        everything = 16 * (whole > 0.5).sum((1, 2))
+        is_enough = (shown > LEAST_SHARE * everything) & ((masks > 0.5).sum((1, 2)) * 16 > LEAST_VISIBLE)
+        present = clip.present[:, frame] * is_enough.float()
+        return _Look(coarse, middle, fine, masks * present.reshape(-1, 1, 1), valid, present)
+
+    def follow(self, mask_logits: Tensor, seen: Tensor) -> None:
+        self._windows.follow(mask_logits, seen)
 
 
 def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = None) -> Unrolled:
@@ -38,9 +106,8 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
     that short clips train all rows; without it the most recent frames get the rows that the tracker gives
     them."""
     batch, frames = clip.images.shape[:2]
-    features = network.image_encoder(normalised(network, clip.images.flatten(0, 1)))
-    coarse, middle, fine = (x.unflatten(0, (batch, frames)) for x in features)
-    masks, present = clip.masks.float() / 255, clip.present
+    is_closed = clip.images.shape[-1] != network.spec.side
+    looks = _FollowingLooks(network, clip) if is_closed else _FixedLooks(network, clip)
     prompted_row = network.spec.temporal_rows - 1
     rows = _rows(prompted_row, rng)
     position = network.prompt_encoder.grid_position
@@ -55,16 +122,19 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
     out = Unrolled()
     for t in range(frames):
         is_first = t == 0
+        look = looks.at(t)
         if is_first:
             prompt_mask = clip.prompt_mask.float().unsqueeze(1)
             prompt = network.prompt_encoder(clip.points, clip.labels, prompt_mask, clip.has_mask)
-            conditioned = coarse[:, 0] + network.no_memory
+            conditioned = look.coarse + network.no_memory
         else:
             prompt = nothing
             used, ages = _recent(t, rng)
-            chosen_rows = torch.tensor([prompted_row] + [rows[age] for age in ages], device=coarse.device)
+            chosen_rows = torch.tensor(
+                [prompted_row] + [rows[age] for age in ages], device=look.coarse.device
+            )
             conditioned = network.memory_attention(
-                coarse[:, t],
+                look.coarse,
                 torch.stack([maps[i] for i in used], 1),
                 chosen_rows,
                 torch.stack([pointers[i] for i in used], 1),
@@ -72,26 +142,32 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
             )
         sparse, dense, raster = prompt
         logits, ious, says_present, candidates = network.mask_decoder(
-            conditioned + dense, sparse, position, middle[:, t], fine[:, t]
+            conditioned + dense, sparse, position, look.middle, look.fine
         )
+        if is_first:
+            templates = pooled(look.coarse, look.masks)
+        out.likest.append(is_ranked_first(templates, look.coarse.detach(), look.masks))
+        if rng is not None and not is_first:
+            out.likeness.append(likeness_loss(templates, look.coarse, look.masks, look.valid))
         several = (
             (clip.labels == CLICK).any(1) if is_first else torch.ones_like(clip.has_mask, dtype=torch.bool)
         )
-        loss = frame_loss(logits, ious, says_present, masks[:, t], clip.valid[:, t], present[:, t], several)
+        loss = frame_loss(logits, ious, says_present, look.masks, look.valid, look.present, several)
         out.losses.append(loss)
         choice = torch.where(several, 1 + ious[:, 1:].argmax(1), 0)
         each = torch.arange(batch, device=choice.device)
         mask, pointer = logits[each, choice].unsqueeze(1), candidates[each, choice]
         # A mask prompt is remembered as it was given.
         given = (clip.has_mask > 0.5).reshape(-1, 1, 1, 1) & is_first
-        mask = torch.where(given, 40 * masks[:, :1] - 20, mask)
-        seen = torch.ones_like(present[:, 0]) if is_first else (says_present > 0).float()
-        stored, pointer = remember(network, coarse[:, t], mask, seen, pointer, raster if is_first else None)
+        mask = torch.where(given, 40 * look.masks.unsqueeze(1) - 20, mask)
+        seen = torch.ones_like(look.present) if is_first else (says_present > 0).float()
+        looks.follow(mask[:, 0], seen > 0.5)
+        stored, pointer = remember(network, look.coarse, mask, seen, pointer, raster if is_first else None)
         maps.append(stored)
         pointers.append(pointer)
         out.overlap.append(loss.iou_of[each, choice])
         out.says_present.append(says_present.detach())
-        out.present.append(present[:, t])
+        out.present.append(look.present)
     return out
 
 

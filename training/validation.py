@@ -17,11 +17,13 @@ BATCH = 8
 
 @dataclass(frozen=True)
 class Score:
-    """``overlap``: mean mask overlap of present frames after the first; ``balanced_accuracy`` of presence."""
+    """``overlap``: mean mask overlap of present frames after the first; ``balanced_accuracy`` of presence;
+    ``ranked_first``: share of present frames in which the place most like the target is on it."""
 
     overlap: float
     balanced_accuracy: float
     loss: float
+    ranked_first: float
 
 
 def validation_clips(source: ClipSource, count: int) -> list[Clip]:
@@ -36,7 +38,7 @@ def stack(clips: list[Clip]) -> Clip:
 
 def validate(network: CompactTAM, batches: list[Clip]) -> Score:
     network.eval()
-    overlaps, present, says, losses = [], [], [], []
+    overlaps, present, says, losses, likest = [], [], [], [], []
     with torch.inference_mode():
         for batch in batches:
             out = unroll(network, batch)
@@ -44,9 +46,15 @@ def validate(network: CompactTAM, batches: list[Clip]) -> Score:
             present.append(torch.stack(out.present[1:]))
             says.append(torch.stack(out.says_present[1:]) > 0)
             losses.append(out.total)
+            likest.append(torch.stack(out.likest[1:]))
     truth, claim = torch.cat(present, 1) > 0.5, torch.cat(says, 1)
     # A frame whose target the model denies has no mask, so it overlaps nothing.
     overlap = (torch.cat(overlaps, 1) * claim)[truth].mean()
     recall = claim[truth].float().mean()
     rejection = (~claim[~truth]).float().mean() if (~truth).any() else recall
-    return Score(float(overlap), float((recall + rejection) / 2), float(torch.stack(losses).mean()))
+    return Score(
+        overlap=float(overlap),
+        balanced_accuracy=float((recall + rejection) / 2),
+        loss=float(torch.stack(losses).mean()),
+        ranked_first=float(torch.cat(likest, 1)[truth].float().mean()),
+    )

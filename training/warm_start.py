@@ -19,7 +19,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.verify.runners import CpuRunner
+from training.tensor_runner import TensorRunner
 from training.unroll import normalised
 
 RIDGE = 1e-3  # of the mean feature variance, so that features that move together share the weight
@@ -33,16 +33,15 @@ def warm_start(
 
     Raises InputError when the bundle's heads do not fit.
     """
-    _copy_heads(network, bundle)
-    encoder = CpuRunner(bundle.graphs["image_encoder"].path)
+    copy_heads(network, bundle)
+    encoder = TensorRunner(bundle.graphs["image_encoder"].path)
     fits = {"features": _Fit(), "features_s8": _Fit(), "features_s4": _Fit()}
     mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (bundle.mean, bundle.std))
     network.eval()
     with torch.inference_mode():
         for picture in pictures:
             image = torch.from_numpy(picture.transpose(2, 0, 1).copy()).unsqueeze(0)
-            results = encoder({"image": ((image.float() / 255 - mean) / std).numpy()})
-            wanted = {name: torch.from_numpy(value) for name, value in results.items()}
+            wanted = encoder({"image": (image.float() / 255 - mean) / std})
             x4, x8, x16, x32 = network.image_encoder.trunk(normalised(network, image))
             context = F.interpolate(x32, scale_factor=2.0, mode="nearest")
             fits["features"].add(torch.cat([x16, context], 1), wanted["features"])
@@ -99,7 +98,8 @@ def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
         first += neck.in_channels
 
 
-def _copy_heads(network: CompactTAM, bundle: Bundle) -> None:
+def copy_heads(network: CompactTAM, bundle: Bundle) -> None:
+    """All weights of ``bundle`` but its image encoder's. Raises InputError when they do not fit."""
     stored = initialisers(graph.path for graph in bundle.graphs.values())
     state = network.state_dict()
     for name, like in state.items():

@@ -27,8 +27,9 @@ class WindowPath:
     elsewhere: NDArray[np.bool_]
 
 
-def draw_path(rng: np.random.Generator, frames: int) -> WindowPath:
-    """The first frame is centred on the prompt; later ones err."""
+def draw_path(rng: np.random.Generator, frames: int, margin: float = 1.0) -> WindowPath:
+    """The first frame is centred on the prompt; later ones err. ``margin``: how many times wider the pictures
+    are than the windows."""
     middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
     if rng.random() < 0.5:  # half of the clips at what the tracker shows most of the time
         middle = 5.0 * rng.lognormal(0, 0.2)
@@ -47,7 +48,7 @@ def draw_path(rng: np.random.Generator, frames: int) -> WindowPath:
         # Found again by a search: wider, and off the centre by much.
         factor[start:] *= rng.uniform(1.0, 1.5)
         offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
-    return WindowPath(offset, np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
+    return WindowPath(offset, margin * np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
 
 
 def most_extent(rng: np.random.Generator, size: float, image: tuple[int, int]) -> float:

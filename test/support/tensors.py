@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -12,18 +9,9 @@ from efftam_ros.export.onnx.graphs import key_count
 from efftam_ros.model.common.network import NetworkSpec
 from efftam_ros.runtime.bundle import RING_SLOTS
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
-from efftam_ros.runtime.verify.runners import CpuRunner
+from training.tensor_runner import TensorRunner
 
-
-class TensorRunner:
-    """One graph in onnxruntime on the CPU, tensors in and out by name."""
-
-    def __init__(self, path: Path) -> None:
-        self._runner = CpuRunner(path)
-
-    def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        results = self._runner({name: value.contiguous().numpy() for name, value in inputs.items()})
-        return {name: torch.from_numpy(value) for name, value in results.items()}
+__all__ = ["TensorRunner", "laid_out_tensors", "layout_of"]
 
 
 def layout_of(spec: NetworkSpec) -> MemoryLayout:

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_helpers import BOX_ONLY, BRIGHT, bright_footage, bright_photograph, plate, write_sequence
+from training_helpers import (
+    BOX_ONLY,
+    BRIGHT,
+    bright_footage,
+    bright_photograph,
+    plate,
+    write_aerial,
+    write_sequence,
+)
 
 from efftam_ros.core.errors import InputError
 from training.material import (
@@ -232,6 +240,65 @@ def test_loading_counts_what_packing_counted(source, tmp_path):
         whole = sum(len(list(objects_of(photograph))) for photograph in material.photographs)
         assert len(material.sprites) == counts[f"cutout {side}"] + whole
         assert f"{len(material.sprites)} cut-outs" in material.summary()
+
+
+# Aerial material, where there is some
+
+
+@pytest.fixture(scope="module")
+def aerial(source, tmp_path_factory) -> Path:
+    """An archive of the same sources and the aerial folder."""
+    folder = tmp_path_factory.mktemp("aerial")
+    copy = shutil.copytree(source, folder / "source")
+    write_aerial(copy / "aerial")
+    pack_material(copy, folder / "material.zip")
+    return folder / "material.zip"
+
+
+def test_aerial_material_is_trained_on_and_validates_nothing(archive, aerial):
+    before, after = load_material(archive, "validation"), load_material(aerial, "validation")
+    assert before.summary() == after.summary()
+    for one, other in zip(before.sprites + before.backdrops, after.sprites + after.backdrops, strict=True):
+        assert one.name == other.name
+    before, after = load_material(archive), load_material(aerial)
+    assert len(after.backdrops) == len(before.backdrops) + 2
+    assert {clip.name for clip in after.footage} - {clip.name for clip in before.footage} == {
+        "uav_quay_1",
+        "uav_quay_2",
+    }
+    assert {clip.scene for clip in after.footage} >= {"uav_quay"}
+
+
+def test_vehicles_count_once(archive, aerial):
+    """As cut-outs, and not again as objects of their photographs, which are seen as photographs."""
+    before, after = load_material(archive), load_material(aerial)
+    new = {sprite.name for sprite in after.sprites} - {sprite.name for sprite in before.sprites}
+    assert len(new) == 2
+    assert {sprite.kind for sprite in after.sprites if sprite.name in new} == {"photo_aerial"}
+    assert len(after.photographs) == len(before.photographs) + 1
+
+
+def test_open_data_only_leaves_the_aerial_material_out(archive, aerial):
+    assert load_material(aerial, open_only=True).summary() == load_material(archive, open_only=True).summary()
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"), [("vans.tar", "vans.tar"), ("photographs_vehicles/masks.tar", "masks.tar")]
+)
+def test_a_missing_tar_is_refused_by_name(source, tmp_path, name, fault):
+    copy = shutil.copytree(source, tmp_path / "source")
+    write_aerial(copy / "aerial")
+    (copy / "aerial" / name).unlink()
+    with pytest.raises(InputError, match=fault):
+        pack_material(copy, tmp_path / "material.zip")
+
+
+def test_a_missing_member_is_refused_by_name(source, tmp_path):
+    copy = shutil.copytree(source, tmp_path / "source")
+    with (copy / "synthetic" / "cutouts.csv").open("a") as index:
+        index.write("cutouts_photo.tar,unicorn.webp,photo,CC0-1.0,10,10\n")
+    with pytest.raises(InputError, match=r"cutouts_photo\.tar has no member unicorn\.webp"):
+        pack_material(copy, tmp_path / "material.zip")
 
 
 # What goes wrong

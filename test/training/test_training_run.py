@@ -28,8 +28,8 @@ from training.unroll import unroll
 from training.validation import stack
 
 STEPS = 4
-STAGES = "0:2:2:frozen,0.5:3:1:trunk"
-"""The stage changes in the middle of the run."""
+STAGES = "0:2:2:frozen,0.5:3:1:all:closed"
+"""The stage changes in the middle of the run, to windows that follow the model."""
 THREADS = 2
 STOPPED_AFTER = 3
 FILES = {"weights.pt", "resume.pt", "log.jsonl", "progress.png", "recipe.json"}
@@ -145,7 +145,7 @@ def test_a_few_steps_lower_the_loss(archive, tmp_path):
     assert after < 0.75 * before
 
 
-@pytest.mark.parametrize(("stage", "first"), [("frozen", 8), ("top", 5), ("trunk", 4)])
+@pytest.mark.parametrize(("stage", "first"), [("frozen", 8), ("top", 5), ("trunk", 4), ("all", 0)])
 def test_a_stage_says_from_where_on_the_trunk_learns(stage, first, options, tmp_path):
     network = fresh_network()
     before = [p.clone() for p in _first_weights(network)]
@@ -217,7 +217,14 @@ def test_the_recipe_tells_seed_options_and_versions(whole_run, archive):
     recipe = json.loads((whole_run / "recipe.json").read_text())
     assert (recipe["seed"], recipe["steps"], recipe["open_data_only"]) == (SEED, STEPS, False)
     assert recipe["material"] == str(archive)
-    assert recipe["stages"][1] == {"start": 0.5, "frames": 3, "clips": 1, "first_learning": 3}
+    assert recipe["stages"][1] == {
+        "start": 0.5,
+        "frames": 3,
+        "clips": 1,
+        "first_learning": 0,
+        "is_closed": True,
+    }
+    assert recipe["hardness"]["shadows"] > 0
     assert recipe["mixture"] == {"composite": 0.45, "footage": 0.32, "photograph": 0.23}
     assert recipe["versions"]["torch"] == torch.__version__
     assert set(recipe["versions"]) == {"python", "torch", "numpy", "opencv", "onnxruntime"}

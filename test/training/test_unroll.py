@@ -21,7 +21,7 @@ from efftam_ros.core.memory import MemoryBank, RankedFrames, Record
 from efftam_ros.core.types import Image, Prompt
 from training import unroll as module
 from training.clips import Clip, ClipSource, Mixture
-from training.schedule import TRUNK
+from training.closed_loop import ClosedWindows, outer_side
 from training.train import new_network, trunk_parameters
 from training.unroll import DROPPED_SHARE, MOST_RECENT, normalised, unroll
 from training.validation import stack, validate, validation_clips
@@ -266,24 +266,55 @@ def test_short_clips_train_the_rows_of_older_frames_too():
     assert {rows[0] for rows in drawn} == {0, 1}
 
 
-def test_gradients_reach_everything_that_is_to_learn_and_nothing_frozen(clips):
-    network = new_network("compact_192")
-    trunk = list(trunk_parameters(network))
+@pytest.mark.parametrize("name", ["compact_192", "compact_192_narrow"])
+def test_gradients_reach_everything(clips, name):
+    network = new_network(name)
     batch = stack([shortened(clip, 4) for clip in clips.values()])
     last = network.mask_decoder.presence_head[-1]
     with torch.no_grad():
         network.memory_attention.row_embedding.mul_(20)
+        for part in network.image_encoder.modules():
+            if isinstance(part, torch.nn.Conv2d):  # by default so weak that little passes a deep trunk
+                torch.nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
     for bias in (9.0, -9.0):  # pointers of present targets, and the one that stands for none
         torch.nn.init.constant_(last.bias, bias)
         unroll(network, batch, np.random.default_rng(0)).total.backward()
-    stages, first = network.image_encoder.stages, min(TRUNK.values())
-    frozen = [*network.image_encoder.stem.parameters(), *stages[:first].parameters()]
-    assert all(p.grad is None and not p.requires_grad for p in frozen)
-    assert {id(p) for p in trunk} == {id(p) for p in stages[first:].parameters()}
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad:
-            assert parameter.grad is not None, name
-            assert parameter.grad.abs().max() > 0, name
+    for part, parameter in network.named_parameters():
+        assert parameter.grad is not None, part
+        assert parameter.grad.abs().max() > 0, part
+
+
+def test_the_trunk_is_stem_and_stages():
+    network = new_network("compact_192_narrow")
+    names = {id(p): name for name, p in network.image_encoder.named_parameters()}
+    trunk = {names[id(p)] for p in trunk_parameters(network)}
+    assert set(names.values()) - trunk == {
+        f"neck{stride}.{kind}" for stride in (4, 8, 16, 32) for kind in ("weight", "bias")
+    }
+
+
+# Windows that follow the model's boxes
+
+
+def test_windows_that_stay_in_the_middle_show_what_an_open_clip_shows(network, monkeypatch):
+    source = ClipSource(bright_material(), Mixture(), SIDE)
+    wide = source.clip(7, 2, 4, outer_side(SIDE))
+    assert wide.images.shape[-1] == outer_side(SIDE) == 288
+    inset = (288 - SIDE) // 2
+    cells = slice(inset // 4, inset // 4 + SIDE // 4)
+    middle = wide._replace(
+        images=wide.images[..., inset : inset + SIDE, inset : inset + SIDE],
+        masks=wide.masks[..., cells, cells],
+        valid=wide.valid[..., cells, cells],
+    )
+    monkeypatch.setattr(ClosedWindows, "follow", lambda *_: None)
+    closed, fixed = unroll(network, stack([wide])), unroll(network, stack([middle]))
+    for one, other, says, wanted in zip(
+        closed.losses, fixed.losses, closed.present, fixed.present, strict=True
+    ):
+        if says == wanted:
+            assert torch.allclose(one.mask, other.mask, atol=1e-3)
+    assert closed.present[0] == fixed.present[0] == 1
 
 
 # Validation

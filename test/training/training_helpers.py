@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from efftam_ros.tools.common.video import NS, VideoWriter
@@ -115,6 +116,23 @@ def same(one: Clip, other: Clip) -> bool:
     return all(bool((a == b).all()) if a.shape == b.shape else False for a, b in zip(one, other, strict=True))
 
 
+def one_convolution(path: Path) -> Path:
+    """Write an ONNX backbone of one convolution: stride 16, ten channels, RGB 0..255 in."""
+    weight = np.random.default_rng(2).normal(0, 1 / 255 / 28, (10, 3, 16, 16)).astype(np.float32)
+    node = onnx.helper.make_node("Conv", ["image", "w"], ["features"], strides=[16, 16])
+    of = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node],
+        "backbone",
+        [of("image", onnx.TensorProto.FLOAT, [1, 3, "h", "w"])],
+        [of("features", onnx.TensorProto.FLOAT, [1, 10, "fh", "fw"])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save_model(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
 def write_source(folder: Path) -> None:
     """The four folders of sources, small: cut-outs, backdrops, photographs, sequences of all kinds."""
     _write_synthetic(folder / "synthetic")
@@ -127,6 +145,37 @@ def write_source(folder: Path) -> None:
         write_sequence(folder / "sequences_train" / name, bright_footage(name), RESEARCH)
     boxes_alone = folder / "sequences_train" / "boxes_alone"
     write_sequence(boxes_alone, bright_footage("boxes_alone"), OPEN, with_masks=False)
+
+
+AERIAL_DATA_SET = "CATS drone view vehicles"
+"""Photographs whose vehicles are cut-outs too."""
+
+
+def write_aerial(folder: Path) -> None:
+    """The optional folder of aerial material: by their names all of its groups would be held out."""
+    folder.mkdir(parents=True)
+    van = name_on("validation", "cats_v", "photo_aerial:{}")
+    place = name_on("validation", "cats_place_")
+    vans = {f"{van}_0070{number}.webp": plate((200, 30, 20)) for number in range(2)}
+    _write_tar(folder / "vans.tar", {name: _webp(rgba) for name, rgba in vans.items()})
+    rows = [["vans.tar", name, "photo_aerial", RESEARCH, 48, 32, "1.jpg", 0.9] for name in vans]
+    header = ["tar", "file", "kind", "licence", "width", "height", "source_image", "box_iou"]
+    _write_csv(folder / "cutouts_vehicles.csv", header, rows)
+    places = {f"{place}_{number}.webp": ground(20 + number) for number in range(2)}
+    _write_tar(folder / "places.tar", {name: _webp(rgb) for name, rgb in places.items()})
+    header = ["tar", "file", "kind", "licence", "source", "width", "height"]
+    lines = [["places.tar", name, "aerial", RESEARCH, "here", 160, 120] for name in places]
+    _write_csv(folder / "backdrops_vehicles.csv", header, lines)
+    street = name_on("validation", "cats_street_")
+    photographs = folder / "photographs_vehicles"
+    photographs.mkdir()
+    picture = bright_photograph(street)
+    _write_tar(photographs / "images.tar", {f"{street}.webp": _webp(picture.rgb)})
+    _write_tar(photographs / "masks.tar", {f"{street}.png": _coded(".png", picture.labels)})
+    row = [street, AERIAL_DATA_SET, "here", RESEARCH, 160, 120]
+    _write_csv(photographs / "index.csv", ["file", "dataset", "source", "terms", "width", "height"], [row])
+    for name in ("uav_quay_1", "uav_quay_2"):
+        write_sequence(folder / "sequences_aerial" / name, bright_footage(name), RESEARCH)
 
 
 def write_sequence(folder: Path, clip: Footage, terms: str, with_masks: bool = True) -> None:

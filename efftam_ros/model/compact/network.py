@@ -1,15 +1,15 @@
 """CompactTAM: a small convolutional relative of EfficientTAM for a window that follows the target.
 
 The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
-Differences: the encoder (EfficientNet-Lite0's trunk, with skip features at strides 8 and 4), the widths, and
-the prompt, whose box is also rasterised into the dense prompt and into the memory of the prompted frame. The
-modules accept batches, for training; the methods of Network a single frame.
+Different are the encoder (a convolutional trunk, with skip features at strides 8 and 4), the widths, and the
+prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
+take batches, for training; the methods of Network one frame.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from efftam_ros.model.common.network import Network, NetworkSpec
+from efftam_ros.model.compact.trunk import LITE0, NARROW, Activation, TrunkConfig, stages_of
 
 PROMPT_SLOTS = 3
 NOT_A_POINT = 4
@@ -29,29 +30,33 @@ class CompactConfig:
     """Sizes of one CompactTAM."""
 
     spec: NetworkSpec
+    trunk: TrunkConfig = LITE0
     heads: int = 4
     attention_layers: int = 2
     feedforward: int = 512
     rope_base: float = 100.0
 
 
+_COMPACT_192 = NetworkSpec(
+    name="compact_192",
+    family="compact",
+    side=192,
+    channels=128,
+    memory_channels=64,
+    recent_maps=3,
+    memory_dtype="float32",
+    default_view="window",
+    window_factor=5.0,
+    skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
+    prompt_raster=True,
+    image_mean=(127 / 255, 127 / 255, 127 / 255),
+    image_std=(128 / 255, 128 / 255, 128 / 255),
+)
 COMPACT_CONFIGS: dict[str, CompactConfig] = {
-    "compact_192": CompactConfig(
-        NetworkSpec(
-            name="compact_192",
-            family="compact",
-            side=192,
-            channels=128,
-            memory_channels=64,
-            recent_maps=3,
-            memory_dtype="float32",
-            default_view="window",
-            window_factor=5.0,
-            skips=(("features_s8", 64, 8), ("features_s4", 32, 4)),
-            prompt_raster=True,
-            image_mean=(127 / 255, 127 / 255, 127 / 255),
-            image_std=(128 / 255, 128 / 255, 128 / 255),
-        )
+    config.spec.name: config
+    for config in (
+        CompactConfig(_COMPACT_192),
+        CompactConfig(replace(_COMPACT_192, name="compact_192_narrow"), trunk=NARROW),
     )
 }
 
@@ -135,88 +140,37 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class InvertedBottleneck(nn.Module):
-    """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018), with
-    batch norms already merged into the convolutions."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
-        super().__init__()
-        inner = inputs * expansion
-        self.expand = nn.Conv2d(inputs, inner, 1) if expansion > 1 else None
-        self.depthwise = nn.Conv2d(inner, inner, kernel, stride, kernel // 2, groups=inner)
-        self.project = nn.Conv2d(inner, outputs, 1)
-        self.has_shortcut = inputs == outputs and stride == 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner = x if self.expand is None else F.relu6(self.expand(x))
-        out: Tensor = self.project(F.relu6(self.depthwise(inner)))
-        return x + out if self.has_shortcut else out
-
-
-class Stage(NamedTuple):
-    """A run of inverted bottlenecks, the first of which changes channels and stride."""
-
-    channels: int
-    blocks: int
-    kernel: int
-    stride: int
-    expansion: int
-
-
-STEM_CHANNELS = 32
-LITE0_STAGES = (
-    Stage(16, 1, 3, 1, 1),
-    Stage(24, 2, 3, 2, 6),
-    Stage(40, 2, 5, 2, 6),
-    Stage(80, 3, 3, 2, 6),
-    Stage(112, 3, 5, 1, 6),
-    Stage(192, 4, 5, 2, 6),
-    Stage(320, 1, 3, 1, 6),
-)
-"""EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
-STAGE_AT_STRIDE = {4: 1, 8: 2, 16: 4, 32: 6}
-"""Index of the last stage at each stride."""
-
-
 class ImageEncoder(nn.Module):
     """[B,3,S,S] -> features at strides 16, 8 and 4. Stride 32 is added to stride 16."""
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, STEM_CHANNELS, 3, 2, 1)
-        self.stages = nn.ModuleList()
-        inputs = STEM_CHANNELS
-        for stage in LITE0_STAGES:
-            widths = [inputs] + [stage.channels] * (stage.blocks - 1)
-            strides = [stage.stride] + [1] * (stage.blocks - 1)
-            self.stages.append(
-                nn.Sequential(
-                    *(
-                        InvertedBottleneck(width, stage.channels, stage.kernel, stride, stage.expansion)
-                        for width, stride in zip(widths, strides, strict=True)
-                    )
-                )
-            )
-            inputs = stage.channels
-        channels = {stride: LITE0_STAGES[index].channels for stride, index in STAGE_AT_STRIDE.items()}
+        trunk = config.trunk
+        self.taken = trunk.taken
+        self.stem = nn.Conv2d(3, trunk.stem, 3, 2, 1)
+        self.activation = Activation(trunk.ceiling)
+        self.stages = stages_of(trunk)
         skip_channels = {stride: channels for _, channels, stride in config.spec.skips}
-        self.neck32 = nn.Conv2d(channels[32], config.spec.channels, 1)
-        self.neck16 = nn.Conv2d(channels[16], config.spec.channels, 1)
-        self.neck8 = nn.Conv2d(channels[8], skip_channels[8], 1)
-        self.neck4 = nn.Conv2d(channels[4], skip_channels[4], 1)
+        self.neck32 = nn.Conv2d(trunk.channels(32), config.spec.channels, 1)
+        self.neck16 = nn.Conv2d(trunk.channels(16), config.spec.channels, 1)
+        self.neck8 = nn.Conv2d(trunk.channels(8), skip_channels[8], 1)
+        self.neck4 = nn.Conv2d(trunk.channels(4), skip_channels[4], 1)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x4, x8, x16, x32 = self.trunk(image)
+        return self.necks(*self.trunk(image))
+
+    def necks(self, x4: Tensor, x8: Tensor, x16: Tensor, x32: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The trunk's features at strides 4 to 32 -> outputs at strides 16, 8 and 4."""
         context = F.interpolate(self.neck32(x32), scale_factor=2.0, mode="nearest")
         return self.neck16(x16) + context, self.neck8(x8), self.neck4(x4)
 
     def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The last feature maps at strides 4, 8, 16 and 32."""
-        x = F.relu6(self.stem(image))
+        """The last features at strides 4, 8, 16 and 32."""
+        x = self.activation(self.stem(image))
         taken = []
         for index, stage in enumerate(self.stages):
             x = stage(x)
-            if index in STAGE_AT_STRIDE.values():
+            if index in self.taken:
                 taken.append(x)
         x4, x8, x16, x32 = taken
         return x4, x8, x16, x32

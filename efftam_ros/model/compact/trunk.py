@@ -1,0 +1,125 @@
+"""Convolutional trunks of the compact networks' image encoder: runs of inverted bottlenecks, whose last
+features at some strides are taken.
+
+EfficientNet-Lite0 starts from published ImageNet weights. The narrow trunk is of our own making and takes
+about half of its time: channels and depths in the manner of searched mobile networks (Wu et al., FBNet, 2019;
+the tracker FEAR of Borsuk et al., 2022, uses one such), and a small branch at stride 32 for what fills the
+window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of ``blocks`` inverted bottlenecks with the same ``kernel``. The first one changes channels and
+    ``stride`` and widens by ``expansion``; the others widen by ``later_expansion``, by default the same."""
+
+    channels: int
+    blocks: int
+    kernel: int
+    stride: int
+    expansion: int
+    later_expansion: int | None = None
+
+    def expansions(self) -> Iterator[int]:
+        yield self.expansion
+        for _ in range(self.blocks - 1):
+            yield self.expansion if self.later_expansion is None else self.later_expansion
+
+
+@dataclass(frozen=True)
+class TrunkConfig:
+    """``stem`` channels at stride 2, then ``stages``; ``taken``: index of the last stage at strides 4, 8, 16
+    and 32; activations end at ``ceiling``, if there is one."""
+
+    stem: int
+    stages: tuple[Stage, ...]
+    taken: tuple[int, int, int, int]
+    ceiling: float | None = None
+
+    def channels(self, stride: int) -> int:
+        """Of the features taken at this stride."""
+        return self.stages[self.taken[(4, 8, 16, 32).index(stride)]].channels
+
+
+LITE0 = TrunkConfig(
+    stem=32,
+    stages=(
+        Stage(16, 1, 3, 1, 1),
+        Stage(24, 2, 3, 2, 6),
+        Stage(40, 2, 5, 2, 6),
+        Stage(80, 3, 3, 2, 6),
+        Stage(112, 3, 5, 1, 6),
+        Stage(192, 4, 5, 2, 6),
+        Stage(320, 1, 3, 1, 6),
+    ),
+    taken=(1, 2, 4, 6),
+    ceiling=6.0,
+)
+"""EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
+
+NARROW = TrunkConfig(
+    stem=16,
+    stages=(
+        Stage(16, 1, 3, 1, 1),
+        Stage(24, 3, 3, 2, 4, 1),
+        Stage(32, 4, 5, 2, 4, 3),
+        Stage(64, 4, 5, 2, 6, 4),
+        Stage(112, 4, 5, 1, 6, 5),
+        Stage(160, 2, 5, 2, 4, 3),
+    ),
+    taken=(1, 2, 4, 5),
+)
+
+
+class Activation(nn.Module):
+    """ReLU, cut at ``ceiling`` where there is one (a cut costs time in onnxruntime)."""
+
+    def __init__(self, ceiling: float | None) -> None:
+        super().__init__()
+        self.ceiling = ceiling
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x) if self.ceiling is None else F.hardtanh(x, 0.0, self.ceiling)
+
+
+class InvertedBottleneck(nn.Module):
+    """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018), with
+    batch norms already merged into the convolutions."""
+
+    def __init__(
+        self, inputs: int, stage: Stage, stride: int, expansion: int, activation: Activation
+    ) -> None:
+        super().__init__()
+        inner, kernel = inputs * expansion, stage.kernel
+        self.expand = nn.Conv2d(inputs, inner, 1) if expansion > 1 else None
+        self.depthwise = nn.Conv2d(inner, inner, kernel, stride, kernel // 2, groups=inner)
+        self.project = nn.Conv2d(inner, stage.channels, 1)
+        self.activation = activation
+        self.has_shortcut = inputs == stage.channels and stride == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = x if self.expand is None else self.activation(self.expand(x))
+        out: Tensor = self.project(self.activation(self.depthwise(inner)))
+        return x + out if self.has_shortcut else out
+
+
+def stages_of(config: TrunkConfig) -> nn.ModuleList:
+    """The stages of a trunk, each a sequence of inverted bottlenecks."""
+    stages, inputs = nn.ModuleList(), config.stem
+    activation = Activation(config.ceiling)
+    for stage in config.stages:
+        blocks = []
+        for index, expansion in enumerate(stage.expansions()):
+            stride = stage.stride if index == 0 else 1
+            blocks.append(InvertedBottleneck(inputs, stage, stride, expansion, activation))
+            inputs = stage.channels
+        stages.append(nn.Sequential(*blocks))
+    return stages

@@ -1,0 +1,170 @@
+"""Harder clips: what is added, and that nothing is where it is not asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import cv2
+import numpy as np
+import pytest
+from training_helpers import BRIGHT, DARK, bright_footage, bright_material, disc, ground, same
+
+from training.clips import ClipSource, Mixture
+from training.composites import FROM_ABOVE, KIND_WEIGHTS, Compositor
+from training.footage import FootageSampler
+from training.hardness import EASY, HARD, LARGEST, SMALLEST, Hardness, Sun
+from training.material import Backdrop, Material, Sprite
+
+SIDE = 192
+
+
+# Held-out clips stay as they were
+
+
+def test_easy_clips_are_those_that_earlier_figures_were_measured_on():
+    """The digest was taken before there was any hardness; another one makes all figures incomparable."""
+    source = ClipSource(bright_material(), Mixture(), SIDE, EASY)
+    digest = hashlib.sha256()
+    for index in range(12):
+        clip = source.clip(20261121, index, 4)
+        digest.update(clip.masks.numpy().tobytes())
+        digest.update(clip.points.numpy().tobytes())
+    assert digest.hexdigest()[:16] == "0ff0375948b2b27f"
+
+
+def test_without_hardness_clips_are_easy():
+    plain, easy = (ClipSource(bright_material(), Mixture(), SIDE, *more) for more in ((), (EASY,)))
+    assert all(same(plain.clip(1, index, 3), easy.clip(1, index, 3)) for index in range(8))
+
+
+# Shadows
+
+
+def test_a_shadow_darkens_its_cover_and_nothing_else():
+    canvas = np.full((60, 60, 3), 200, np.uint8)
+    cover = np.zeros((60, 60), np.uint8)
+    cover[20:40, 20:40] = 255
+    shaded = Sun(np.zeros(2), darkness=0.6, blur=0.5).darken(canvas, cover)
+    assert shaded[25:35, 25:35].mean() == pytest.approx(0.4 * 200, abs=2)
+    assert (shaded[:15] == 200).all()
+    assert (shaded[:, 45:] == 200).all()
+
+
+def test_a_target_casts_a_shadow_beside_it_that_is_no_part_of_its_mask():
+    """A bright disc alone on even grey ground: what is darker than the ground is shadow."""
+    even = np.full((120, 160, 3), 140, np.uint8)
+    untinted = Sprite(disc(), "disc", FROM_ABOVE)
+    material = Material(sprites=[untinted], backdrops=[Backdrop(even, "even", "aerial")])
+    darker, inside = [], []
+    for share in (0.0, 1.0):
+        compositor = Compositor(material, Hardness(shadows=share))
+        found = []
+        for seed in range(40):
+            raw = compositor.clip(np.random.default_rng(seed), 1, SIDE)
+            grey = raw.images[0].mean(2)
+            outside = raw.masks[0] == 0
+            level = np.median(grey[outside])
+            found.append(float((grey[outside] < 0.75 * level).mean()))
+            if share and (raw.masks[0] > 250).any():
+                inside.append(np.median(grey[raw.masks[0] > 250]) > level)
+        darker.append(np.mean([share > 0.002 for share in found]))
+    assert darker[1] > darker[0] + 0.4
+    assert np.mean(inside) > 0.8  # the disc itself stays bright
+
+
+def test_shadows_of_one_clip_fall_to_one_side():
+    sun = Sun.draw(np.random.default_rng(3))
+    assert 0.1 < math.hypot(*sun.offset) < 0.75
+    assert 0.3 <= sun.darkness <= 0.75
+
+
+# Companions
+
+
+def test_a_companion_is_the_targets_picture_beside_it_at_its_pace():
+    compositor = Compositor(bright_material(), HARD)
+    rng = np.random.default_rng(5)
+    target = compositor._target(rng, 5, 40.0)
+    for _ in range(20):
+        other = compositor._companion(rng, target, 5)
+        assert other.pictures[0] is target.pictures[0]
+        assert 0.9 <= np.linalg.norm(other.start - target.start) / target.size <= 1.7
+        assert np.linalg.norm(other.speed - target.speed) < 0.3 * target.size
+        assert 0.6 < other.size / target.size < 1.6
+
+
+def test_a_companions_clip_hides_the_target_in_some_frame():
+    compositor = Compositor(bright_material(), Hardness(companions=1.0))
+    plain = Compositor(bright_material())
+    hidden = []
+    for drawer in (compositor, plain):
+        least = []
+        for seed in range(30):
+            raw = drawer.clip(np.random.default_rng(seed), 5, SIDE)
+            area = (raw.masks > 127).sum((1, 2))
+            least.append(area.min() < 0.3 * area.max())
+        hidden.append(np.mean(least))
+    assert hidden[0] > 0.75
+    assert hidden[0] > hidden[1]
+
+
+# Small targets
+
+
+def test_small_clips_have_a_fraction_of_the_resolution():
+    rng = np.random.default_rng(2)
+    drawn = [Hardness(small=1.0).resolution(rng) for _ in range(300)]
+    assert SMALLEST <= min(drawn) < 0.22
+    assert 0.45 < max(drawn) <= LARGEST
+    half = [Hardness(small=0.5).resolution(rng) for _ in range(300)]
+    assert half.count(1.0) / 300 == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_small_clip_shows_the_same_window_more_coarsely():
+    """A chequered ground: at a fraction of the resolution its fine pattern is gone, the target is not."""
+    clip = bright_footage()
+    board = np.kron(np.indices((30, 40)).sum(0) % 2, np.ones((4, 4)))[..., None] * (90 - DARK) + DARK
+    for frame, mask in zip(clip.frames, clip.tracks[0], strict=True):
+        frame[mask == 0] = np.broadcast_to(board, frame.shape)[mask == 0].astype(np.uint8)
+    material = Material(footage=[clip], sprites=bright_material().sprites, backdrops=[])
+    sharpness, areas = [], []
+    for hardness in (EASY, Hardness(small=1.0)):
+        source = ClipSource(material, Mixture(0, 1, 0), SIDE, hardness)
+        shown = [source.clip(4, index, 2) for index in range(25)]
+        grey = [one.images[0].float().mean(0).numpy() for one in shown]
+        sharpness.append(np.median([np.abs(cv2.Laplacian(g, cv2.CV_32F)).mean() for g in grey]))
+        areas.append(np.median([float(one.prompt_mask.sum()) for one in shown]))
+    assert sharpness[1] < 0.6 * sharpness[0]
+    assert areas[1] == pytest.approx(areas[0], rel=0.35)
+
+
+# Weights
+
+
+def test_scenes_weigh_the_same_in_hard_clips_however_many_clips_they_have():
+    many = [bright_footage(f"court_{i}") for i in range(9)]
+    clips = [type(c)(c.frames, c.tracks, c.name, "court") for c in many] + [bright_footage("lane")]
+    of_lane = []
+    for power in (EASY.scene_power, HARD.scene_power):
+        sampler = FootageSampler(Material(footage=clips), power)
+        of_lane.append(sampler._weights[-1])
+    assert of_lane == pytest.approx([1 / 4, 1 / 2])  # nine clips weigh three times one, or as much
+
+
+def test_vehicles_from_above_turn_freely_and_keep_their_colours():
+    """A red bar that is longer than wide: from above it lies at any angle, and it stays red."""
+    bar = np.zeros((16, 64, 4), np.uint8)
+    bar[:] = (BRIGHT, DARK, DARK, 255)
+    assert FROM_ABOVE in KIND_WEIGHTS
+    material = Material(
+        sprites=[Sprite(bar, "bar", FROM_ABOVE)], backdrops=[Backdrop(ground(1), "ground", "aerial")]
+    )
+    compositor = Compositor(material)
+    angles = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        target = compositor._target(rng, 2, 30.0)
+        assert target.pictures[0] is compositor._sprites[0]
+        angles.append(target.angle % math.pi)
+    assert np.mean(np.abs(np.cos(angles)) < 0.5) == pytest.approx(1 / 3, abs=0.15)

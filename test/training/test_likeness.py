@@ -1,0 +1,99 @@
+"""The likeness loss: features that point to the target, and to nothing else, cost nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from training.likeness import is_ranked_first, likeness, likeness_loss, pooled
+
+GRID, CHANNELS = 6, 4
+EVERYWHERE = torch.ones(1, 4 * GRID, 4 * GRID, dtype=torch.bool)
+
+
+def unit(index: int) -> torch.Tensor:
+    return torch.eye(CHANNELS)[index]
+
+
+def features(*places: tuple[int, int], of: int = 0, elsewhere: int = 1) -> torch.Tensor:
+    """[1,C,G,G]: direction ``of`` at these cells (row, column), ``elsewhere`` at all others."""
+    out = unit(elsewhere).reshape(1, -1, 1, 1).repeat(1, 1, GRID, GRID)
+    for row, column in places:
+        out[0, :, row, column] = 7 * unit(of)
+    return out
+
+
+def mask(row: int, column: int, cells: float = 1.0) -> torch.Tensor:
+    """[1,4G,4G]: a square of ``cells`` stride-16 cells from the upper left of this one."""
+    out = torch.zeros(1, 4 * GRID, 4 * GRID)
+    side = round(4 * cells)
+    out[0, 4 * row : 4 * row + side, 4 * column : 4 * column + side] = 1.0
+    return out
+
+
+def test_pooled_features_are_the_unit_mean_under_the_mask():
+    x = features((2, 3), of=2)
+    assert torch.allclose(pooled(x, mask(2, 3)), unit(2).unsqueeze(0))
+    half = pooled(x / x.norm(dim=1, keepdim=True), mask(2, 3, 2.0))  # one cell of direction 2, three of 1
+    assert half[0, 1].item() == pytest.approx(3 / 10**0.5)
+    assert half[0, 2].item() == pytest.approx(1 / 10**0.5)
+
+
+def test_likeness_is_the_cosine_with_every_template():
+    maps = likeness(torch.stack([unit(0), unit(1)]), features((1, 4)))
+    assert maps.shape == (1, 2, GRID, GRID)
+    assert maps[0, 0].sum().item() == pytest.approx(1.0)
+    assert maps[0, 0, 1, 4].item() == pytest.approx(1.0)
+    assert maps[0, 1].sum().item() == pytest.approx(GRID**2 - 1)
+
+
+def loss(x: torch.Tensor, target: torch.Tensor, valid: torch.Tensor = EVERYWHERE) -> float:
+    return float(likeness_loss(unit(0).unsqueeze(0), x, target, valid))
+
+
+def test_a_target_that_stands_out_costs_next_to_nothing():
+    assert loss(features((1, 4)), mask(1, 4)) < 0.02
+
+
+def test_a_look_alike_costs():
+    assert loss(features((1, 4), (3, 3)), mask(1, 4)) > 1.0
+
+
+def test_a_target_that_looks_like_the_ground_costs():
+    assert loss(features(), mask(1, 4)) > 4.0
+
+
+def test_what_looks_like_an_absent_target_costs():
+    nothing = torch.zeros(1, 4 * GRID, 4 * GRID)
+    assert loss(features(), nothing) < 0.02
+    assert loss(features((0, 0)), nothing) > 1.0
+
+
+def test_unknown_cells_count_neither_way():
+    unknown = EVERYWHERE.clone()
+    unknown[0, 12:16, 12:16] = False  # cell (3, 3)
+    assert loss(features((1, 4), (3, 3)), mask(1, 4), unknown) < 0.02
+
+
+def test_a_target_smaller_than_a_cell_is_where_it_covers_most():
+    assert loss(features((2, 2)), mask(2, 2, 0.5)) < 0.02
+    assert loss(features((2, 3)), mask(2, 2, 0.5)) > 4.0
+
+
+def test_other_clips_of_the_batch_are_others():
+    """Two clips whose targets look the same: each is a look-alike in the other's pictures."""
+    x, targets = torch.cat([features((1, 4)), features((1, 4))]), torch.cat([mask(1, 4), mask(1, 4)])
+    everywhere = EVERYWHERE.repeat(2, 1, 1)
+    same = likeness_loss(torch.stack([unit(0), unit(0)]), x, targets, everywhere)
+    apart = torch.cat([features((1, 4), elsewhere=3), features((1, 4), of=2, elsewhere=3)])
+    different = likeness_loss(torch.stack([unit(0), unit(2)]), apart, targets, everywhere)
+    assert same > 1.0
+    assert different < 0.02
+
+
+@pytest.mark.parametrize(("place", "is_first"), [((1, 4), True), ((1, 5), False), ((4, 0), False)])
+def test_the_target_is_ranked_first_where_the_likest_cell_is_one_it_touches(place, is_first):
+    x = features((3, 3), of=2)
+    x[0, :, place[0], place[1]] = unit(0) + 0.2 * unit(1)
+    found = is_ranked_first(unit(0).unsqueeze(0), x, mask(1, 4, 0.75))
+    assert found.tolist() == [is_first]

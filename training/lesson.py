@@ -1,0 +1,78 @@
+"""A tracker's backbone as a second teacher while the network learns to track.
+
+A few thousand clips teach less about how things look than the footage that a tracking-trained backbone has
+seen. So the features at stride 16 should, through a linear map that training alone has, go on pointing where
+the backbone's do. The backbone runs in onnxruntime; nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.model.compact.network import CompactTAM
+from training.tensor_runner import TensorRunner
+
+SHARE = 2  # of a step's images, one in so many is compared
+
+
+class Backbone:
+    """An ONNX graph from ``image`` [1,3,h,w] RGB 0..255 to ``features`` [1,c,h/16,w/16]."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise InputError(f"there is no backbone {path} to learn from; name an ONNX file")
+        self._session = TensorRunner(path)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Of RGB 0..255 [n,3,h,w]."""
+        one_by_one = images.float().cpu().split(1)
+        return torch.cat([self._session({"image": image})["features"] for image in one_by_one])
+
+
+class Lesson(nn.Module):
+    """Compares what a network's trunk made of a step's images with what the backbone makes of them."""
+
+    mean: Tensor
+    deviation: Tensor
+    image_mean: Tensor
+    image_std: Tensor
+
+    def __init__(self, network: CompactTAM, backbone: Backbone, first_images: Tensor) -> None:
+        """``first_images`` RGB 0..255 [n,3,h,w]: means and deviations are taken from these."""
+        super().__init__()
+        wanted = backbone(first_images)
+        self._backbone = backbone
+        self.map = nn.Conv2d(network.image_encoder.neck16.in_channels, wanted.shape[1], 1)
+        self.register_buffer("mean", wanted.mean((0, 2, 3), keepdim=True))
+        self.register_buffer("deviation", wanted.std((0, 2, 3), keepdim=True).clamp(min=1e-4))
+        spec = network.spec
+        self.register_buffer("image_mean", torch.tensor(spec.image_mean).reshape(1, 3, 1, 1))
+        self.register_buffer("image_std", torch.tensor(spec.image_std).reshape(1, 3, 1, 1))
+        self._seen: list[tuple[Tensor, Tensor]] = []
+        self._images: Tensor | None = None
+
+    def attend(self, network: CompactTAM) -> None:
+        """Note what passes this network's image encoder from now on, where gradients are asked for."""
+        encoder = network.image_encoder
+        encoder.register_forward_pre_hook(self._note_images)
+        encoder.stages[encoder.taken[2]].register_forward_hook(self._note_features)
+
+    def _note_images(self, _module: nn.Module, inputs: tuple[Tensor]) -> None:
+        self._images = inputs[0].detach()
+
+    def _note_features(self, _module: nn.Module, _inputs: object, features: Tensor) -> None:
+        if torch.is_grad_enabled() and self._images is not None:
+            self._seen.append((self._images[::SHARE], features[::SHARE]))
+
+    def loss(self) -> Tensor:
+        """Cosine distance 0..2 over the images since the last call."""
+        images, features = (torch.cat(values) for values in zip(*self._seen, strict=True))
+        self._seen.clear()
+        pictures = 255 * (images * self.image_std + self.image_mean)
+        wanted = (self._backbone(pictures).to(features.device) - self.mean) / self.deviation
+        return 1 - F.cosine_similarity(self.map(features), wanted, 1).mean()
