@@ -65,6 +65,15 @@ class LevelPipeline(NullPipeline):
             super().decode(prompt)  # refuses what can't be used
             marked = self._candidates.box(0)
             self._level = self._grey[int(marked.cy), int(marked.cx)]
+        self._candidates = self._found()
+        return self._candidates
+
+    def search(self, image, views, plan):
+        super().search(image, views, plan)
+        self._grey = to_bgr(image)[..., 1].astype(int)
+        return [self._found() for _ in views]
+
+    def _found(self):
         ys, xs = np.nonzero(abs(self._grey - self._level) < 30)
         box = (
             Box(0, 0, 0, 0)
@@ -72,13 +81,12 @@ class LevelPipeline(NullPipeline):
             else Box.from_edges(xs.min(), ys.min(), xs.max() + 1, ys.max() + 1)
         )
         edges = [np.nan] * 4 if box.is_empty else box.edges()
-        self._candidates = Candidates(
+        return Candidates(
             boxes=np.array([edges], np.float32),
             areas=np.array([box.area], np.float32),
             ious=np.array([0.95], np.float32),
             presence_logit=-8.0 if box.is_empty else 8.0,
         )
-        return self._candidates
 
     def mask(self, choice):
         self.masks_made += 1

@@ -95,9 +95,10 @@ def test_a_target_that_leaves_is_coasted_then_lost_and_found_again(tracker):
     assert not velocity.valid
     assert velocity.reason
     assert math.isnan(velocity.velocity_x)
-    states = [peer.show(i).state for i in range(24, 32)]
-    assert states[0] == BoundingBox.ACQUIRING
+    # A return is believed after several looks, announced, and only then called TRACKING.
+    states = [peer.show(i).state for i in range(24, 44)]
     assert states[-1] == BoundingBox.TRACKING
+    assert BoundingBox.ACQUIRING in states[: states.index(BoundingBox.TRACKING)]
 
 
 def test_a_box_whose_centre_left_the_image_is_not_valid_in_either_message(tracker):
@@ -303,7 +304,7 @@ def test_a_drag_of_seconds_starts_on_the_nearest_picture_that_is_kept_and_says_s
     first = peer.box_of_selection(answer.selection)
     assert 0 < abs(stamp_ns(first.header.stamp) - named) < 0.12e9
     assert f"the image of {first.header.stamp.sec}.{first.header.stamp.nanosec:09d}" in answer.message
-    assert peer.results[-1].message == answer.message
+    peer.wait(lambda: peer.results and peer.results[-1].message == answer.message, "the same on the topic")
     peer.wait(lambda: stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(count - 1), "the newest image")
     for box in peer.boxes:
         i = (stamp_ns(box.header.stamp) - stamp_of(0)) // FRAME_NS
