@@ -75,7 +75,7 @@ def test_two_runs_are_played_image_by_image(start: Start, tmp_path: Path):
             assert number_in(picture) == 33
 
     asyncio.run(look())
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
 
 
