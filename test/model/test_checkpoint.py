@@ -92,8 +92,8 @@ def test_missing_unexpected_and_misshapen_tensors_are_named(saved):
         state["mask_downsample.bias"] = torch.zeros(2)
 
     text = refusal(saved(change))
-    assert "1 tensors missing (no_obj_ptr)" in text
-    assert "1 tensors too many (backbone.extra)" in text
+    assert "no_obj_ptr" in text
+    assert "backbone.extra" in text
     assert "mask_downsample.bias [2] instead of [1]" in text
     assert "efficienttam_ti_512x512.pt" in text
 

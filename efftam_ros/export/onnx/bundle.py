@@ -72,9 +72,13 @@ def export_bundle(
     with _replacing(out) as folder:
         graphs = _write_graphs(prepared, folder, weights, progress)
         write_manifest(folder, prepared.spec, graphs, source or Source())
+        bundle = Bundle.load(folder)
+        # Until the graphs are compared nothing there may load, also after the process was killed.
+        (folder / MANIFEST).unlink()
         progress("comparison")
-        found = compare_with_network(Bundle.load(folder), prepared)
+        found = compare_with_network(bundle, prepared)
         require_parity(found)
+        write_manifest(folder, prepared.spec, graphs, source or Source())
     return found
 
 
