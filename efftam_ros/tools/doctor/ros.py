@@ -95,5 +95,5 @@ def _shared_memory() -> Finding:
         "/dev/shm",
         "ok" if enough else "wrong",
         f"{free_mb:.0f} of {size_mb:.0f} MB free",
-        "" if enough else "in a container: docker run --shm-size=512m, or --ipc=host",
+        "" if enough else "fastdds shm clean removes what killed nodes left; in a container: --shm-size=512m",
     )
