@@ -5,6 +5,7 @@ Free of ROS, so that the verdict can be tested by numbers; the node puts it into
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -22,11 +23,9 @@ LOSS_LIMIT = 0.2
 SPARSE_S = 3.0
 # Above this size images do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
-PROFILE_REMEDY = (
-    "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera driver and"
-    " this node with FASTRTPS_DEFAULT_PROFILES_FILE and FASTDDS_DEFAULT_PROFILES_FILE set to efftam_ros's"
-    " config/fastdds_images.xml (the driver's counts most), or have the driver publish reliably"
-)
+PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+# Processes that want to run, per core, from which on the machine itself may lose images.
+OVERLOAD = 1.5
 
 
 class Level(IntEnum):
@@ -36,6 +35,29 @@ class Level(IntEnum):
     WARN = 1
     ERROR = 2
     STALE = 3
+
+
+def large_image_remedy() -> str:
+    """What to do when images too large for the default shared memory of Fast DDS do not arrive."""
+    profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
+    names = " and ".join(PROFILE_VARIABLES)
+    if profile:
+        remedy = (
+            f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to it"
+            " too, or have the driver publish reliably"
+        )
+    else:
+        remedy = (
+            "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
+            f" driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (the driver's"
+            " counts most), or have the driver publish reliably"
+        )
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > OVERLOAD * cores:
+        remedy += (
+            f"; the machine is overloaded, which loses images as well (load {load:.0f} on {cores} cores)"
+        )
+    return remedy
 
 
 @dataclass(frozen=True)
@@ -180,7 +202,7 @@ class Statistics:
         else:
             said = ""
         if said and self._image_bytes > LARGE_BYTES:
-            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {PROFILE_REMEDY}"
+            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy()}"
         return f"{said}; the link or the machine can't keep up with the camera" if said else ""
 
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:

@@ -18,7 +18,7 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
-from efftam_ros.ros.tracker.diagnostics import PROFILE_REMEDY
+from efftam_ros.ros.tracker.diagnostics import large_image_remedy
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"
@@ -123,7 +123,7 @@ class ImageInput:
             )
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
-            f" nothing, or all is lost on the way; {PROFILE_REMEDY}"
+            f" nothing, or all is lost on the way; {large_image_remedy()}"
         )
 
     @property
