@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES, large_image_remedy
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import (
-    PROFILE_VARIABLES,
     Level,
     Setup,
     Statistics,
-    large_image_remedy,
 )
 from efftam_ros.ros.tracker.latency import from_diagnostics
 

@@ -1,8 +1,8 @@
-"""A node as a process: from the command line to an orderly end.
+"""Runs a node as a process, from the command line to an orderly shutdown.
 
-SIGINT and SIGTERM end it with code 0, after the node has closed in order. They are taken from the first line
-on, and a second one changes nothing, so that no moment exists in which a signal leaves a traceback or half an
-answer. Imports of ROS and of the node wait until that is arranged.
+SIGINT and SIGTERM end it with code 0 after the node has closed. They are handled from the start, before ROS
+and the node are imported, and a second signal has no effect, so that none can cause a traceback or an
+incomplete answer.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from efftam_ros.ros.common.signals import StopFlag
 
-# Longest time until a signal is noticed while nothing arrives, s.
+# Longest time until a signal is noticed while no message arrives, s.
 PATIENCE_S = 0.1
-# Packages whose absence is told in one line, by import name.
+# Packages whose absence is reported in one line: import name and package name.
 NEEDED = {
     "aiohttp": "aiohttp",
     "cv2": "opencv-python-headless",
@@ -27,11 +27,11 @@ NEEDED = {
 
 
 def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
-    """Run the node that ``make`` returns until a signal; returns the exit code (2: something that the user
-    can mend, named in one line).
+    """Run the node that ``make`` returns until a signal.
 
-    The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, after which it is
-    of no use. ``help_text`` is printed for --help.
+    The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it.
+    ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
+    reported in one line.
     """
     if help_text and {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
         print(help_text)

@@ -1,4 +1,4 @@
-"""The lifecycle node `efftam_tracker`: what each transition owns, parameters, services, diagnostics."""
+"""The lifecycle node `efftam_tracker`: transitions, parameters, services and diagnostics."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
+# Opens a pipeline from: bundle folder (None: the bundled one), back end, CPU threads, verification.
 PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
 def _reported(transition: Transition) -> Transition:
-    """Say why a transition failed: rclpy swallows what its callbacks raise."""
+    """Log and report why a transition failed: rclpy discards exceptions of transition callbacks."""
 
     def run(node: TrackerNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
@@ -61,22 +61,22 @@ def _reported(transition: Transition) -> Transition:
 
 
 class TrackerNode(LifecycleNode):
-    """Follows one target through the images of a topic.
+    """Tracks one target in the images of a topic.
 
-    | transition | takes | gives back |
+    | transition | creates | releases |
     |---|---|---|
     | configure | parameters, bundle, back end, publishers, services | |
     | activate | subscriptions, worker thread | |
-    | deactivate | | subscriptions, worker thread (after the frame in work), the target |
+    | deactivate | | subscriptions, worker thread (after the current frame), the target |
     | cleanup, shutdown | | publishers, services, back end |
 
-    Raises InputError when a parameter given at the start is not allowed.
+    Raises InputError when a parameter given at start-up is not allowed.
     """
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        # rclpy tells nobody else what was given at the start and fits no declared name.
+        # rclpy does not report start-up parameters that match no declared name.
         for line in PARAMETERS.unknown(self._parameter_overrides):
             self.get_logger().warning(line)
         self._pipeline_factory = pipeline_factory
@@ -96,8 +96,10 @@ class TrackerNode(LifecycleNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def start(self) -> None:
-        """Configure and activate, unless the parameter autostart says no. A failure leaves the node waiting
-        for a better configuration."""
+        """Configure and activate, unless the parameter autostart is false.
+
+        If configuring fails, the node stays unconfigured, waiting for corrected parameters.
+        """
         if not self._config.autostart:
             self.get_logger().info("autostart is off: waiting to be configured")
             return
@@ -105,11 +107,12 @@ class TrackerNode(LifecycleNode):
             self.trigger_activate()
         else:
             self.get_logger().error(
-                "waiting unconfigured: mend it and configure the node (ros2 lifecycle set), or start it again"
+                "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
+                " restart it"
             )
 
     def close(self) -> None:
-        """Finish the frame in work and free everything; the node is of no use afterwards."""
+        """Finish the current frame and release all resources; the node can't be used afterwards."""
         self._deactivate(ENDING)
         self._release()
         self.destroy_timer(self._diagnostics_timer)
@@ -117,12 +120,12 @@ class TrackerNode(LifecycleNode):
 
     @property
     def backend(self) -> str:
-        """The back end that is asked for."""
+        """The requested back end."""
         return self._config.backend
 
     @property
     def fault(self) -> str:
-        """Why the last transition failed; empty when it did not."""
+        """Why the last transition failed; empty if it succeeded."""
         return self._setup.fault
 
     @fault.setter
@@ -161,8 +164,8 @@ class TrackerNode(LifecycleNode):
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
         if self.get_namespace() == "/":
             self.get_logger().info(
-                "topics are at the root (/bbox, /velocity, ...); where others share the graph, give the"
-                " tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
+                "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
+                " graph, give the tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
             )
         return TransitionCallbackReturn.SUCCESS
 
@@ -290,7 +293,7 @@ class TrackerNode(LifecycleNode):
         )
 
     def publish_diagnostics(self) -> None:
-        """Publish how the node is doing; also called at every transition, so that a failure is seen at
+        """Publish the node's diagnostics; also called at every transition, so that a failure is visible at
         once."""
         verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
         status = DiagnosticStatus(

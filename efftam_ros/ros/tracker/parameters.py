@@ -1,4 +1,4 @@
-"""The tracker node's parameters, and when they may change."""
+"""Parameters of the tracker node, and when each may change."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The node's own settings. Times in seconds. Raises InputError naming the field, the value and the
-    range."""
+    """Settings of the node itself. Times in seconds.
+
+    Raises InputError naming the field, the value and the allowed range.
+    """
 
     bundle: str = setting("", "folder of the network bundle; empty: the one that ships")
     backend: str = setting(DEFAULT_BACKEND, "what computes the network", choices=BACKENDS)
@@ -71,9 +73,9 @@ class NodeConfig:
             check_setting(f.name, getattr(self, f.name), f.metadata)
 
 
-# Read once, when the node starts.
+# Read once, at start-up.
 READ_ONLY = ("autostart",)
-# Read when the node is configured: a running network or its subscriptions can't be exchanged under it.
+# Read when the node is configured: the network and its subscriptions can't be replaced while they run.
 FIXED = (
     "bundle",
     "backend",
@@ -88,7 +90,7 @@ PARAMETERS = ParameterSet((("The node", NodeConfig), ("Tracking", TrackerConfig)
 
 
 def as_yaml() -> str:
-    """Every parameter with its default, described, as a parameter file."""
+    """Return a parameter file with every parameter, its description and its default."""
     head = (
         "# Every parameter of efftam_tracker, with its default. Written by:\n"
         "# python -m efftam_ros.ros.tracker.parameters\n"
