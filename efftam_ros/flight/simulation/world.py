@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
+from efftam_ros.flight.angles import from_yaw_pitch, matrix
 from efftam_ros.flight.simulation.panda_module import panda
 from efftam_ros.flight.simulation.paths import Circuit, Drone, Pose
 from efftam_ros.flight.simulation.scene_parts import box, car, plane, smooth_noise, texture
@@ -99,6 +100,18 @@ class World:
         if len(rows):
             found = Box.from_edges(columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
         return Shot(self._read(self._picture[2]), found, int(mask.sum()))
+
+    def project(self, axis: tuple[float, float], target: tuple[float, float]) -> tuple[float, float]:
+        """Where a direction (yaw, pitch) lies in the picture of a camera that looks along another, px; not
+        finite when it lies behind."""
+        flat = math.cos(target[1])
+        north_east_down = (flat * math.cos(target[0]), flat * math.sin(target[0]), -math.sin(target[1]))
+        forward, right, down = matrix(from_yaw_pitch(*axis)).T @ np.array(north_east_down)
+        if forward <= 0.0:
+            return math.nan, math.nan
+        config = self.config
+        scale = config.focal_px / forward
+        return float(config.width / 2 + scale * right), float(config.height / 2 + scale * down)
 
     def close(self) -> None:
         """Free the renderer's buffers."""
