@@ -23,7 +23,7 @@ from efftam_ros.msg import (
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from ros_helpers import PATIENCE_S
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import SetBool
@@ -82,7 +82,7 @@ class StandInTracker:
         self._bbox = node.create_publisher(BoundingBox, "bbox", 10)
         self._results = node.create_publisher(SelectionResult, "selection_result", lasting)
         self._camera_info = node.create_publisher(CameraInfo, "camera_info", 10)
-        node.create_subscription(QuaternionStamped, "gimbal_attitude", self._see, 10)
+        node.create_subscription(QuaternionStamped, "gimbal_attitude", self._see, qos_profile_sensor_data)
         node.create_subscription(TwistStamped, "rates", self._on_rates, 50)
         node.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, 50)
         node.create_subscription(GimbalManager, "gimbal_manager", self.managers.append, lasting)
@@ -305,7 +305,8 @@ class Rig:
         wait(lambda: tracker.statuses, "the gimbal node")
         wait(lambda: tracker.managers, "the bridge")
         wait(lambda: tracker.off_axis and tracker._attitude is not None, "the gimbal's attitude")
-        wait(lambda: tracker._velocity.get_subscription_count() >= 2, "both nodes at velocity")
+        wait(tracker._velocity.get_subscription_count, "the gimbal node at velocity")
+        wait(tracker._bbox.get_subscription_count, "the bridge at bbox")
         return self
 
     def follow(self) -> Rig:

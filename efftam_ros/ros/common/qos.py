@@ -11,7 +11,8 @@ def reliable(depth: int = 10) -> QoSProfile:
 
 
 def sampled(depth: int = 10) -> QoSProfile:
-    """For subscribers of a stream whose publisher may be of either kind."""
+    """For streams in which the next message makes up for a lost one; subscribers get it from publishers of
+    either kind."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
