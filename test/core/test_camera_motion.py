@@ -131,6 +131,27 @@ def test_a_gyro_that_never_spoke_is_no_motion_and_says_so():
     assert "no attitude" in told.reason
 
 
+def test_a_clock_that_was_set_back_starts_over():
+    source = AttitudeMotion(K)
+    for i in range(10):
+        source.add((100 * 50 + i) * NS // 50, yaw(0.01 * i))
+    for i in range(10):
+        source.add(i * NS // 50, yaw(0.01 * i))
+    source.estimate(IMAGE, 0, None)
+    told = source.estimate(IMAGE, NS // 10, None)
+    assert told.matrix == pytest.approx(rotation_motion(K, yaw(0.05)), abs=1e-9)
+
+
+def test_beyond_the_newest_sample_the_turn_goes_on_for_a_tenth_of_a_second():
+    source = AttitudeMotion(K)
+    for i in range(11):
+        source.add(i * NS // 50, yaw(0.02 * i))
+    source.estimate(IMAGE, NS // 5, None)
+    later = source.estimate(IMAGE, NS * 25 // 100, None)
+    assert later.matrix == pytest.approx(rotation_motion(K, yaw(0.05)), abs=1e-9)
+    assert source.estimate(IMAGE, NS * 31 // 100, None).matrix is None
+
+
 class Scripted:
     """A source that tells the same motion each time."""
 

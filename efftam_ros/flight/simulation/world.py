@@ -21,7 +21,9 @@ from efftam_ros.flight.simulation.paths import Circuit, Drone, Pose
 from efftam_ros.flight.simulation.scene_parts import box, car, plane, smooth_noise, texture
 
 GROUND_M = 400.0
-ROAD_M = 9.0
+ROAD_M, ROAD_HIGH_M = 9.0, 0.12
+# The drone stays far above everything: a depth buffer of few bits needs it.
+NEAR_M = 12.0
 TRUTH = "truth"
 RENDERERS = ("p3tinydisplay", "p3headlessgl")
 
@@ -73,7 +75,7 @@ class World:
         lens = panda.PerspectiveLens()
         lens.setFilmSize(config.width, config.height)
         lens.setFocalLength(config.focal_px)
-        lens.setNearFar(1.0, 2000.0)
+        lens.setNearFar(NEAR_M, 2000.0)
         self._picture = self._buffer(pipe, "picture", lens)
         self._mask = self._buffer(pipe, "mask", lens)
         self._only_the_target(self._mask[1])
@@ -134,11 +136,12 @@ class World:
         ground.reparentTo(self._static)
         asphalt = smooth_noise(rng, 128, (16, 64))[..., None] * np.array([40, 40, 42]) + 70
         tarmac = texture(asphalt.astype(np.uint8))
-        for i in range(180):
-            pose = config.target.at(i / 180 * config.target.period_s)
-            slab = box((ROAD_M, 4.6, 0.05), (1.0, 1.0, 1.0), tarmac)
-            slab.reparentTo(self._static)
-            self._place(slab, pose)
+        for circuit in (config.target, config.like):
+            for i in range(180):
+                pose = circuit.at(i / 180 * circuit.period_s)
+                slab = box((ROAD_M, 4.6, ROAD_HIGH_M), (1.0, 1.0, 1.0), tarmac)
+                slab.reparentTo(self._static)
+                self._place(slab, pose)
         bricks = texture(
             (smooth_noise(rng, 64, (4, 16, 32))[..., None] * np.array([90, 80, 70]) + 110).astype(np.uint8)
         )

@@ -65,7 +65,8 @@ class BridgeParameters:
     )
     vehicle_rate: float = setting(
         50.0,
-        "attitude of the vehicle asked of the autopilot, Hz, at most 20 while yaw counts from north; 0: not asked",
+        "attitude of the vehicle asked of the autopilot, Hz, at most 20 while yaw counts from north; 0: not"
+        " asked",
         low=0.0,
         high=200.0,
     )

@@ -72,7 +72,7 @@ class Statistics:
             "refused": 0,
             "selections_refused": 0,
         }
-        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "shared": "", "failure": ""}
+        self._last = dict.fromkeys((*_MINOR, "qos", "failure"), "")
         self._fresh: set[str] = set()  # faults since the last verdict
         self._track: Track | None = None
         self._lost = False
@@ -137,6 +137,10 @@ class Statistics:
     def no_bearing(self, reason: str) -> None:
         self._fault("bearing", reason)
 
+    def no_camera_motion(self, reason: str) -> None:
+        """What the parameter asks to tell the camera's motion does not."""
+        self._fault("camera", f"the camera's motion is not known: {reason}")
+
     def failed(self, reason: str, for_good: bool = False) -> None:
         """The tracker raised; ``for_good``: and will go on doing so until the process is restarted."""
         self._lost = self._lost or for_good
@@ -197,7 +201,9 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        minor = [kind for kind in ("image", "selection", "bearing", "shared") if kind in self._fresh]
+        minor = [
+            kind for kind in ("image", "selection", "bearing", "camera", "shared") if kind in self._fresh
+        ]
         found += [(Level.WARN, self._last[kind]) for kind in minor]
         silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
         loss = self._loss(now_s)
@@ -246,6 +252,8 @@ class Statistics:
         return values
 
 
+# Faults that leave the tracker working.
+_MINOR = ("image", "selection", "bearing", "camera", "shared")
 # What is worth telling first: a fault explains the silence that follows from it.
 _WEIGHT = {Level.OK: 0, Level.WARN: 1, Level.STALE: 2, Level.ERROR: 3}
 

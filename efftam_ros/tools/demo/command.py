@@ -139,6 +139,7 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     tracker = {"backend": args.backend, "threads": args.threads, "camera_motion": args.camera_motion}
     if args.bundle is not None:
         tracker["bundle"] = str(args.bundle.resolve())
+    remapped = ["attitude:=gimbal_attitude"]
     bridge = {"links": f"{ours}:127.0.0.1:{port}"}
     simulation = [sys.executable, "-m", "efftam_ros.ros.simulation.main", args.autopilot]
     simulation += ["--companion", f"{theirs}:127.0.0.1:{port}", "--folder", str(folder)]
@@ -148,7 +149,7 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     last: dict[str, float] = {}
     flown_s = 0.0
     with ended_together(Processes(logs)) as processes:
-        processes.start("tracker", node_command("tracker", tracker, "tracker.yaml"))
+        processes.start("tracker", node_command("tracker", tracker, "tracker.yaml", remapped))
         processes.start("bridge", node_command("mavlink", bridge, "flight.yaml"))
         processes.start("gimbal", node_command("gimbal", {}, "flight.yaml"))
         processes.start(SIMULATION, simulation)

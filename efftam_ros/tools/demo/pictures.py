@@ -70,14 +70,15 @@ def _draw_flight(bgr: NDArray[np.uint8], sample: Sample, steering: Steering | No
             start, end = (x + gap * dx, y + gap * dy), (x + arm * dx, y + arm * dy)
             cv2.line(bgr, start, end, colour, thickness)
     text = (
-        f"yaw {math.degrees(sample.yaw):6.1f}  pitch {math.degrees(sample.pitch):5.1f}"
+        f"gimbal: yaw {math.degrees(sample.yaw):6.1f}  pitch {math.degrees(sample.pitch):5.1f}"
         f"  off axis {math.degrees(sample.off_axis):4.1f} deg"
     )
     if steering is not None:
-        text += f"  {PHASES[steering.phase]}"
-    scale = width / 1400
-    for colour, thickness in ((DARK, 3), (WHITE, 1)):
-        cv2.putText(bgr, text, (10, height - 10), FONT, scale, colour, thickness, cv2.LINE_AA)
+        text += f"   {PHASES[steering.phase]}"
+    scale = max(width / 1500, 0.42)
+    (text_width, text_height), below = cv2.getTextSize(text, FONT, scale, 1)
+    bgr[height - text_height - below - 12 :, : text_width + 20] //= 3
+    cv2.putText(bgr, text, (10, height - below - 4), FONT, scale, WHITE, 1, cv2.LINE_AA)
 
 
 def write_plot(path: Path, record: FlightRecord) -> None:

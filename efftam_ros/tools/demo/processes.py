@@ -34,13 +34,16 @@ def free_port(flavour: str) -> int:
         return int(sock.getsockname()[1])
 
 
-def node_command(name: str, parameters: Mapping[str, object], file: str) -> list[str]:
-    """The command line of a node by the name of its folder in ``efftam_ros/ros``."""
+def node_command(
+    name: str, parameters: Mapping[str, object], file: str, remapped: Sequence[str] = ()
+) -> list[str]:
+    """The command line of a node by the name of its folder in ``efftam_ros/ros``; ``remapped``: FROM:=TO."""
     code = f"import sys; from efftam_ros.ros.{name}.main import main; sys.exit(main())"
     given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={value}")]
     shipped = package_file(f"config/{file}")
     files = ["--params-file", str(shipped)] if shipped is not None else []
-    return [sys.executable, "-c", code, "--ros-args", "-r", f"__ns:=/{NAMESPACE}", *files, *given]
+    names = [word for rule in (f"__ns:=/{NAMESPACE}", *remapped) for word in ("-r", rule)]
+    return [sys.executable, "-c", code, "--ros-args", *names, *files, *given]
 
 
 def environment() -> dict[str, str]:
