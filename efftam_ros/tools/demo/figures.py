@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,7 +66,7 @@ def figures(record: FlightRecord, cpu_percent: dict[str, float], size: tuple[int
         tracking_s=_seconds_in(answers, TrackState.TRACKING, end_s),
         coasting_s=_seconds_in(answers, TrackState.COASTING, end_s),
         lost_s=_seconds_in(answers, TrackState.LOST, end_s),
-        hidden_s=_seconds(flown, lambda s: s.visible_px < VISIBLE_PX),
+        hidden_s=_seconds(flown, lambda s: s.visible_px < VISIBLE_PX and _inside(s, size)),
         wrong_s=sum(_wrong_spells(answers, by_stamp, end_s)),
         outside_s=_seconds(flown, lambda s: not _inside(s, size)),
         returns=_returns(answers),
@@ -115,7 +115,7 @@ def _inside(sample: Sample, size: tuple[int, int]) -> bool:
     return 0.0 <= sample.u < size[0] and 0.0 <= sample.v < size[1]
 
 
-def _seconds(samples: list[Sample], holds) -> float:
+def _seconds(samples: list[Sample], holds: Callable[[Sample], bool]) -> float:
     return sum(b.time_s - a.time_s for a, b in pairwise(samples) if holds(a))
 
 
@@ -139,6 +139,7 @@ def _wrong_spells(answers: list[Answer], by_stamp: dict[int, Sample], end_s: flo
 
 
 def _returns(answers: list[Answer]) -> int:
+    # A target found again is acquired before it is claimed.
+    states = [a.state for a in answers if a.state != TrackState.ACQUIRING]
     missed = (TrackState.COASTING, TrackState.LOST)
-    states = [a.state for a in answers]
     return sum(a in missed and b == TrackState.TRACKING for a, b in pairwise(states))
