@@ -6,6 +6,7 @@ from ament_index_python.packages import get_package_share_directory
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable, LaunchConfiguration
 from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 
@@ -78,7 +79,8 @@ def operator_node(value):
 def start_nodes(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
     settings = ("image_transport", "bundle", "backend", "camera_motion")
-    given = {name: value[name] for name in settings if value[name]}
+    # Texts: "off" would else become false.
+    given = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
     tracker = Node(
         package="efftam_ros",
         executable="efftam_tracker",

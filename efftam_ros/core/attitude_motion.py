@@ -27,6 +27,7 @@ Sample = tuple[int, NDArray[np.float64]]
 KEPT_SAMPLES = 2000
 RATE_SPAN_NS = 15_000_000
 MOST_APART_S = 0.1  # of an image's stamp from the nearest sample
+MOST_AHEAD_S = 0.05  # of an image's stamp from the newest: a gimbal does not keep its rate for longer
 COMPARED_IMAGES = 10
 LEAST_SHIFT_PX = 3.0  # of an image's centre, for a comparison to say anything
 MOST_DIFFERENCE = 0.5  # of two shifts, in the larger
@@ -91,6 +92,8 @@ class AttitudeMotion:
     def _between(self, before: Sample, after: Sample | None, stamp_ns: int) -> NDArray[np.float64] | None:
         if after is None:
             after, before = before, self._rate_base()
+            if _apart_s(after, stamp_ns) > MOST_AHEAD_S:
+                return None
         if min(_apart_s(before, stamp_ns), _apart_s(after, stamp_ns)) > MOST_APART_S:
             return None
         if before[0] == after[0]:
@@ -111,9 +114,10 @@ class AttitudeMotion:
         if not self._samples:
             return "no attitude was received; check the topic, or set camera_motion to auto"
         apart = min((s[0] - stamp_ns for s in self._samples), key=abs) * 1e-9
+        most = MOST_AHEAD_S if stamp_ns > self._samples[-1][0] else MOST_APART_S
         return (
-            f"the nearest attitude is {apart:+.2f} s from the image's stamp (at most {MOST_APART_S:g} s): "
-            "do both use one clock?"
+            f"the nearest attitude is {apart:+.2f} s from the image's stamp (at most {most:g} s): "
+            "do both use one clock, and is the attitude not late?"
         )
 
 

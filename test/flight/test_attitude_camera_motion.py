@@ -166,7 +166,7 @@ def test_a_pan_of_60_degrees_per_second_is_taken_out_by_attitudes_at_50_hz():
 
 
 def test_attitudes_that_arrive_after_the_image_are_continued_to_its_stamp():
-    with_it, _ = pan_error(Fed(), attitudes_at_50_hz, delay_s=0.04)
+    with_it, _ = pan_error(Fed(), attitudes_at_50_hz, delay_s=0.03)
     assert with_it < 2.0
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cv2
+import numpy as np
+from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
@@ -24,6 +26,8 @@ START_S, ANSWER_S = 60.0, 20.0
 BY_HAND_S = 2.0
 # How old the picture is that the operator draws on: the bridge's parameter video_latency.
 VIDEO_LATENCY_S = 0.2
+# From exposure to the topic: about a frame in a real camera.
+CAMERA_LATENCY_S = 0.033
 JPEG_QUALITY = 95
 
 
@@ -47,6 +51,7 @@ class Scenario:
         self._index = 0
         self._next_image_s = self._next_word_s = 0.0
         self._shown: deque[Sample] = deque(maxlen=round(2.0 * fps) + 2)
+        self._leaving: deque[tuple[float, NDArray[np.uint8], int]] = deque()
 
     def run(self, seconds: float) -> None:
         """Fly. Raises InputError naming what did not come."""
@@ -124,6 +129,8 @@ class Scenario:
         if now_s >= self._next_image_s:
             self._next_image_s = max(self._next_image_s + self._period_s, now_s)
             self._shoot()
+        while self._leaving and self._leaving[0][0] <= now_s:
+            self._node.publish(*self._leaving.popleft()[1:])
         left_s = STEP_S - (time.monotonic() - now_s)
         if left_s > 0:
             time.sleep(left_s)
@@ -133,7 +140,7 @@ class Scenario:
         stamp_ns = self._node.get_clock().now().nanoseconds
         axis, target = flight.pointing(), flight.target(now_s)
         shot = flight.shoot()
-        self._node.publish(shot.image, stamp_ns)
+        self._leaving.append((now_s + CAMERA_LATENCY_S, shot.image, stamp_ns))
         u, v = flight.world.project(axis, target)
         sample = Sample(
             index=self._index,

@@ -166,7 +166,7 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
 def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, float]) -> dict[str, Any]:
     """Write what the flight leaves; the report."""
     from efftam_ros.flight.simulation.record import read_record
-    from efftam_ros.tools.demo.figures import figures, summary
+    from efftam_ros.tools.demo.figures import figures, slowness, summary
     from efftam_ros.tools.demo.pictures import write_plot, write_video
 
     record = read_record(folder)
@@ -176,6 +176,9 @@ def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, flo
         "asked": {name: getattr(args, name) for name in asked} | {"size": list(args.size)},
         "figures": asdict(found),
     }
+    slow = slowness(found, args.fps)
+    if slow:
+        print(f"efftam demo: {slow}", file=sys.stderr)
     if not args.json:
         print_table(("figure", "measured"), summary(found))
     write_text(args.out / "summary.json", json.dumps(report, indent=1) + "\n")

@@ -39,7 +39,8 @@ def node_command(
 ) -> list[str]:
     """The command line of a node by the name of its folder in ``efftam_ros/ros``; ``remapped``: FROM:=TO."""
     code = f"import sys; from efftam_ros.ros.{name}.main import main; sys.exit(main())"
-    given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={value}")]
+    # As JSON, texts stay texts: without quotes "off" is false to ROS.
+    given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
     shipped = package_file(f"config/{file}")
     files = ["--params-file", str(shipped)] if shipped is not None else []
     names = [word for rule in (f"__ns:=/{NAMESPACE}", *remapped) for word in ("-r", rule)]
