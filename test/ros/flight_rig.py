@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +314,7 @@ class Rig:
         start,
         listen: Callable[[str], Any] = StandInTracker,
         flavour: str = "px4",
+        bridge_arguments: Sequence[str] = (),
     ) -> None:
         self.wire, self.station = Wire(), Station()
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -326,7 +327,8 @@ class Rig:
             PYTHONPATH=path,
         )
         links = f"links:=udpin:127.0.0.1:{self.wire.bridge_port}"
-        self.bridge = start(node_command("efftam_mavlink", namespace, "-p", links), PYTHONPATH=path)
+        command = node_command("efftam_mavlink", namespace, "-p", links, *bridge_arguments)
+        self.bridge = start(command, PYTHONPATH=path)
         self.gimbal = start(node_command("efftam_gimbal", namespace), PYTHONPATH=path)
         self.tracker = listen(namespace)
 
