@@ -67,7 +67,7 @@ class Statistics:
             "refused": 0,
             "selections_refused": 0,
         }
-        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "shared": "", "failure": ""}
+        self._last = dict.fromkeys((*_MINOR, "qos", "failure"), "")
         self._fresh: set[str] = set()  # faults since the last assessment
         self._track: Track | None = None
         self._lost = False
@@ -136,6 +136,10 @@ class Statistics:
     def no_bearing(self, reason: str) -> None:
         self._fault("bearing", reason)
 
+    def no_camera_motion(self, reason: str) -> None:
+        """Record that the source named by the parameter camera_motion gives no motion."""
+        self._fault("camera", f"the camera's motion is not known: {reason}")
+
     def failed(self, reason: str, for_good: bool = False) -> None:
         """Record that the tracker raised. ``for_good``: it will keep failing until the process is
         restarted."""
@@ -198,7 +202,9 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        minor = [kind for kind in ("image", "selection", "bearing", "shared") if kind in self._fresh]
+        minor = [
+            kind for kind in ("image", "selection", "bearing", "camera", "shared") if kind in self._fresh
+        ]
         found += [(Level.WARN, self._last[kind]) for kind in minor]
         silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
         loss = self._loss(now_s)
@@ -247,6 +253,8 @@ class Statistics:
         return values
 
 
+# Faults that leave the tracker working.
+_MINOR = ("image", "selection", "bearing", "camera", "shared")
 # Order of reporting: a fault comes before the missing images that it causes.
 _WEIGHT = {Level.OK: 0, Level.WARN: 1, Level.STALE: 2, Level.ERROR: 3}
 

@@ -21,6 +21,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
@@ -88,6 +89,7 @@ class TrackerNode(LifecycleNode):
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
         self._session: Session | None = None
+        self._attitude: AttitudeInput | None = None
         self._accepted = 0
         self._offered: list[Any] = []
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -142,7 +144,10 @@ class TrackerNode(LifecycleNode):
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
         reserve_workspace()
-        self._tracker = open_tracker(self._pipeline, self._tracker_config)
+        by_topic = self._tracker_config.camera_motion == "topic"
+        self._attitude = AttitudeInput(config.attitude_offset) if by_topic else None
+        source = None if self._attitude is None else self._attitude.source
+        self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
         self._outputs = Outputs(self, config.publish_detections)
         self._offered = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),
@@ -155,6 +160,7 @@ class TrackerNode(LifecycleNode):
                 "bundle": spec.name,
                 "back end": config.backend,
                 "policy": self._tracker_config.policy,
+                "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view
                 if self._tracker_config.view == "bundle"
                 else self._tracker_config.view,
@@ -175,7 +181,13 @@ class TrackerNode(LifecycleNode):
         assert self._outputs is not None
         self._statistics = Statistics()
         self._session = Session(
-            self, self._tracker, self._outputs, self._statistics, self._config, self._accepted
+            self,
+            self._tracker,
+            self._outputs,
+            self._statistics,
+            self._config,
+            self._accepted,
+            self._attitude,
         )
         more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
         self._setup = Setup("active", self._setup.values | more)
@@ -226,7 +238,7 @@ class TrackerNode(LifecycleNode):
             self._outputs.close()
         if self._pipeline is not None:
             self._pipeline.close()
-        self._pipeline = self._tracker = self._outputs = None
+        self._pipeline = self._tracker = self._outputs = self._attitude = None
         self._setup = Setup()
 
     # Parameters

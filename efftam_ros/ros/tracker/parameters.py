@@ -62,6 +62,12 @@ class NodeConfig:
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
     )
+    attitude_offset: float = setting(
+        0.0,
+        "added to the stamps of the topics attitude and vehicle_heading (camera_motion topic), s",
+        low=-1.0,
+        high=1.0,
+    )
     publish_detections: bool = setting(
         True, "publish vision_msgs on detections, where vision_msgs is installed"
     )
@@ -82,6 +88,7 @@ FIXED = (
     "threads",
     "image_transport",
     "image_reliability",
+    "attitude_offset",
     "publish_detections",
     *FIXED_SETTINGS,
 )

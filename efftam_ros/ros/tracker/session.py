@@ -35,6 +35,7 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
@@ -105,6 +106,7 @@ class Session:
         statistics: Statistics,
         config: NodeConfig,
         accepted: int,
+        attitude: AttitudeInput | None = None,
     ) -> None:
         self._node, self._tracker, self._outputs = node, tracker, outputs
         self._statistics, self._config = statistics, config
@@ -117,6 +119,9 @@ class Session:
         self._inform = Throttle(lambda text: self._log.info(text), burst=INFORMED)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
+        self._attitude = attitude
+        if attitude is not None:
+            attitude.open(node, self._no_camera_motion)
         self.accepted = accepted  # selections accepted since the node started
         self._selection = 0  # number of the selection being tracked
         self._newest: BufferedFrame | None = None
@@ -158,6 +163,8 @@ class Session:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
         self._input.close()
+        if self._attitude is not None:
+            self._attitude.close(self._node)
         self._node.destroy_timer(self._input_timer)
         self._node.destroy_timer(self._watch)
         left = self._worker.stop()
@@ -336,8 +343,9 @@ class Session:
         except InputError as refusal:
             self._camera = _Camera(message, None)
             self._no_bearing(str(refusal))
-            return
         model = self._camera.model
+        if self._attitude is not None:
+            self._attitude.set_camera(None if model is None else model.intrinsics)
         if model is not None and model.intrinsics is None:
             self._inform("camera_info", "camera_info is not calibrated (k[0] is 0): no bearing is published")
 
@@ -423,6 +431,8 @@ class Session:
         self._statistics.answered(now_s, latency_s, track, again)
         if no_bearing:
             self._no_bearing(no_bearing)
+        if self._attitude is not None and track.camera is not None and track.camera.reason:
+            self._no_camera_motion(track.camera.reason)
 
     def _catching_up(self, frame: BufferedFrame) -> str:
         """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
@@ -473,6 +483,10 @@ class Session:
     def failed(self, error: Exception) -> None:
         self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
         self._fail("failure", "".join(traceback.format_exception(error)).rstrip())
+
+    def _no_camera_motion(self, reason: str) -> None:
+        self._statistics.no_camera_motion(reason)
+        self._warn("camera motion", f"the camera's motion is not known: {reason}")
 
     def _no_bearing(self, reason: str) -> None:
         self._statistics.no_bearing(reason)
