@@ -254,4 +254,10 @@ def track_message(
 
 
 def _steering_message(state: SteeringState) -> dict[str, Any]:
-    return {"op": "steering", "available": state.available, "enabled": state.enabled, "text": state.text}
+    return {
+        "op": "steering",
+        "controller": state.controller.value,
+        "enabled": state.enabled,
+        "phase": state.phase,
+        "reason": state.reason,
+    }
