@@ -27,11 +27,10 @@ NULL_TRACKER = (
 
 
 def prepare_environment() -> None:
-    """A domain of our own on this machine alone, and the Fast DDS profile without which images are lost. To be
-    called before ROS is loaded."""
+    """A domain of our own on this machine alone, and the Fast DDS profile without which images are lost.
+    To be called before ROS is loaded."""
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.SystemRandom().randrange(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     for name in PROFILE_VARIABLES:
         os.environ.setdefault(name, str(ROOT / "config" / "fastdds_images.xml"))
 
@@ -39,8 +38,9 @@ def prepare_environment() -> None:
 class Chain:
     """Runs inside a ``with`` block; its tracker follows the target of the scene by then.
 
-    ``network``: the tracker computes the network that ships; else it only answers. ``latencies`` holds, for each
-    image, when its answer came (monotonic, s) and the tracker's time from the image's arrival to its box, ms.
+    ``network``: the tracker computes the network that ships; else it only answers. ``latencies`` holds, for
+    each image, when its answer came (monotonic, s) and the tracker's time from the image's arrival to its
+    box, ms.
     Raises RuntimeError naming what did not come.
     """
 

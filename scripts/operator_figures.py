@@ -197,13 +197,11 @@ def network_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
             browser.open(chain.port)
             here += turn(chain, seconds / 3)
             browser.leave()
-    print(
-        f"tracker's frame time: median {np.median(alone):.1f} ms alone, {np.median(elsewhere):.1f} with a viewer,"
-    )
-    print(
-        f"  {np.median(here):.1f} with Chromium; {len(alone)}, {len(elsewhere)}, {len(here)} images",
-        flush=True,
-    )
+    for name, times in (("alone", alone), ("with a viewer", elsewhere), ("with Chromium", here)):
+        print(
+            f"tracker's frame time {name}: median {np.median(times):.1f} ms of {len(times)} images",
+            flush=True,
+        )
     for viewer, goals, times in (
         ("with a viewer", (1.05, 1.1), elsewhere),
         ("with Chromium on the same processor", (None, None), here),

@@ -1,9 +1,9 @@
 """A camera as a process: a rendered scene from above, back and forth without end, on the topic `image`.
 
-Each stamp is the time of publishing, rounded so that its last three digits are the number of the picture: from a
-stamp alone, ``truth[stamp % 1000]`` is where the target was. With --barcode each picture carries its stamp in its
-pixels as well: 64 blocks along the upper edge, the lowest bit first. Prints the truth, one line of JSON (a box
-x, y, width, height px for each picture), when the pictures are made.
+Each stamp is the time of publishing, rounded so that its last three digits are the number of the picture:
+from a stamp alone, ``truth[stamp % 1000]`` is where the target was. With --barcode each picture carries its
+stamp in its pixels as well: 64 blocks along the upper edge, the lowest bit first. Prints the truth, one line of
+JSON (a box x, y, width, height px for each picture), when the pictures are made.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
     rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)
     node = rclpy.create_node("scene_camera", namespace=args.namespace)
     images = node.create_publisher(
-        Image, "image", QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        Image, "image", QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
     )
     forth_and_back = [*range(args.pictures), *range(args.pictures - 2, 0, -1)]
     due = time.monotonic()
