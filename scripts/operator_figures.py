@@ -51,15 +51,16 @@ let releasedMs = null;
 addEventListener("pointerup", () => { releasedMs = performance.now(); }, true);
 addEventListener("DOMContentLoaded", () => {
   const canvas = document.querySelector("#view");
-  let stamp = "", mode = "";
+  let stamp = "";
   new MutationObserver(() => {
     if (canvas.dataset.stamp !== stamp) {
       stamp = canvas.dataset.stamp;
       if (stamp) window.shown.push(Date.now() - Number(BigInt(stamp) / 1000n) / 1000);
     }
-    const isAnswered = mode === "sent" && canvas.dataset.mode === "live";
-    if (isAnswered) window.answers.push(performance.now() - releasedMs);
-    mode = canvas.dataset.mode;
+    if (releasedMs !== null && canvas.dataset.mode === "live") {
+      window.answers.push(performance.now() - releasedMs);
+      releasedMs = null;
+    }
   }).observe(canvas, { attributes: true });
 });
 """
@@ -198,10 +199,8 @@ def network_figures(browser: Browser, seconds: float) -> Iterator[Figure]:
             here += turn(chain, seconds / 3)
             browser.leave()
     for name, times in (("alone", alone), ("with a viewer", elsewhere), ("with Chromium", here)):
-        print(
-            f"tracker's frame time {name}: median {np.median(times):.1f} ms of {len(times)} images",
-            flush=True,
-        )
+        said = f"tracker's frame time {name}: median {np.median(times):.1f} ms, {len(times)} images"
+        print(said, flush=True)
     for viewer, goals, times in (
         ("with a viewer", (1.05, 1.1), elsewhere),
         ("with Chromium on the same processor", (None, None), here),

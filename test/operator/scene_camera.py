@@ -2,8 +2,8 @@
 
 Each stamp is the time of publishing, rounded so that its last three digits are the number of the picture:
 from a stamp alone, ``truth[stamp % 1000]`` is where the target was. With --barcode each picture carries its
-stamp in its pixels as well: 64 blocks along the upper edge, the lowest bit first. Prints the truth, one line of
-JSON (a box x, y, width, height px for each picture), when the pictures are made.
+stamp in its pixels as well: 64 blocks along the upper edge, the lowest bit first. Prints the truth, one line
+of JSON (a box x, y, width, height px for each picture), when the pictures are made.
 """
 
 from __future__ import annotations
