@@ -140,7 +140,7 @@ class TrackerNode(LifecycleNode):
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
         reserve_workspace()
         self._tracker = open_tracker(self._pipeline, self._tracker_config)
-        self._outputs = Outputs(self, config.publish_detections)
+        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._offered = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),
             self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
@@ -156,9 +156,15 @@ class TrackerNode(LifecycleNode):
                 if self._tracker_config.view == "bundle"
                 else self._tracker_config.view,
                 "detections": "published" if self._outputs.has_detections else "not published",
+                "annotations": "published" if self._outputs.has_annotations else "not published",
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
+        if config.publish_annotations and not self._outputs.has_annotations:
+            self.get_logger().info(
+                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
+                " ros-$ROS_DISTRO-foxglove-msgs)"
+            )
         if self.get_namespace() == "/":
             self.get_logger().info(
                 "topics are at the root (/bbox, /velocity, ...); where others share the graph, give the"
