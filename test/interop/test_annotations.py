@@ -21,7 +21,8 @@ DEFINITIONS = {
     "CircleAnnotation": "builtin_interfaces/Time timestamp\nPoint2 position\nfloat64 diameter\n"
     "float64 thickness\nColor fill_color\nColor outline_color",
     "PointsAnnotation": "builtin_interfaces/Time timestamp\n"
-    "uint8 UNKNOWN=0\nuint8 POINTS=1\nuint8 LINE_LOOP=2\nuint8 LINE_STRIP=3\nuint8 LINE_LIST=4\nuint8 type\nPoint2[] points\nColor outline_color\n"
+    "uint8 UNKNOWN=0\nuint8 POINTS=1\nuint8 LINE_LOOP=2\nuint8 LINE_STRIP=3\nuint8 LINE_LIST=4\n"
+    "uint8 type\nPoint2[] points\nColor outline_color\n"
     "Color[] outline_colors\nColor fill_color\nfloat64 thickness",
     "TextAnnotation": "builtin_interfaces/Time timestamp\nPoint2 position\nstring text\nfloat64 font_size\n"
     "Color text_color\nColor background_color",
