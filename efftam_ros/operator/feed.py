@@ -144,6 +144,10 @@ class Sink(Protocol):
     def result(self, result: Result) -> None:
         """What became of a command, of whoever gave it."""
 
+    def active(self) -> None:
+        """The tracker says that it is there and active: while nobody watches, that is enough to call it
+        alive."""
+
     def inactive(self, inactive: bool) -> None:
         """The tracker says that it is there and not active (a lifecycle node before activation)."""
 
@@ -163,7 +167,7 @@ class Feed(Protocol):
         """Called once before anything else."""
 
     def watch(self, watched: bool) -> None:
-        """Whether somebody looks: pictures are wanted only then, boxes always."""
+        """Whether somebody looks: pictures, boxes and motions are wanted only then."""
 
     def select(self, selection: Selection, reply: Reply) -> None: ...
 

@@ -61,6 +61,9 @@ class Hub:
     def result(self, result: Result) -> None:
         self.post(self._tell_result, result)
 
+    def active(self) -> None:
+        self.post(self._set_active)
+
     def inactive(self, inactive: bool) -> None:
         self.post(self._set_inactive, inactive)
 
@@ -210,6 +213,10 @@ class Hub:
                 "message": result.message,
             }
         )
+
+    def _set_active(self) -> None:
+        if not self.viewers:
+            self._heard_s = time.monotonic()
 
     def _set_inactive(self, inactive: bool) -> None:
         self._inactive = inactive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,17 +28,21 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 REPORT_DEPTH = 10
 # How often the publishers of images and the tracker's state are looked at, s.
 LOOK_S = 0.5
+# A page that is reloaded must find what was seen last, s.
+LINGER_S = 30.0
 BUFFER = "selection_buffer"
 
 
 class RosFeed:
-    """Boxes always, images only while somebody watches, commands through the tracker's services."""
+    """Images, boxes and velocities while somebody watches, commands through the tracker's services."""
 
     def __init__(self, node: Node, config: OperatorConfig, calls: Calls) -> None:
         self._node, self._config, self._calls = node, config, calls
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._sink: Sink | None = None
         self._images: ImageInput | None = None
+        self._reports: list[Any] = []
+        self._unwatched_s = float("-inf")  # since when, monotonic
         self._buffer_s: float | None = None
         name = config.tracker
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
@@ -73,11 +78,6 @@ class RosFeed:
 
     def _start(self, sink: Sink) -> None:
         self._sink = sink
-        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
-        self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m)))
-        self._subscribe(
-            TargetVelocity, "velocity", lambda message: sink.motion(reports.motion_report(message))
-        )
         lasting = QoSProfile(
             depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
         )
@@ -92,8 +92,8 @@ class RosFeed:
 
     def _subscribe(
         self, message_type: Any, topic: str, use: Callable[[Any], None], qos: QoSProfile | None = None
-    ) -> None:
-        self._node.create_subscription(
+    ) -> Any:
+        return self._node.create_subscription(
             message_type,
             topic,
             lambda message: self._use(topic, use, message),
@@ -107,7 +107,18 @@ class RosFeed:
         except ValueError as error:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
 
+    def _hear(self, sink: Sink) -> None:
+        """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
+        when somebody does."""
+        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
+        self._reports = [
+            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(reports.motion_report(m))),
+        ]
+
     def _watch(self, watched: bool) -> None:
+        if watched and not self._reports and self._sink is not None:
+            self._hear(self._sink)
         if watched and self._images is None:
             self._images = ImageInput(
                 self._node,
@@ -119,6 +130,7 @@ class RosFeed:
         elif not watched and self._images is not None:
             self._images.close()
             self._images = None
+            self._unwatched_s = time.monotonic()
 
     def _on_image(self, message: Any) -> None:
         make = (
@@ -152,13 +164,18 @@ class RosFeed:
         """Follow what the network of nodes is now."""
         if self._images is not None:
             self._images.look()
+        elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
+            for subscription in self._reports:
+                self._node.destroy_subscription(subscription)
+            self._reports = []
         if self._state_client in self._calls.give_up():
             self._tell_inactive(False)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
             (self._parameter_client, GetParameters.Request(names=[BUFFER]), self._on_parameters),
         ):
-            if self._calls.waits_for(client):
+            is_known = client is self._parameter_client and self._buffer_s is not None
+            if self._calls.waits_for(client) or (is_known and self._images is None):
                 continue
             if client.service_is_ready():
                 self._calls.ask(client, request, use)
@@ -168,6 +185,8 @@ class RosFeed:
     def _on_state(self, response: Any) -> None:
         known = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
         self._tell_inactive(response.current_state.id in known)
+        if response.current_state.id == State.PRIMARY_STATE_ACTIVE and self._sink is not None:
+            self._sink.active()
 
     def _on_parameters(self, response: Any) -> None:
         doubles = [v.double_value for v in response.values if v.type == ParameterType.PARAMETER_DOUBLE]
