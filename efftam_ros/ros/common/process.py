@@ -33,9 +33,9 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     """Run the node that ``make`` returns until a signal.
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
-    node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the next
-    work, s, or None while it waits for calls alone. ``help_text`` is printed for --help. Returns the exit
-    code; 2 for an error that the user can correct, reported in one line.
+    node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
+    next work, s, or None while it waits for calls alone. ``help_text`` is printed for --help. Returns the
+    exit code; 2 for an error that the user can correct, reported in one line.
     """
     if help_text and {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
         print(help_text)

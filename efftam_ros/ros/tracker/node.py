@@ -148,7 +148,7 @@ class TrackerNode(LifecycleNode):
         self._attitude = AttitudeInput(config.attitude_offset) if by_topic else None
         source = None if self._attitude is None else self._attitude.source
         self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
-        self._outputs = Outputs(self, config.publish_detections)
+        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._offered = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),
             self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
@@ -165,9 +165,15 @@ class TrackerNode(LifecycleNode):
                 if self._tracker_config.view == "bundle"
                 else self._tracker_config.view,
                 "detections": "published" if self._outputs.has_detections else "not published",
+                "annotations": "published" if self._outputs.has_annotations else "not published",
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
+        if config.publish_annotations and not self._outputs.has_annotations:
+            self.get_logger().info(
+                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
+                " ros-$ROS_DISTRO-foxglove-msgs)"
+            )
         if self.get_namespace() == "/":
             self.get_logger().info(
                 "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"

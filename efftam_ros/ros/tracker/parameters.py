@@ -11,6 +11,7 @@ from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
+CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
@@ -71,6 +72,14 @@ class NodeConfig:
     publish_detections: bool = setting(
         True, "publish vision_msgs on detections, where vision_msgs is installed"
     )
+    publish_annotations: bool = setting(
+        True, "publish foxglove_msgs/ImageAnnotations on annotations, where foxglove_msgs is installed"
+    )
+    clicks: str = setting(
+        "off",
+        "take points in image px on the topic click as selections: geometry_msgs/PointStamped or Point",
+        choices=CLICKS,
+    )
     diagnostics_period: float = setting(1.0, "time between two diagnostics, s", low=0.1, high=60.0)
     autostart: bool = setting(True, "configure and activate when the node starts")
 
@@ -90,6 +99,8 @@ FIXED = (
     "image_reliability",
     "attitude_offset",
     "publish_detections",
+    "publish_annotations",
+    "clicks",
     *FIXED_SETTINGS,
 )
 

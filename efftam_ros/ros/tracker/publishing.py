@@ -19,6 +19,7 @@ from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
+from efftam_ros.interop.annotations import annotations_message
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
     CameraModel,
@@ -45,10 +46,10 @@ UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
 """Name that rclpy reports for a node that has not been discovered yet."""
 
 
-def vision_messages() -> Any:
-    """Return the module vision_msgs.msg, or None if it is not installed."""
+def optional_messages(package: str) -> Any:
+    """Return the module of a package's messages, or None if the package is not installed."""
     try:
-        return import_module("vision_msgs.msg")
+        return import_module(f"{package}.msg")
     except ModuleNotFoundError:
         return None
 
@@ -57,7 +58,7 @@ class Outputs:
     """Publishers of a configured node. `publish` and `publish_not_valid` may be called from different
     threads."""
 
-    def __init__(self, node: Node, with_detections: bool) -> None:
+    def __init__(self, node: Node, with_detections: bool, with_annotations: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
         self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
@@ -66,10 +67,14 @@ class Outputs:
         self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
         self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
         self._publishers = [self._bbox, self._velocity, self._results, self._mask, self._overlay]
-        self._vision = vision_messages() if with_detections else None
+        self._vision = optional_messages("vision_msgs") if with_detections else None
         if self._vision is not None:
             self._detections = self._create(self._vision.Detection2DArray, "detections", RESULT_DEPTH)
             self._publishers.append(self._detections)
+        self._foxglove = optional_messages("foxglove_msgs") if with_annotations else None
+        if self._foxglove is not None:
+            self._annotations = self._create(self._foxglove.ImageAnnotations, "annotations", RESULT_DEPTH)
+            self._publishers.append(self._annotations)
 
     def _create(
         self,
@@ -87,6 +92,10 @@ class Outputs:
     @property
     def has_detections(self) -> bool:
         return self._vision is not None
+
+    @property
+    def has_annotations(self) -> bool:
+        return self._foxglove is not None
 
     @property
     def others(self) -> str:
@@ -160,6 +169,8 @@ class Outputs:
             self._velocity.publish(TargetVelocity(**fields))
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, track, arrival.header))
+        if self._foxglove is not None and self._annotations.get_subscription_count():
+            self._annotations.publish(annotations_message(self._foxglove, track, arrival.header))
         self._publish_pictures(arrival, image, track, tracker)
         return latency_s, no_bearing
 

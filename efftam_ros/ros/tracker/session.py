@@ -36,6 +36,7 @@ from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.attitude_input import AttitudeInput
+from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
@@ -149,6 +150,10 @@ class Session:
             self._subscribe(CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins),
             self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
         ]
+        click_type = CLICK_TYPES[config.clicks]
+        if click_type is not None:
+            clicks = self._subscribe(click_type, "click", self._on_click, QoSProfile(depth=SELECTION_DEPTH))
+            self._subscriptions.append(clicks)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._input_timer = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
         self._watch = self._start_watch()
@@ -352,6 +357,15 @@ class Session:
     def _on_selection(self, message: Any) -> None:
         with suppress(InputError):  # reported on selection_result and in the log
             self.select(message)
+
+    def _on_click(self, message: Any) -> None:
+        newest = None if self._newest is None else self._newest.header
+        try:
+            selection = click_selection(message, newest)
+        except InputError as refusal:
+            self.selection_refused(Command(message.header, 0), str(refusal))
+            return
+        self._on_selection(selection)
 
     # Stale input
 
