@@ -1,7 +1,7 @@
-"""The camera's motion from its attitude: a gyro's or a gimbal's, with the camera's intrinsics.
+"""Camera motion from the camera's attitude (gyro or gimbal) and its intrinsics.
 
-A rotation moves pixels the same at every distance, so it needs no features in the image. What the vehicle
-travels between two images is not in it.
+A rotation moves pixels equally at every distance, so no image features are needed. The vehicle's translation
+between two images is not included.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import CameraMotion, Image
 
 KEPT_SAMPLES = 2000
-MOST_APART_S = 0.1  # of an image's stamp from the nearest sample
+MOST_APART_S = 0.1  # largest time from an image's stamp to the nearest sample
 COMPARED_IMAGES = 10
-LEAST_SHIFT_PX = 3.0  # of an image's centre, for a comparison to say anything
-MOST_DIFFERENCE = 0.5  # of two shifts, in the larger
+LEAST_SHIFT_PX = 3.0  # least shift of the image centre that is compared
+MOST_DIFFERENCE = 0.5  # largest difference of two shifts, as a share of the larger
 
 
 class AttitudeMotion:
-    """A `CameraMotionSource` fed with the camera's attitude."""
+    """A `CameraMotionSource` computed from samples of the camera's attitude."""
 
     def __init__(self, intrinsics: Matrix) -> None:
-        """``intrinsics``: K [3, 3] px of the images as the tracker gets them."""
+        """``intrinsics``: K [3, 3], px, of the images given to the tracker."""
         self._intrinsics = np.asarray(intrinsics, np.float64)
         self._samples: deque[tuple[int, NDArray[np.float64]]] = deque(maxlen=KEPT_SAMPLES)
         self.reset()
@@ -41,9 +41,13 @@ class AttitudeMotion:
         self._previous: NDArray[np.float64] | None = None
 
     def add(self, stamp_ns: int, rotation: NDArray[np.float64]) -> None:
-        """``rotation``: [3, 3], takes directions of a fixed frame to the camera's optical frame (x right, y
-        down, z forward), true at ``stamp_ns`` of the images' clock. Samples that go back in time are left
-        out."""
+        """Add an attitude sample. Samples that are not newer than the last one are ignored.
+
+        Args:
+            stamp_ns: Time of the sample, on the clock of the image stamps.
+            rotation: [3, 3], maps directions in a fixed frame to the camera's optical frame (x right, y down,
+                z forward).
+        """
         if not self._samples or stamp_ns > self._samples[-1][0]:
             self._samples.append((stamp_ns, np.asarray(rotation, np.float64)))
 
@@ -53,13 +57,13 @@ class AttitudeMotion:
         if present is None:
             return CameraMotion(None, self._gap(stamp_ns))
         if previous is None:
-            return CameraMotion(None, "no attitude at the image before")
+            return CameraMotion(None, "no attitude for the previous image")
         matrix = rotation_motion(self._intrinsics, present @ previous.T)
         fault = rejection(matrix, image.width, image.height)
         return CameraMotion(None, f"attitude refused: {fault}") if fault else CameraMotion(matrix)
 
     def _at(self, stamp_ns: int) -> NDArray[np.float64] | None:
-        """The attitude at a stamp, between the samples beside it; None where none is near."""
+        """The attitude at a stamp, interpolated between its neighbours; None if no sample is near."""
         before = [s for s in self._samples if s[0] <= stamp_ns][-1:]
         after = [s for s in self._samples if s[0] >= stamp_ns][:1]
         near = [s for s in before + after if abs(s[0] - stamp_ns) * 1e-9 <= MOST_APART_S]
@@ -76,12 +80,12 @@ class AttitudeMotion:
         apart = min((s[0] - stamp_ns for s in self._samples), key=abs) * 1e-9
         return (
             f"the nearest attitude is {apart:+.2f} s from the image's stamp (at most {MOST_APART_S:g} s): "
-            "do both use one clock?"
+            "check that both use the same clock"
         )
 
 
 class ComparedMotion:
-    """A source that another one watches: where they disagree for long, the first one is not believed."""
+    """A source checked against a second one: while the two disagree for long, its motion is rejected."""
 
     def __init__(self, source: CameraMotionSource, witness: CameraMotionSource) -> None:
         self._source, self._witness = source, witness
@@ -104,7 +108,7 @@ class ComparedMotion:
         return CameraMotion(None, fault) if fault else told
 
     def _disagreement(self) -> str:
-        """What the two say, when they disagree in most of the last images; empty when they do not."""
+        """Describe the disagreement if the two differ in most of the last images; empty if they agree."""
         if len(self._shifts) < COMPARED_IMAGES:
             return ""
         apart = [np.hypot(*(a - b)) / max(np.hypot(*a), np.hypot(*b)) for a, b in self._shifts]
@@ -112,8 +116,8 @@ class ComparedMotion:
             return ""
         told, seen = (np.mean([pair[i] for pair in self._shifts], axis=0) for i in (0, 1))
         return (
-            f"the attitude moves the image by ({told[0]:.0f}, {told[1]:.0f}) px, the images show "
-            f"({seen[0]:.0f}, {seen[1]:.0f}): are its axes or its clock wrong? camera_motion auto needs none"
+            f"the attitude moves the image by ({told[0]:.0f}, {told[1]:.0f}) px, but the images show "
+            f"({seen[0]:.0f}, {seen[1]:.0f}): check its axes and its clock, or set camera_motion to auto"
         )
 
 
