@@ -47,7 +47,7 @@ class Workshop:
         self.gpu.signatures = {
             name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
         }
-        self.cuda = Cuda(self.gpu.runtime, self.gpu.driver)
+        self.cuda = Cuda(self.gpu.driver)
         self.facts = open_gpu(self.cuda)
         self.library = Library.of(make_fake("10.3.0", self.gpu), TENSORRT)
         self.said: list[str] = []

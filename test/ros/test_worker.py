@@ -18,7 +18,7 @@ from efftam_ros.runtime.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
 PROMPT = Prompt(box=Box(10.0, 10.0, 12.0, 12.0))
-LOST = "cudaMemcpyAsync failed: cudaErrorUnknown (999); restart it"
+LOST = "cudaMemcpyAsync failed: CUDA_ERROR_UNKNOWN (999); restart it"
 
 
 class Faulty(NullPipeline):

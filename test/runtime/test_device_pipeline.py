@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, CENTRES, clip
-from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.fake_cuda import COPIES, FakeGpu
 from runtime.cuda.fake_memory import Race
 from support.gpu_rig import Rig
 
@@ -165,20 +165,20 @@ class TestTheFrame:
         for index in range(3):
             rig.gpu.mark(f"frame {index}")
             one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
-        counted = ("cudaMemcpyAsync", "cuLaunchKernel", "cudaEventSynchronize", *GRAPHS)
+        counted = (*COPIES, "cuLaunchKernel", "cuEventSynchronize", *GRAPHS)
         work = [call.name for call in rig.gpu.since("frame 2") if call.name in counted]
         assert work == [
-            "cudaMemcpyAsync",  # picture
-            "cudaMemcpyAsync",  # image bytes
+            "cuMemcpyHtoDAsync",  # picture
+            "cuMemcpyHtoDAsync",  # image bytes
             "cuLaunchKernel",  # preprocess
             "image_encoder",
-            "cudaMemcpyAsync",  # plan
+            "cuMemcpyHtoDAsync",  # plan
             "cuLaunchKernel",  # gather
             "memory_attention_fixed",
             "mask_decoder",
-            "cudaMemcpyAsync",  # boxes and scores
-            "cudaEventSynchronize",
-            "cudaMemcpyAsync",  # decision
+            "cuMemcpyDtoHAsync",  # boxes and scores
+            "cuEventSynchronize",
+            "cuMemcpyHtoDAsync",  # decision
             "cuLaunchKernel",  # choose
             "memory_encoder",
             "cuLaunchKernel",  # store
@@ -212,7 +212,7 @@ class TestTheFrame:
         picture = clip()[0][0]
         image = Image.from_array(picture, "rgb8")
         rig.pipeline.encode(image, View.window(200, 60, 40, rig.pipeline.spec.image_side))
-        copies = [c.summary for c in rig.gpu.calls("cudaMemcpyAsync")]
+        copies = [c.summary for c in rig.gpu.calls("cuMemcpyHtoDAsync")]
         copied = int(copies[-1].split(", ")[2], 0)
         assert copied < 60 * image.rows.shape[1]
 
@@ -323,12 +323,12 @@ class TestClosing:
 
         def made(*args: object, **kwargs: object) -> FakeGpu:
             gpu = whole(*args, **kwargs)
-            gpu.fail("cudaEventCreateWithFlags", 2, after=after)
+            gpu.fail("cuEventCreate", 2, after=after)
             gpus.append(gpu)
             return gpu
 
         monkeypatch.setattr("support.gpu_rig.FakeGpu", made)
-        with pytest.raises(CudaError, match="cudaErrorMemoryAllocation"):
+        with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
             Rig(shipped)
         assert gpus[0].memory.alive == []
 

@@ -26,7 +26,7 @@ class Rig:
             name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
         }
         self.ort = FakeOrt(self.gpu.enqueue, Faults(**faults))
-        self.cuda = Cuda(self.gpu.runtime, self.gpu.driver)
+        self.cuda = Cuda(self.gpu.driver)
         facts = open_device(self.cuda)
         self.stream = Stream(self.cuda)
         opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)

@@ -15,7 +15,7 @@ from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.arena import Arena, aligned
-from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
+from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
@@ -380,7 +380,7 @@ class DevicePipeline(FramePipeline):
         middle of a frame.
         """
         if self._thread != threading.get_ident():
-            make_current(self._cuda, self._facts.index)
+            self._cuda.make_current(self._facts.index)
             self._warm_up()
             self._thread = threading.get_ident()
 

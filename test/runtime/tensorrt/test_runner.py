@@ -221,7 +221,7 @@ def test_after_its_first_run_a_fixed_binding_is_one_graph_launch_and_nothing_of_
     mark = gpu.mark("steady")
     for _ in range(5):
         decoder.binding.run()
-    assert [call.name for call in gpu.since(mark)] == ["cudaGraphLaunch"] * 5
+    assert [call.name for call in gpu.since(mark)] == ["cuGraphLaunch"] * 5
     assert trt.fake.told == []
 
 
@@ -229,7 +229,7 @@ def test_the_first_run_is_plain_and_only_then_captured(trt: Any, gpu: FakeGpu, d
     mark = gpu.mark("first")
     decoder.binding.run()
     names = [call.name for call in gpu.since(mark)]
-    assert names.index("TensorRT engine") < names.index("cudaStreamBeginCapture")
+    assert names.index("TensorRT engine") < names.index("cuStreamBeginCapture")
     assert trt.fake.told[-2:] == ["execute_async_v3", "execute_async_v3"]
     decoder.check()  # capturing has run nothing a second time, and lost nothing of the first
 
@@ -256,7 +256,7 @@ def test_nothing_is_allocated_and_nothing_waits_once_a_binding_has_run(gpu: Fake
     mark = gpu.mark("steady")
     decoder.binding.run()
     later = [call.name for call in gpu.since(mark)]
-    assert not set(later) & {"cudaMalloc", "cudaHostAlloc", "cudaStreamSynchronize", "cudaEventSynchronize"}
+    assert not set(later) & {"cuMemAlloc", "cuMemHostAlloc", "cuStreamSynchronize", "cuEventSynchronize"}
 
 
 # Where capture can't be.
@@ -281,26 +281,26 @@ def test_a_context_that_says_it_can_not_be_captured_is_believed(
     decoder.binding.run()
     asked = hasattr(trt.IExecutionContext, "is_stream_capturable")
     assert asked == (library.name == RTX)
-    assert bool(gpu.calls("cudaStreamBeginCapture")) != asked
+    assert bool(gpu.calls("cuStreamBeginCapture")) != asked
     assert ("can't be captured" in decoder.binding.launch) == asked
     decoder.check()
 
 
-@pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"])
+@pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
 def test_a_capture_that_cuda_refuses_is_told_and_the_runs_go_on(
     gpu: FakeGpu, decoder: Bound, call: str
 ) -> None:
     gpu.fail(call, CAPTURE_UNSUPPORTED)
     decoder.binding.run()
     assert decoder.binding.launch.startswith(f"plain launches: {call} failed")
-    if call != "cudaStreamEndCapture":  # where the fake still captures, as nothing ended it
+    if call != "cuStreamEndCapture":  # where the fake still captures, as nothing ended it
         decoder.feed(3)
         decoder.binding.run()
         decoder.check()
 
 
 def test_a_device_that_is_lost_during_capture_is_no_reason_to_go_on(gpu: FakeGpu, decoder: Bound) -> None:
-    gpu.fail("cudaStreamBeginCapture", LOST)
+    gpu.fail("cuStreamBeginCapture", LOST)
     with pytest.raises(CudaError, match="restart it"):
         decoder.binding.run()
 
