@@ -22,7 +22,8 @@ class Pipeline(Protocol):
         mask(choice)            # only when somebody wants it
 
     Between frames, `search` looks at several windows of one image. Tensors (features, maps, pointers, logits)
-    stay inside. Not thread-safe. Calls out of order raise RuntimeError, slots that do not exist IndexError.
+    stay inside. Not thread-safe, except for `prefetch`. Calls out of order raise RuntimeError, slots that do
+    not exist IndexError.
     """
 
     @property
@@ -38,6 +39,12 @@ class Pipeline(Protocol):
         """Seconds of each stage of the current frame: search, preprocess, image_encoder, memory_attention,
         prompt_encoder, mask_decoder; memory_encoder's are those of the frame before. A stage that did not run
         is absent."""
+        ...
+
+    def prefetch(self, image: Image) -> None:
+        """This very image will probably be encoded next: its bytes may be brought closer to the device while
+        another frame is in work. Optional, from any thread, never raises on a bad image, changes no
+        result."""
         ...
 
     def encode(self, image: Image, view: View) -> None:

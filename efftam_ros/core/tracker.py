@@ -24,6 +24,7 @@ from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
     Frame,
+    Image,
     Motion,
     Prompt,
     ScoredBox,
@@ -38,7 +39,8 @@ WHOLE_VALID_NS = 1_000_000_000
 
 
 class Tracker:
-    """Follows one target. Not thread-safe: one thread calls it. States: see `states.TargetState`.
+    """Follows one target. Not thread-safe: one thread calls it, except for `prefetch`. States: see
+    `states.TargetState`.
 
     `step` decides and answers; what the frame adds to the memory is computed by `commit`, after the answer
     has left, or at the start of the next step. A pipeline that only enqueues `remember` gets it at once.
@@ -108,6 +110,11 @@ class Tracker:
         if frame.stamp_ns == self._stamp_ns:
             return self._unused(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return self._step_tracked(frame)
+
+    def prefetch(self, image: Image) -> None:
+        """This very image will probably be stepped next. The one call that any thread may make."""
+        if self.state is not TrackState.IDLE:
+            self._pipeline.prefetch(image)
 
     def commit(self) -> None:
         """Compute what the last step decided to remember; harmless when there is nothing."""

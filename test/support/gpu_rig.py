@@ -31,3 +31,6 @@ class Rig:
         self.stream = Stream(self.cuda)
         opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)
+        # Kernels get addresses within one allocation: each tensor is one thing that may be raced for.
+        for name in self.pipeline._shapes:
+            self.gpu.divide(self.pipeline._arena.pointer(name), self.pipeline._arena.nbytes(name))

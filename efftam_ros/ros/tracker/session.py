@@ -283,6 +283,7 @@ class Session:
         except InputError as refusal:
             self.image_refused(str(refusal))
             return
+        self._tracker.prefetch(image)
         self._receive(message, now_s, (image.width, image.height), lambda: image)
 
     def _on_compressed(self, message: Any) -> None:

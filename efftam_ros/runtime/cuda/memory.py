@@ -43,6 +43,7 @@ class HostBuffer:
         self.nbytes = _positive(nbytes)
         self._cuda = cuda
         flags = cuda.driver.CU_MEMHOSTALLOC_PORTABLE | cuda.driver.CU_MEMHOSTALLOC_DEVICEMAP
+        self._array: NDArray[np.uint8] | None = None
         detail = f"{megabytes(nbytes)} of pinned memory asked for"
         self._pointer: int | None = int(cuda.call("cuMemHostAlloc", nbytes, flags, detail=detail))
         try:
@@ -65,7 +66,9 @@ class HostBuffer:
     @property
     def array(self) -> NDArray[np.uint8]:
         """All bytes, without a copy; invalid once the buffer is freed."""
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
+        if self._array is None:
+            self._array = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
+        return self._array
 
     def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
         """The bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises ValueError
@@ -77,7 +80,7 @@ class HostBuffer:
     def free(self) -> None:
         """As `DeviceBuffer.free`."""
         if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
+            pointer, self._pointer, self._array = self._pointer, None, None
             self._cuda.release("cuMemFreeHost", pointer)
 
 

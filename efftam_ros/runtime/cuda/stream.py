@@ -21,7 +21,10 @@ class Stream:
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
-        self._stream: Any = cuda.call("cuStreamCreate", int(cuda.driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        self.is_capturing = False
+        self._stream: Any = cuda.call(
+            "cuStreamCreate", int(cuda.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        )
         if int(self._stream) == 0:
             raise RuntimeError(
                 "CUDA returned the default stream (handle 0), which waits for all others; report this"
@@ -59,8 +62,12 @@ class Stream:
         self._cuda.call("cuMemsetD8Async", pointer, 0, nbytes, self.opened)
 
     def record(self, event: Event) -> None:
-        """Record ``event`` behind all work enqueued so far."""
-        self._cuda.call("cuEventRecord", event.handle, self.opened)
+        """Record ``event`` behind all work enqueued so far; in a capture: in every launch of the graph."""
+        if self.is_capturing:
+            flag = int(self._cuda.driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
+            self._cuda.call("cuEventRecordWithFlags", event.handle, self.opened, flag)
+        else:
+            self._cuda.call("cuEventRecord", event.handle, self.opened)
 
     def wait(self, event: Event) -> None:
         """Make later work wait for what ``event`` marks now; does not block the host."""
@@ -81,6 +88,7 @@ class Stream:
         mode = cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         cuda.call("cuStreamBeginCapture", stream, mode)
         captured = CapturedGraph(cuda)
+        self.is_capturing = True
         try:
             yield captured
         except BaseException:
@@ -89,6 +97,8 @@ class Stream:
             if graph is not None and int(graph):
                 cuda.driver.cuGraphDestroy(graph)
             raise
+        finally:
+            self.is_capturing = False
         captured.instantiate(cuda.call("cuStreamEndCapture", stream), self)
 
     def close(self) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import BundleGraph
+from efftam_ros.runtime.device.graph import CUDA_GRAPH
 from efftam_ros.runtime.onnxruntime.errors import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 from efftam_ros.runtime.onnxruntime.placement import Placement
 from efftam_ros.runtime.signatures import Tensor
 
 ALIGNMENT = 256
-CUDA_GRAPH = "cuda graph"
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,15 @@ class OrtBinding:
                 f"graph {self._graph.name} failed on the GPU ({first_line(error)}); start again"
             ) from error
         self._ran = True
+
+    @property
+    def alone(self) -> str:
+        """See `Binding.alone`."""
+        return "onnxruntime captures each of its graphs by itself"
+
+    def enqueue(self) -> None:
+        """See `Binding.enqueue`."""
+        raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
     def _attach(self) -> None:
         """Bind to the session that the graph has now."""

@@ -12,13 +12,13 @@ from efftam_ros.runtime.cuda.api import CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.arena import ALIGNMENT
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import CapturedGraph, Stream
+from efftam_ros.runtime.device.graph import CUDA_GRAPH
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
 """Inputs and outputs of each graph, from the manifest of a bundle."""
 
-CUDA_GRAPH = "cuda graph"
 _BUILD_AGAIN = "build the engine again: efftam build"
 _DTYPES = {
     "FLOAT": "float32",
@@ -218,6 +218,15 @@ class TrtBinding:
         if self._fixed and not self._settled:
             self._settled = True
             self._capture()
+
+    @property
+    def alone(self) -> str:
+        """See `Binding.alone`: what could not be captured by itself can't be with others."""
+        return "" if self._captured is not None else self._launch
+
+    def enqueue(self) -> None:
+        """See `Binding.enqueue`. Raises TensorRTError."""
+        self._enqueue()
 
     def close(self) -> None:
         if self._captured is not None:

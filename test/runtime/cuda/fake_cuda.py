@@ -44,6 +44,7 @@ STREAM_ARGUMENT = {
     "cuMemcpy2DAsync": 1,
     "cuMemsetD8Async": 3,
     "cuEventRecord": 1,
+    "cuEventRecordWithFlags": 1,
     "cuGraphLaunch": 1,
     "cuGraphUpload": 1,
     "cuLaunchKernel": 8,

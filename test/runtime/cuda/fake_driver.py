@@ -246,6 +246,14 @@ class FakeDriver(FakeKernels):
         state.work = self._gpu.submit(int(stream), Job("event"))
         state.captured = state.work is None
 
+    def cuEventRecordWithFlags(self, event: Any, stream: Any, flags: int) -> None:
+        """With CU_EVENT_RECORD_EXTERNAL, in a capture: recorded by every launch of the graph."""
+        self._device()
+        external = int(real_driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
+        if flags != external or int(stream) not in self._gpu.captures:
+            raise Refused(INVALID_VALUE)
+        self._gpu.submit(int(stream), Job("event", event=self._event(event)))
+
     def cuEventSynchronize(self, event: Any) -> None:
         self._device()
         work = self._recorded(event)
@@ -318,7 +326,9 @@ class FakeDriver(FakeKernels):
         if int(stream) in self._gpu.captures:
             raise Refused(CAPTURE_UNSUPPORTED)
         for job in jobs:
-            self._gpu.submit(int(stream), job)
+            work = self._gpu.submit(int(stream), job)
+            if job.event is not None:
+                job.event.work, job.event.captured = work, False
 
     def cuGraphDestroy(self, graph: Any) -> None:
         known(self._graphs, graph)

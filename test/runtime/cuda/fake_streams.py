@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from runtime.cuda.fake_memory import UNDEFINED, Memory, Race, Range
 
@@ -22,7 +23,7 @@ PIECE_MS, BYTES_PER_MS = 0.01, 10_000_000
 class Job:
     """Work that is not yet in a stream, as graphs keep it. ``fills``: whether it writes all bytes of
     ``writes``, which are undefined until it is done; ``nbytes``: that a copy moves; ``engine``: of the GPU
-    that does it, one piece at a time."""
+    that does it, one piece at a time; ``event``: that a graph records here, with an attribute ``work``."""
 
     name: str
     reads: tuple[Range, ...] = ()
@@ -31,6 +32,7 @@ class Job:
     fills: bool = False
     nbytes: int = 0
     engine: str = "compute"
+    event: Any = None
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ def test_a_driver_that_is_missing_or_old_is_refused_first() -> None:
         assert not fake.calls("cuCtxSetCurrent")
 
 
-@pytest.mark.parametrize("call", ["cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemGetInfo", "cuDeviceGetAttribute"])
+@pytest.mark.parametrize(
+    "call", ["cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemGetInfo", "cuDeviceGetAttribute"]
+)
 def test_a_gpu_that_fails_while_it_opens_is_unavailable(fake: FakeGpu, call: str) -> None:
     fake.fail(call, 46)
     with pytest.raises(BackendError, match=f"GPU 0 does not open; {call} failed: .*nvidia-smi"):
