@@ -25,6 +25,10 @@ class Binding(Protocol):
         """Enqueue the graph on the pipeline's stream and return without waiting."""
         ...
 
+    def close(self) -> None:
+        """Give back what the binding holds; no pending work may use it. Closing its graph does the same."""
+        ...
+
 
 class DeviceGraph(Protocol):
     """One opened graph of a bundle."""
