@@ -221,7 +221,7 @@ class EngineBuilder:
             engines.options(name),
             self._progress,
             engines.facts,
-            timing_cache_path(engines.store.folder, engines.library, engines.facts.name),
+            timing_cache_path(engines.store.folder, engines.library, engines.facts),
         )
 
     @contextmanager

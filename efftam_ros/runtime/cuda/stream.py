@@ -31,6 +31,11 @@ class Stream:
             )
 
     @property
+    def cuda(self) -> Cuda:
+        """The driver that it belongs to."""
+        return self._cuda
+
+    @property
     def handle(self) -> int:
         """The stream as a number, never 0, a CUstream as well as a cudaStream_t. Raises ValueError once
         closed."""

@@ -37,6 +37,10 @@ class Binding(Protocol):
         """Enqueue single launches, also where `run` launches a captured graph."""
         ...
 
+    def close(self) -> None:
+        """Give back what the binding holds; no pending work may use it. Closing its graph does the same."""
+        ...
+
 
 class DeviceGraph(Protocol):
     """One opened graph of a bundle."""

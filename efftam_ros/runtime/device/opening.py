@@ -77,13 +77,17 @@ def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) ->
     if backend.startswith("onnxruntime-cuda"):
         exact = backend == "onnxruntime-cuda-fp32"
         return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact)
-    return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=engine_folder())
+    return OrtGraphs(
+        bundle, "tensorrt", stream.handle, facts.index, engine_cache=engine_folder(), board=facts.board
+    )
 
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str) -> None:
     """Close the pipeline and refuse it when it computes something else than the CPU."""
     try:
-        fault = Reference(bundle).judge(pipeline.runners(), clip=verify == "full").fault
+        reference = Reference(bundle)
+        with pipeline.runners() as runners:
+            fault = reference.judge(runners, clip=verify == "full").fault
     except BaseException:
         pipeline.close()
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -101,10 +101,16 @@ class DevicePipeline(FramePipeline):
         masks = 0 if self._mask_output is None else self._mask_output.device.nbytes
         return self._arena.total_bytes + self._image.device_bytes + masks + self._opener.device_bytes
 
-    def runners(self) -> dict[str, Runner]:
-        """Every graph, to be run on host arrays: for comparing them, not for frames."""
+    @contextmanager
+    def runners(self) -> Iterator[Mapping[str, Runner]]:
+        """Every graph, to be run on host arrays: for comparing them, not for frames. What the runners hold on
+        the GPU is given back at the end."""
         self.frame.require_open()
-        return {name: DeviceRunner(self._cuda, self._stream, graph) for name, graph in self._graphs.items()}
+        with ExitStack() as opened:
+            yield {
+                name: opened.enter_context(closing(DeviceRunner(self._cuda, self._stream, graph)))
+                for name, graph in self._graphs.items()
+            }
 
     def _stage_seconds_now(self) -> Mapping[str, float]:
         return self._clock.seconds

@@ -56,6 +56,7 @@ class OrtGraphs:
         device: int = 0,
         exact: bool = False,
         engine_cache: Path | None = None,
+        board: str = "",
         *,
         ort: Any = None,
     ) -> None:
@@ -67,6 +68,7 @@ class OrtGraphs:
             device: Index of the GPU.
             exact: Float32 products without TF32 (CUDA only).
             engine_cache: Folder of TensorRT engines; None to build them at every start.
+            board: `DeviceFacts.board` of the GPU; engines of other boards are not used.
             ort: Module to use in place of onnxruntime, for tests.
 
         Raises:
@@ -83,7 +85,8 @@ class OrtGraphs:
             )
         self._ort = ort if ort is not None else _import_onnxruntime()
         self._bundle, self._provider, self._exact = bundle, provider, exact
-        self._stream, self._device, self._engine_cache = stream, device, engine_cache
+        self._stream, self._device = stream, device
+        self._engine_cache, self._board = engine_cache, board
         self._opened: list[OrtGraph] = []
         load_libraries(self._ort, provider)
         if provider == "cuda":
@@ -163,8 +166,8 @@ class OrtGraphs:
         options = tensorrt_options(self._stream, self._device, graph, None)
         if self._engine_cache is None:
             return options
-        versions = (self._ort.__version__, tensorrt_version())
-        folder = provider_cache_folder(self._engine_cache, self._bundle, graph.name, options, versions)
+        made_for = (self._ort.__version__, tensorrt_version(), self._board)
+        folder = provider_cache_folder(self._engine_cache, self._bundle, graph.name, options, made_for)
         return tensorrt_options(self._stream, self._device, graph, folder)
 
     def _probe(self) -> None:

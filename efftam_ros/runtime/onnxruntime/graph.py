@@ -149,6 +149,11 @@ class OrtBinding:
         """See `Binding.enqueue`."""
         raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
+    def close(self) -> None:
+        """Nothing but addresses is held here: the session belongs to the graph."""
+        self._places.clear()
+        self._complete = False
+
     def _attach(self) -> None:
         """Bind to the session that the graph has now."""
         self._opened = self._graph.opened
