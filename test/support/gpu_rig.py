@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from unittest.mock import patch
 
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
 from runtime.cuda.shim import shared_shim
@@ -12,6 +14,7 @@ from runtime.tensorrt.fake_tensorrt import make_fake
 from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.arena import Arena
 from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
@@ -58,10 +61,16 @@ class Rig:
         else:
             self.ort = FakeOrt(self.gpu.enqueue, Faults(**faults))
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
-        self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)
-        # Kernels get addresses within one allocation: each tensor is one thing that may be raced for.
-        for name in self.pipeline._shapes:
-            self.gpu.divide(self.pipeline._arena.pointer(name), self.pipeline._arena.nbytes(name))
+        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(_divided_arena, self.gpu)):
+            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)
+
+
+def _divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
+    """Kernels get addresses within one allocation: each tensor is one thing that may be raced for."""
+    arena = Arena(cuda, shapes)
+    for name in shapes:
+        gpu.divide(arena.pointer(name), arena.nbytes(name))
+    return arena
 
 
 def _plan(library: Library, bundle: Bundle, facts: DeviceFacts, name: str) -> bytes:
