@@ -40,6 +40,7 @@ class Rig:
         seed: int = 0,
         integrated: bool = False,
         tensorrt: bool = False,
+        onnxruntime_version: str = "1.31.1",
         **faults: bool,
     ) -> None:
         shim = shared_shim()
@@ -58,7 +59,7 @@ class Rig:
             tables = {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()}
             opener = TrtGraphs(library, facts, self.stream, tables, partial(_plan, library, bundle, facts))
         else:
-            self.ort = FakeOrt(self.gpu.enqueue, Faults(**faults))
+            self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         with patch("efftam_ros.runtime.device.pipeline.Arena", partial(_divided_arena, self.gpu)):
             self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)

@@ -87,7 +87,8 @@ def provider_cache_folder(
 
     Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines
     are ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself
-    knows only the architecture. Raises InputError when the folder can't be created or every user may write there.
+    knows only the architecture. Raises InputError when the folder can't be created or every user may
+    write there.
     """
     # Loading the bundle verified these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
