@@ -81,12 +81,12 @@ PROMPTS = {
 
 
 @pytest.mark.parametrize(
-    ("prompt", "integrated"),
+    ("prompt", "zero_copy"),
     [*((prompt, False) for prompt in PROMPTS), ("box", True)],
     ids=[*PROMPTS, "box in memory that host and GPU share"],
 )
-def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, integrated: bool) -> None:
-    rig, cpu = Rig(shipped, seed=1, integrated=integrated), OrtPipeline(shipped)
+def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, zero_copy: bool) -> None:
+    rig, cpu = Rig(shipped, seed=1, zero_copy=zero_copy), OrtPipeline(shipped)
     for (ours, our_mask), (theirs, their_mask) in zip(
         track(rig.pipeline, PROMPTS[prompt]), track(cpu, PROMPTS[prompt]), strict=True
     ):

@@ -38,13 +38,13 @@ class Rig:
         bundle: Bundle,
         *,
         seed: int = 0,
-        integrated: bool = False,
+        zero_copy: bool = False,
         tensorrt: bool = False,
         onnxruntime_version: str = "1.31.1",
         **faults: bool,
     ) -> None:
         shim = shared_shim()
-        self.gpu = FakeGpu("12.9", FakeDevice(integrated=integrated), seed=seed)
+        self.gpu = FakeGpu("12.9", FakeDevice(integrated=zero_copy), seed=seed)
         self.gpu.kernels = shim.launch
         self.gpu.signatures = {
             name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
@@ -62,7 +62,7 @@ class Rig:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         with patch("efftam_ros.runtime.device.pipeline.Arena", partial(_divided_arena, self.gpu)):
-            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)
+            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
 
 
 def _divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:

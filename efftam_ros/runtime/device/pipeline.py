@@ -61,13 +61,20 @@ class DevicePipeline(FramePipeline):
     is_asynchronous = True
 
     def __init__(
-        self, bundle: Bundle, cuda: Cuda, facts: DeviceFacts, stream: Stream, opener: GraphOpener
+        self,
+        bundle: Bundle,
+        cuda: Cuda,
+        facts: DeviceFacts,
+        stream: Stream,
+        opener: GraphOpener,
+        zero_copy: bool = False,
     ) -> None:
-        """Takes over ``stream`` and ``opener`` and closes them. Raises BackendError (a graph that
-        can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputError."""
+        """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
+        pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
+        memory, no kernel for this GPU) and InputError."""
         super().__init__(bundle.spec)
         self._cuda, self._facts = cuda, facts
-        self._stream, self._opener = stream, opener
+        self._stream, self._opener, self._zero_copy = stream, opener, zero_copy
         self._layout = MemoryLayout.of(bundle)
         self._here = threading.local()
         self._here.adopted = self._here.current = True
@@ -280,9 +287,7 @@ class DevicePipeline(FramePipeline):
         self._clock = StageClock(self._cuda, STAGES)
         self._closing.append(self._clock.close)
         parameters = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
-        self._image = DeviceImage(
-            self._cuda, self._kernels, parameters, spec.image_side, self._facts.integrated
-        )
+        self._image = DeviceImage(self._cuda, self._kernels, parameters, spec.image_side, self._zero_copy)
         self._closing += [self._image.free, self._free_mask_output]
         self._make_launches()
 
