@@ -61,11 +61,11 @@ class Rig:
         else:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
-        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(_divided_arena, self.gpu)):
+        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(divided_arena, self.gpu)):
             self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
 
 
-def _divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
+def divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
     """Kernels get addresses within one allocation: each tensor is one thing that may be raced for."""
     arena = Arena(cuda, shapes)
     for name in shapes:
