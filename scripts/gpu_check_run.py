@@ -385,7 +385,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="gpu_check", description=__doc__)
     parser.add_argument("bundle", nargs="?", type=Path, help="bench this bundle too, such as a ti_512x512")
     parser.add_argument(
-        "--quick", dest="frames", action="store_const", const=QUICK_FRAMES, help=f"{QUICK_FRAMES} frames"
+        "--quick",
+        dest="frames",
+        action="store_const",
+        const=QUICK_FRAMES,
+        default=FRAMES,
+        help=f"--frames {QUICK_FRAMES}",
     )
     parser.add_argument(
         "--frames",

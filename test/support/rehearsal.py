@@ -39,11 +39,10 @@ def start(folder: str) -> None:
     from runtime.cuda.shim import shared_shim
     from runtime.tensorrt.fake_tensorrt import make_fake
 
-    from support.gpu_rig import divided_arena
-
     from efftam_ros.runtime.cuda.kernel_table import KERNELS
     from efftam_ros.runtime.device import opening, pipeline
     from efftam_ros.runtime.verify import verify
+    from support.gpu_rig import divided_arena
 
     gpu = FakeGpu("12.9", ORIN_NX, driver_version=12060, total_bytes=ORIN_NX.total_bytes)
     gpu.kernels = lambda *launch: shared_shim().launch(*launch)
