@@ -46,7 +46,7 @@ def items(rehearsed: tuple[subprocess.CompletedProcess[str], Path]) -> dict[str,
 
 
 def test_the_board_is_named(rehearsed: Any, items: dict[str, dict[str, Any]]) -> None:
-    assert rehearsed[1].name.startswith("gpu_check_Orin-")
+    assert rehearsed[1].name.startswith("gpu_check_Orin_")
     assert items["bindings"]["state"] == "OK"
     assert "1 GPU(s); Orin, compute capability 8.7, 8 multiprocessors, 16 GiB" in items["bindings"]["why"]
 
