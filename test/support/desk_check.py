@@ -16,8 +16,8 @@ from efftam_ros.runtime.bundle import Bundle
 
 @dataclass(frozen=True)
 class Board:
-    """``durations``: ms of GPU work by name; ``bytes_per_ms`` of copies; ``python_ms``: of the host beside the
-    GPU in a tracked frame; ``copy_ms``: of an image into pinned memory by the host."""
+    """``durations``: ms of GPU work by name; ``bytes_per_ms`` of copies; ``python_ms``: of the host beside
+    the GPU in a tracked frame; ``copy_ms``: of an image into pinned memory by the host."""
 
     durations: Mapping[str, float]
     bytes_per_ms: float

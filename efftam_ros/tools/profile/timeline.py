@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, cast
@@ -91,8 +92,8 @@ def host_ms() -> float:
 def record_timeline(
     contender: Contender, scene_frames: Frames, frames: int, *, quiet: bool = False
 ) -> Timeline:
-    """Run ``frames`` tracked frames back to back after a warm-up, whose first is prompted. An image is fetched ahead while its
-    predecessor is in work, as the node does it. The contender must run on a GPU."""
+    """Run ``frames`` tracked frames back to back after a warm-up, whose first is prompted. An image is fetched
+    ahead, as the node does it. The contender must run on a GPU."""
     spans: list[Span] = []
     watched = _Watched(contender.pipeline, spans)
     tracker = open_tracker(cast(Pipeline, watched), contender.tracker.config)
@@ -119,7 +120,7 @@ def record_timeline(
     return Timeline(
         contender.name,
         tuple(span for span in spans if span.end_ms > shown_from and span.start_ms < shown_to),
-        fmean(b - a for a, b in zip(starts_ms, starts_ms[1:], strict=False)),
+        fmean(b - a for a, b in pairwise(starts_ms)),
         sum(modules) / counted,
     )
 
