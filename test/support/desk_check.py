@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from support.gpu_rig import Rig
-
 from efftam_ros.runtime.bundle import Bundle
+from support.gpu_rig import Rig
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 
-
 GENERATION = "10.3.0"
 """Of TensorRT: the oldest that is run."""
 
