@@ -120,6 +120,16 @@ class DevicePipeline(FramePipeline):
                 for name, graph in self._graphs.items()
             }
 
+    def start_spans(self) -> None:
+        """Wait until nothing runs, and let `spans` count from now on."""
+        self._end_all()
+        self._clock.start(self._stream)
+        self._end_all()
+
+    def spans(self) -> Mapping[str, tuple[float, float]]:
+        """Start and end on the GPU, ms after `start_spans`, of the stages in ``stage_seconds``."""
+        return self._clock.spans()
+
     def _stage_seconds_now(self) -> Mapping[str, float]:
         return self._clock.seconds
 
@@ -223,8 +233,7 @@ class DevicePipeline(FramePipeline):
     def _close(self) -> None:
         with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
             self._make_current()
-            for stream in self._streams:
-                stream.synchronize()
+            self._end_all()
         for close in reversed(self._closing):
             close()
 
@@ -392,9 +401,12 @@ class DevicePipeline(FramePipeline):
     def _end_abandoned_frame(self) -> None:
         """A frame that was encoded and not decoded may still read what the next one writes."""
         if self._in_flight:
-            for stream in self._streams:
-                stream.synchronize()
+            self._end_all()
             self._in_flight = False
+
+    def _end_all(self) -> None:
+        for stream in self._streams:
+            stream.synchronize()
 
     def _encode_prompt(self, encoded: EncodedPrompt, which: str) -> None:
         """Run the prompt encoder on this frame's features, into the tensors of ``which`` frames."""

@@ -18,6 +18,7 @@ class StageClock:
 
     def __init__(self, cuda: Cuda, stages: Iterable[str]) -> None:
         self._events = {name: (Event(cuda, timing=True), Event(cuda, timing=True)) for name in stages}
+        self._origin = Event(cuda, timing=True)
         self._recorded: dict[str, None] = {}
         self._seconds: dict[str, float] = {}
 
@@ -40,18 +41,18 @@ class StageClock:
         self._recorded[name] = None
 
     def read(self) -> None:
-        """Take the times of all that was recorded since the last call. The host has waited for it."""
+        """Take the times of all that was recorded since the last call, for which the host has waited."""
         recorded, self._recorded = self._recorded, {}
-        self._seconds = {
-            name: 1e-3 * end.milliseconds_since(start)
-            for name in recorded
-            for start, end in (self._events[name],)
-        }
+        self._seconds = {name: 1e-3 * _milliseconds(*self._events[name]) for name in recorded}
 
-    def spans(self, origin: Event) -> dict[str, tuple[float, float]]:
-        """Start and end of the stages in ms after ``origin``, of those whose events were reached."""
+    def start(self, stream: Stream) -> None:
+        """Let `spans` count from here."""
+        stream.record(self._origin)
+
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """Start and end, ms after `start`, of the stages that `read` took last."""
         return {
-            name: (start.milliseconds_since(origin), end.milliseconds_since(origin))
+            name: (_milliseconds(self._origin, start), _milliseconds(self._origin, end))
             for name, (start, end) in self._events.items()
             if name in self._seconds
         }
@@ -60,4 +61,9 @@ class StageClock:
         for pair in self._events.values():
             for event in pair:
                 event.close()
+        self._origin.close()
         self._events = {}
+
+
+def _milliseconds(start: Event, end: Event) -> float:
+    return end.milliseconds_since(start)
