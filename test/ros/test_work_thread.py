@@ -83,7 +83,7 @@ def made(ros):
     """The pipelines that were opened, and a node that opens them."""
     opened: list[Recorded] = []
 
-    def factory(bundle, backend, threads, verify):
+    def factory(bundle, backend, threads, verify, zero_copy):
         opened.append(Recorded())
         return opened[-1]
 

@@ -34,8 +34,8 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
-PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
+# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads, verify, zero copy.
+PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
@@ -148,7 +148,9 @@ class TrackerNode(LifecycleNode):
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._thread = WorkThread()
         self._pipeline = self._thread.call(
-            lambda: self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
+            lambda: self._pipeline_factory(
+                bundle, config.backend, config.threads, config.verify, config.zero_copy
+            )
         )
         reserve_workspace()
         self._tracker = open_tracker(self._pipeline, self._tracker_config)
