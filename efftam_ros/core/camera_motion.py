@@ -6,6 +6,7 @@ the ground. It moves the predicted state of the target, never a measured box.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -41,21 +42,25 @@ def rejection(matrix: Matrix, width: int, height: int) -> str:
     can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
-    corners = np.array([[0, 0], [width, 0], [width, height], [0, height], [width / 2, height / 2]], float)
-    moved = np.column_stack([corners, np.ones(5)]) @ matrix.T
-    depths = moved[:, 2] / moved[4, 2] if moved[4, 2] else np.zeros(5)
-    if (depths <= 0).any():
+    # Plain numbers: of five points numpy costs more than it saves.
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
+    determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+    middle = (width / 2, height / 2)
+    depths = [g * x + h * y + i for x, y in ((0, 0), (width, 0), (width, height), (0, height), middle)]
+    if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
         return "it sends a part of the image to infinity"
     # The area's change at a point is det(H) / depth^3.
-    change = np.linalg.det(matrix) / moved[:, 2] ** 3
-    if (change <= 0).any():
+    changes = [determinant / (depth * depth * depth) for depth in depths]
+    if min(changes) <= 0:
         return "it mirrors the image"
-    zooms = np.sqrt(change)
+    zooms = [math.sqrt(change) for change in changes]
     if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
         return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
-    if zooms.max() / zooms.min() > MOST_PERSPECTIVE:
-        return f"its perspective changes by {zooms.max() / zooms.min():.2g} (at most {MOST_PERSPECTIVE:g})"
-    shift = float(np.hypot(*(moved[4, :2] / moved[4, 2] - corners[4]))) / max(width, height)
+    if max(zooms) / min(zooms) > MOST_PERSPECTIVE:
+        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MOST_PERSPECTIVE:g})"
+    x, y = middle
+    dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
+    shift = math.hypot(dx, dy) / max(width, height)
     return f"it shifts by {shift:.2f} image sides (at most {MOST_SHIFT:g})" if shift > MOST_SHIFT else ""
 
 

@@ -22,8 +22,8 @@ class Pipeline(Protocol):
         mask(choice)            # only if a mask is needed
 
     Between frames, `search` evaluates several windows of one image. Tensors (features, maps, pointers,
-    logits) stay inside the pipeline. Not thread-safe. Calls out of order raise RuntimeError, slots that do
-    not exist IndexError.
+    logits) stay inside the pipeline. Not thread-safe, except for `prefetch`. Calls out of order raise
+    RuntimeError, slots that do not exist IndexError.
     """
 
     @property
@@ -41,6 +41,12 @@ class Pipeline(Protocol):
         Stages: search, preprocess, image_encoder, memory_attention, prompt_encoder, mask_decoder, and
         memory_encoder, whose value is that of the previous frame. A stage that did not run is absent.
         """
+        ...
+
+    def prefetch(self, image: Image) -> None:
+        """This very image will probably be encoded next: its bytes may be brought closer to the device while
+        another frame is in work. Optional, from any thread, never raises on a bad image, changes no
+        result."""
         ...
 
     def encode(self, image: Image, view: View) -> None:

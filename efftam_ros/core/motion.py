@@ -13,7 +13,9 @@ update uses the Joseph form, which keeps the covariance symmetric and positive.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +69,8 @@ class MotionNoise:
 class MotionFilter:
     """State estimate of one target. Starts from a measured box; `predict` moves it, `update` corrects it."""
 
+    # Arrays are replaced, never changed in place, so that a copy may share them.
+
     def __init__(self, stamp_ns: int, box: Box, noise: MotionNoise | None = None) -> None:
         self.noise = noise or MotionNoise()
         self.stamp_ns = stamp_ns
@@ -84,14 +88,17 @@ class MotionFilter:
         dt = (stamp_ns - self.stamp_ns) * 1e-9
         if dt < 0:
             raise ValueError(f"cannot predict {dt:.3f} s into the past")
+        if dt == 0:
+            return self._x.copy(), self._p.copy()
         f = _IDENTITY.copy()
         f[0, 2] = f[1, 3] = dt
-        s = max(float(np.sqrt(max(self._x[4], 1.0) * max(self._x[5], 1.0))), _MIN_SIZE_PX)
+        width, height = self._x[4:].tolist()
+        s = max(math.sqrt(max(width, 1.0) * max(height, 1.0)), _MIN_SIZE_PX)
         # While the target is not measured, errors that an update would correct accumulate: the target may
         # turn, and the camera too.
         q = (self.noise.acceleration * s * (1.0 if self._measured else self.noise.coasting)) ** 2
         w = (self.noise.size_walk * s) ** 2
-        noise = np.diag([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
+        noise = _diagonal([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
         noise[0, 2] = noise[2, 0] = noise[1, 3] = noise[3, 1] = q * dt**2 / 2
         return f @ self._x, f @ self._p @ f.T + noise
 
@@ -99,6 +106,16 @@ class MotionFilter:
         """Predict the state at a later stamp. Raises ValueError for an earlier one."""
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
+
+    def copy(self) -> MotionFilter:
+        """The same belief, to go another way."""
+        return copy.copy(self)
+
+    def predicted(self, stamp_ns: int) -> MotionFilter:
+        """A copy, moved to a later stamp as `predict` does."""
+        moved = self.copy()
+        moved.predict(stamp_ns)
+        return moved
 
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
         """Transform mean and covariance by the camera's motion.
@@ -127,7 +144,7 @@ class MotionFilter:
     def coast(self) -> None:
         """Mark the target as not measured at the filter's stamp: uncertainty grows faster until it is."""
         self._measured = False
-        self._size_rate[:] = 0.0
+        self._size_rate = np.zeros(2)
 
     def at(self, stamp_ns: int, camera: bool = True) -> Motion:
         """Return the predicted motion at a later stamp without changing the filter.
@@ -139,14 +156,10 @@ class MotionFilter:
         if camera:
             x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
             x[2:4] += self._camera_velocity
-        width_rate, height_rate = self._size_rate
-        return Motion(
-            stamp_ns,
-            Box.from_centre(x[0], x[1], x[4], x[5]),
-            (float(x[2]), float(x[3])),
-            p[:4, :4].copy(),
-            (float(width_rate), float(height_rate)),
-        )
+        cx, cy, vx, vy, width, height = x.tolist()
+        width_rate, height_rate = self._size_rate.tolist()
+        box = Box.from_centre(cx, cy, width, height)
+        return Motion(stamp_ns, box, (vx, vy), p[:4, :4].copy(), (width_rate, height_rate))
 
     @property
     def ground(self) -> Motion:
@@ -167,8 +180,9 @@ class MotionFilter:
         # distance inside, so that the opposite edge carries the estimate. Without this, a target that moves
         # behind a tree seems to shrink, stop and turn back at the tree's edge.
         hidden = np.maximum(innovation * _INWARD, 0.0)
-        r = np.diag(self._edge_sigma(box, quality) ** 2 + hidden**2)
-        gain = np.linalg.solve(_H @ self._p @ _H.T + r, _H @ self._p).T
+        r = _diagonal(self._edge_sigma(box, quality) ** 2 + hidden**2)
+        observed = _H @ self._p
+        gain = np.linalg.solve(observed @ _H.T + r, observed).T
         self._x = self._x + gain @ innovation
         self._x[4:] = np.maximum(self._x[4:], _MIN_SIZE_PX)
         keep = _IDENTITY - gain @ _H
@@ -203,9 +217,17 @@ class MotionFilter:
 
     @property
     def box(self) -> Box:
-        return Box.from_centre(self._x[0], self._x[1], self._x[4], self._x[5])
+        cx, cy, _, _, width, height = self._x.tolist()
+        return Box.from_centre(cx, cy, width, height)
 
     @property
     def motion(self) -> Motion:
         """The estimate at the filter's own stamp."""
         return self.at(self.stamp_ns)
+
+
+def _diagonal(values: Sequence[float] | Array) -> Array:
+    """As np.diag, without its overhead."""
+    matrix = np.zeros((len(values), len(values)))
+    matrix.reshape(-1)[:: len(values) + 1] = values
+    return matrix

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache, partial
 
 import numpy as np
@@ -21,7 +20,17 @@ from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContex
 from efftam_ros.core.policies.registry import make_policy
 from efftam_ros.core.search.appearance import AppearanceSource
 from efftam_ros.core.states import TargetState
-from efftam_ros.core.types import CameraMotion, Candidates, Frame, Motion, Prompt, Track, TrackState
+from efftam_ros.core.types import (
+    CameraMotion,
+    Candidates,
+    Frame,
+    Image,
+    Motion,
+    Prompt,
+    ScoredBox,
+    Track,
+    TrackState,
+)
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
@@ -31,7 +40,7 @@ part."""
 
 
 class Tracker:
-    """Tracks one target. Not thread-safe. For the states see `states.TargetState`.
+    """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `states.TargetState`.
 
     `step` computes the answer; the frame's contribution to the memory is computed by `commit` after the
     answer was published, or at the start of the next step. With an asynchronous pipeline it is enqueued at
@@ -119,6 +128,11 @@ class Tracker:
             return self._unused(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return self._step_tracked(frame)
 
+    def prefetch(self, image: Image) -> None:
+        """This very image will probably be stepped next. The one call that any thread may make."""
+        if self.state is not TrackState.IDLE:
+            self._pipeline.prefetch(image)
+
     def commit(self) -> None:
         """Compute the memory update decided in the last step; does nothing if there is none."""
         if self._uncommitted is not None:
@@ -161,7 +175,7 @@ class Tracker:
         interruption = self._interruption(frame)
         camera = self._follow_camera(frame)
         believed = self._motion
-        motion = believed if not interruption else None
+        motion = believed.predicted(stamp) if believed is not None and not interruption else None
         self._shown = None
         try:
             view, windows = self._look(
@@ -173,8 +187,6 @@ class Tracker:
         if interruption:
             self._target.lose(times_valid=previous is not None and stamp > previous)
         self._motion = motion
-        if motion is not None:
-            motion.predict(stamp)
         self._stamp_ns, self._image_size = stamp, _size(frame)
         self._pipeline.attend(self._policy.plan())
         candidates = self._pipeline.decode(None)
@@ -198,8 +210,8 @@ class Tracker:
             self._measured(stamp, previous, candidates, choice, before)
         else:
             self._missed(stamp, before)
-        track = self._track(frame, view, candidates, choice, interruption or choice.reason)
-        return replace(track, windows=windows, hypotheses=self._policy.hypotheses, camera=camera)
+        reason = interruption or choice.reason
+        return self._track(frame, view, candidates, choice, reason, windows, self._policy.hypotheses, camera)
 
     def _describer(self, frame: Frame) -> Describe:
         source = self._appearance
@@ -227,7 +239,8 @@ class Tracker:
     ) -> tuple[View, tuple[View, ...]]:
         """Choose the frame's view; returns it and the windows that were searched to choose it.
 
-        ``believed``: the motion estimate, kept even after an interruption. Raises InputError for a bad image.
+        ``motion``: the motion estimate predicted to the frame's stamp; ``believed``: the one before, kept
+        even after an interruption. Raises InputError for a bad image.
         """
         stamp, size = frame.stamp_ns, _size(frame)
         gone = interrupted or self.state in (TrackState.COASTING, TrackState.LOST)
@@ -246,7 +259,7 @@ class Tracker:
             if windows:
                 found = self._pipeline.search(frame.image, windows, self._policy.plan())
                 return self._policy.found(windows, found, absence), tuple(windows)
-        predicted = motion.at(stamp, camera=False).box if motion is not None else None
+        predicted = motion.box if motion is not None else None
         age = self._target.age_s(self._stamp_ns or stamp)
         lost = self.state is TrackState.LOST or interrupted
         return self._crop_policy.view(size, predicted, 0.0 if math.isnan(age) else age, lost), ()
@@ -278,7 +291,7 @@ class Tracker:
         else:
             self._motion.update(box, quality)
         if not choice.partial or choice.jumped:
-            self._whole = copy.deepcopy(self._motion)
+            self._whole = self._motion.copy()
         if self._target.confirmed and previous is not None:
             self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
 
@@ -301,7 +314,15 @@ class Tracker:
                 self.commit()
 
     def _track(
-        self, frame: Frame, view: View, candidates: Candidates | None, choice: Choice | None, reason: str
+        self,
+        frame: Frame,
+        view: View,
+        candidates: Candidates | None,
+        choice: Choice | None,
+        reason: str,
+        windows: tuple[View, ...] = (),
+        hypotheses: tuple[ScoredBox, ...] = (),
+        camera: CameraMotion | None = None,
     ) -> Track:
         known = self._motion is not None and self.state is not TrackState.LOST
         motion = self._motion.motion if self._motion is not None and known else None
@@ -325,6 +346,9 @@ class Tracker:
             image_size=_size(frame),
             reason=reason,
             stage_seconds=dict(self._pipeline.stage_seconds),
+            windows=windows,
+            hypotheses=hypotheses,
+            camera=camera,
         )
 
     def _unused(self, frame: Frame, reason: str) -> Track:

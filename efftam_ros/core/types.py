@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,18 +92,19 @@ class Candidates:
 
     def box(self, index: int) -> Box:
         """Candidate ``index`` as a Box, which ``is_empty`` when its mask is."""
-        return Box.from_edges(*self.boxes[index].tolist())
+        return self._boxes[index]
+
+    @cached_property
+    def _boxes(self) -> list[Box]:
+        return [Box.from_edges(*edges) for edges in self.boxes.tolist()]
 
     @property
     def is_finite(self) -> bool:
         """False when the network produced NaN or infinity (the NaN box of an empty mask is allowed)."""
-        return bool(
-            np.isfinite(self.ious).all()
-            and np.isfinite(self.areas).all()
-            and np.isfinite(self.presence_logit)
-        )
+        numbers = (*self.ious.tolist(), *self.areas.tolist(), self.presence_logit)
+        return all(map(math.isfinite, numbers))
 
-    @property
+    @cached_property
     def presence(self) -> float:
         """Probability that the target is in the view, 0..1."""
         return float(1.0 / (1.0 + np.exp(-np.clip(self.presence_logit, -60.0, 60.0))))

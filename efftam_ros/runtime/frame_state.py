@@ -157,6 +157,9 @@ class FramePipeline(ABC):
         seconds = self._stage_seconds_now()
         return {**seconds, "search": self._search_s} if self._search_s else seconds
 
+    def prefetch(self, image: Image) -> None:
+        return
+
     def encode(self, image: Image, view: View) -> None:
         self.frame.begin()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False

@@ -38,6 +38,9 @@ class NullPipeline:
     def stage_seconds(self) -> Mapping[str, float]:
         return {}
 
+    def prefetch(self, image: Image) -> None:
+        return
+
     def encode(self, image: Image, view: View) -> None:
         self._frame.begin()
         check_image(image)

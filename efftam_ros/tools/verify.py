@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(pipeline, DevicePipeline):
         raise InputError(f"--backend {args.backend} has no graphs to compare")
     try:
-        agreement = Reference(bundle).judge(pipeline.runners(), clip=not args.quick)
+        with pipeline.runners() as runners:
+            agreement = Reference(bundle).judge(runners, clip=not args.quick)
         launch = dict(pipeline.launch)
     finally:
         pipeline.close()

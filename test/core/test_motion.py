@@ -213,3 +213,20 @@ def test_an_unseen_target_has_a_size_and_no_rate_of_it():
     # Seen again at another size: across the gap nothing is known of how it got there.
     motion.update(Box.from_centre(300, 200, 30, 20), 0.9)
     assert motion.motion.size_rate == (0.0, 0.0)
+
+
+def test_a_predicted_copy_is_what_predict_makes_and_leaves_the_filter_alone():
+    motion = MotionFilter(0, Box(100, 80, 30, 20))
+    motion.predict(SECOND // 30)
+    motion.update(Box(102, 81, 30, 20))
+    before = motion.motion
+    ahead = motion.predicted(SECOND // 10)
+    ahead.update(Box(110, 84, 28, 20))
+    ahead.coast()
+    after = motion.motion
+    assert (before.box, before.velocity, before.size_rate) == (after.box, after.velocity, after.size_rate)
+    assert np.array_equal(before.covariance, after.covariance)
+    again = motion.predicted(SECOND // 10)
+    motion.predict(SECOND // 10)
+    assert again.motion.box == motion.motion.box
+    assert np.array_equal(again.motion.covariance, motion.motion.covariance)

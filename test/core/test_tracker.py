@@ -122,6 +122,27 @@ def test_a_pipeline_that_only_enqueues_remembers_at_once():
     assert [c.frame for c in pipeline.calls_of("remember")] == [0, 1]
 
 
+def test_it_remembers_right_after_the_choice_before_the_filter_is_updated():
+    """The GPU has its work while the host goes on with the frame."""
+    beliefs = []
+
+    class Asynchronous(ScriptedPipeline):
+        is_asynchronous = True
+
+        def remember(self, choice, slot, present):
+            beliefs.append(tracker.predict(frame(self.frames - 1).stamp_ns))
+            super().remember(choice, slot, present)
+
+    pipeline = Asynchronous(steady, SPEC)
+    tracker = Tracker(pipeline)
+    tracker.step(frame(0), Prompt(box=moving(0)))
+    for index in range(1, 4):
+        track = tracker.step(frame(index))
+        assert track.motion is not None
+        assert beliefs[-1].stamp_ns == track.stamp_ns
+        assert np.trace(beliefs[-1].covariance) > np.trace(track.motion.covariance)
+
+
 def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
     def script(i, view):
         found = steady(i, view)

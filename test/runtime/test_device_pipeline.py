@@ -5,18 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, CENTRES, clip
-from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.fake_cuda import COPIES, FakeGpu
 from runtime.cuda.fake_memory import Race
 from support.gpu_rig import Rig
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
@@ -79,12 +81,12 @@ PROMPTS = {
 
 
 @pytest.mark.parametrize(
-    ("prompt", "integrated"),
+    ("prompt", "zero_copy"),
     [*((prompt, False) for prompt in PROMPTS), ("box", True)],
     ids=[*PROMPTS, "box in memory that host and GPU share"],
 )
-def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, integrated: bool) -> None:
-    rig, cpu = Rig(shipped, seed=1, integrated=integrated), OrtPipeline(shipped)
+def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, zero_copy: bool) -> None:
+    rig, cpu = Rig(shipped, seed=1, zero_copy=zero_copy), OrtPipeline(shipped)
     for (ours, our_mask), (theirs, their_mask) in zip(
         track(rig.pipeline, PROMPTS[prompt]), track(cpu, PROMPTS[prompt]), strict=True
     ):
@@ -165,20 +167,20 @@ class TestTheFrame:
         for index in range(3):
             rig.gpu.mark(f"frame {index}")
             one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
-        counted = ("cudaMemcpyAsync", "cuLaunchKernel", "cudaEventSynchronize", *GRAPHS)
+        counted = (*COPIES, "cuLaunchKernel", "cuEventSynchronize", *GRAPHS)
         work = [call.name for call in rig.gpu.since("frame 2") if call.name in counted]
         assert work == [
-            "cudaMemcpyAsync",  # picture
-            "cudaMemcpyAsync",  # image bytes
+            "cuMemcpyHtoDAsync",  # picture
+            "cuMemcpyHtoDAsync",  # image bytes
             "cuLaunchKernel",  # preprocess
-            "image_encoder",
-            "cudaMemcpyAsync",  # plan
+            "image_encoder",  # with all that follows once the plan is known
+            "cuMemcpyHtoDAsync",  # plan
             "cuLaunchKernel",  # gather
             "memory_attention_fixed",
             "mask_decoder",
-            "cudaMemcpyAsync",  # boxes and scores
-            "cudaEventSynchronize",
-            "cudaMemcpyAsync",  # decision
+            "cuMemcpyDtoHAsync",  # boxes and scores
+            "cuEventSynchronize",
+            "cuMemcpyHtoDAsync",  # decision
             "cuLaunchKernel",  # choose
             "memory_encoder",
             "cuLaunchKernel",  # store
@@ -194,15 +196,16 @@ class TestTheFrame:
             assert len(rig.gpu.allocations()) == allocations
         assert not any(run.host_waited for run in rig.ort.runs[-8:])
 
-    def test_keeps_to_one_stream(self, rig: Rig) -> None:
+    def test_keeps_to_two_streams_of_which_one_runs_the_network(self, rig: Rig) -> None:
         rig.gpu.mark("frames")
         for index in range(3):
             one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
-        used = {call.stream for call in rig.gpu.since("frames") if call.stream is not None}
-        assert used == {rig.stream.handle}
+        calls = [call for call in rig.gpu.since("frames") if call.stream is not None]
+        assert len({call.stream for call in calls}) == 2
+        assert {call.stream for call in calls if call.name in GRAPHS} == {rig.stream.handle}
 
     def test_replays_captured_graphs(self, rig: Rig) -> None:
-        assert set(rig.pipeline.launch.values()) == {"cuda graph"}
+        assert {rig.pipeline.launch[name] for name in GRAPHS if name != "prompt_encoder"} == {"cuda graph"}
         one_frame(rig.pipeline, 0, PROMPTS["box"])
         before = len(rig.ort.runs)
         one_frame(rig.pipeline, 1)
@@ -212,7 +215,7 @@ class TestTheFrame:
         picture = clip()[0][0]
         image = Image.from_array(picture, "rgb8")
         rig.pipeline.encode(image, View.window(200, 60, 40, rig.pipeline.spec.image_side))
-        copies = [c.summary for c in rig.gpu.calls("cudaMemcpyAsync")]
+        copies = [c.summary for c in rig.gpu.calls("cuMemcpyHtoDAsync")]
         copied = int(copies[-1].split(", ")[2], 0)
         assert copied < 60 * image.rows.shape[1]
 
@@ -225,13 +228,209 @@ class TestTheFrame:
         assert all(value > 0 for value in seconds.values())
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_copy_on_another_stream_is_found_out(shipped: Bundle, seed: int) -> None:
-    rig = Rig(shipped, seed=seed)
-    other = Stream(rig.cuda)
-    rig.pipeline._image._stream = other  # the classic: upload on one stream, execution on another
-    with pytest.raises(Race, match="no event or wait sets their order"):
-        list(track(rig.pipeline, PROMPTS["box"]))
+class TestTheImagesStream:
+    """The next image goes up beside the memory encoder, and nothing but one event orders the two streams."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_without_its_event_it_is_a_race(
+        self, shipped: Bundle, seed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig = Rig(shipped, seed=seed)
+        monkeypatch.setattr(rig.stream, "wait", lambda event: None)
+        with pytest.raises((Race, RuntimeError), match="no event or wait sets their order"):
+            list(track(rig.pipeline, PROMPTS["box"]))
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_an_event_before_the_preprocessing_is_a_race(
+        self, shipped: Bundle, seed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rig = Rig(shipped, seed=seed)
+        images, preprocess = rig.pipeline._images, rig.pipeline._preprocess
+
+        def too_early(stream: Stream, description: int) -> None:
+            images.record(rig.pipeline._image_ready)
+            monkeypatch.setattr(images, "record", lambda event: None)
+            preprocess(stream, description)
+
+        monkeypatch.setattr(rig.pipeline, "_preprocess", too_early)
+        monkeypatch.setattr(rig.pipeline._clock, "read", lambda: None)
+        with pytest.raises((Race, RuntimeError), match="no event or wait sets their order"):
+            list(track(rig.pipeline, PROMPTS["box"]))
+
+    def test_goes_on_while_the_memory_encoder_runs(self, rig: Rig) -> None:
+        rig.gpu.scheduler.durations["memory_encoder"] = 5.0
+        for index in range(3):
+            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        spans = rig.gpu.scheduler.timeline
+        encoders = [span for span in spans if span.name == "memory_encoder"]
+        uploads = [span for span in spans if span.name == "Memcpy HtoD" and span.stream != rig.stream.handle]
+        assert any(
+            encoder.start_ms < upload.start_ms and upload.end_ms < encoder.end_ms
+            for encoder in encoders
+            for upload in uploads
+        )
+
+    def test_a_frame_that_was_abandoned_is_waited_for(self, rig: Rig) -> None:
+        """Its copies may still read what the next frame writes."""
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        image = Image.from_array(clip()[0][1], "rgb8")
+        rig.pipeline.encode(image, window(rig.pipeline, 1))
+        before = len(rig.gpu.host_waits())
+        rig.pipeline.encode(image, window(rig.pipeline, 1))
+        assert len(rig.gpu.host_waits()) > before
+        rig.pipeline.attend(plan(1))
+        assert rig.pipeline.decode(None).is_finite
+
+
+class TestPrefetching:
+    """An image is copied to pinned memory ahead of its turn; that changes nothing but the time."""
+
+    @pytest.fixture
+    def copied(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[Image]:
+        """The images whose bytes were copied, in order; after a prompted frame and one that was tracked."""
+        copied: list[Image] = []
+        copy = rig.pipeline._image._copy
+        for index in range(2):
+            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        monkeypatch.setattr(
+            rig.pipeline._image, "_copy", lambda image, *rest: (copied.append(image), copy(image, *rest))
+        )
+        return copied
+
+    @staticmethod
+    def images(rig: Rig) -> tuple[Image, Image, View]:
+        second, third = (Image.from_array(clip()[0][index], "rgb8") for index in (2, 3))
+        return second, third, window(rig.pipeline, 2)
+
+    @staticmethod
+    def answers(pipeline: Pipeline, image: Image, view: View) -> Candidates:
+        pipeline.encode(image, view)
+        pipeline.attend(plan(2))
+        return pipeline.decode(None)
+
+    def test_spares_the_frame_its_copy(self, shipped: Bundle, rig: Rig, copied: list[Image]) -> None:
+        image, _, view = self.images(rig)
+        rig.pipeline.prefetch(image)
+        ours = self.answers(rig.pipeline, image, view)
+        assert copied == [image]
+        other = Rig(shipped)
+        for index in range(2):
+            one_frame(other.pipeline, index, None if index else PROMPTS["box"])
+        assert np.array_equal(ours.boxes, self.answers(other.pipeline, image, view).boxes)
+
+    def test_leaves_alone_what_the_frame_in_work_reads(
+        self, shipped: Bundle, rig: Rig, copied: list[Image]
+    ) -> None:
+        image, later, view = self.images(rig)
+        rig.pipeline.encode(image, view)
+        rig.pipeline.prefetch(later)  # before anything of the frame has run
+        rig.pipeline.attend(plan(2))
+        ours = rig.pipeline.decode(None)
+        other = Rig(shipped)
+        for index in range(2):
+            one_frame(other.pipeline, index, None if index else PROMPTS["box"])
+        assert np.array_equal(ours.boxes, self.answers(other.pipeline, image, view).boxes)
+
+    def test_of_another_image_does_not_count(self, rig: Rig, copied: list[Image]) -> None:
+        image, other, view = self.images(rig)
+        rig.pipeline.prefetch(other)
+        self.answers(rig.pipeline, image, view)
+        assert copied == [other, image]
+        self.answers(rig.pipeline, other, view)
+        assert copied == [other, image], "the image that was fetched ahead is still there"
+
+    def test_of_too_few_rows_is_made_good(self, rig: Rig, copied: list[Image]) -> None:
+        first, image, _ = self.images(rig)
+        self.answers(rig.pipeline, first, View.window(200, 60, 40, rig.pipeline.spec.image_side))
+        rig.pipeline.prefetch(image)
+        full = View.full(image.width, image.height, rig.pipeline.spec.image_side)
+        self.answers(rig.pipeline, image, full)
+        assert copied == [first, image, image]
+
+    def test_of_a_bad_or_larger_image_does_nothing(self, rig: Rig, copied: list[Image]) -> None:
+        image, _, _ = self.images(rig)
+        rig.pipeline.prefetch(replace(image, encoding="jpeg2000"))
+        rig.pipeline.prefetch(Image.from_array(np.zeros((2160, 3840, 3), np.uint8)))
+        assert copied == []
+
+    def test_is_safe_beside_the_frames(self, shipped: Bundle, rig: Rig) -> None:
+        """Another thread fetches images without a pause; every frame still sees its own."""
+        quiet, pictures = Rig(shipped), [Image.from_array(picture, "rgb8") for picture in clip()[0]]
+        ended = threading.Event()
+
+        def fetch() -> None:
+            while not ended.is_set():
+                for picture in pictures:
+                    rig.pipeline.prefetch(picture)
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        try:
+            for index in range(FRAMES):
+                answers = []
+                for pipeline in (rig.pipeline, quiet.pipeline):
+                    pipeline.encode(pictures[index], window(pipeline, index))
+                    if index:
+                        pipeline.attend(plan(index))
+                    answers.append(pipeline.decode(None if index else PROMPTS["box"]))
+                    pipeline.remember(0, index, present=True)
+                assert np.array_equal(answers[0].boxes, answers[1].boxes)
+        finally:
+            ended.set()
+            thread.join()
+
+
+class TestOnTensorRT:
+    """Engines can be captured with what is around them: the frame becomes two graphs."""
+
+    @pytest.fixture
+    def tensorrt(self, shipped: Bundle) -> Iterator[Rig]:
+        rig = Rig(shipped, tensorrt=True)
+        yield rig
+        rig.pipeline.close()
+
+    def test_a_tracked_frame_is_one_wait_and_two_graph_launches(self, tensorrt: Rig) -> None:
+        assert set(tensorrt.pipeline.launch.values()) == {"cuda graph"}
+        for index in range(3):
+            tensorrt.gpu.mark(f"frame {index}")
+            one_frame(tensorrt.pipeline, index, None if index else PROMPTS["box"])
+        calls = [call.name for call in tensorrt.gpu.since("frame 2")]
+        assert calls.count("cuGraphLaunch") == 2
+        assert calls.count("cuEventSynchronize") == 1
+        assert calls.count("cuLaunchKernel") == 1, "preprocess"
+        assert calls.count("cuMemcpyHtoDAsync") == 2, "the image and its description"
+
+    def test_gives_what_the_cpu_gives(self, shipped: Bundle, tensorrt: Rig) -> None:
+        for (ours, our_mask), (theirs, their_mask) in zip(
+            track(tensorrt.pipeline, PROMPTS["box"]), track(OrtPipeline(shipped), PROMPTS["box"]), strict=True
+        ):
+            assert np.allclose(ours.boxes, theirs.boxes, atol=0.15, equal_nan=True)
+            assert np.allclose(ours.ious, theirs.ious, atol=0.001)
+            assert np.count_nonzero(our_mask != their_mask) < 0.02 * np.count_nonzero(their_mask) + 5
+
+    def test_has_a_time_for_every_stage(self, tensorrt: Rig) -> None:
+        tensorrt.gpu.scheduler.durations |= {"TensorRT image_encoder": 2.0, "TensorRT memory_encoder": 0.5}
+        for index in range(3):
+            one_frame(tensorrt.pipeline, index, None if index else PROMPTS["box"])
+        seconds = tensorrt.pipeline.stage_seconds
+        assert set(seconds) == {
+            "preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"
+        }  # fmt: skip
+        assert seconds["image_encoder"] == pytest.approx(2e-3, rel=0.01)
+        assert seconds["memory_encoder"] == pytest.approx(0.5e-3, rel=0.2)
+
+    def test_searches_with_one_wait(self, shipped: Bundle, tensorrt: Rig) -> None:
+        cpu = OrtPipeline(shipped)
+        views = [window(tensorrt.pipeline, index) for index in range(3)]
+        answers = []
+        for pipeline in (tensorrt.pipeline, cpu):
+            one_frame(pipeline, 0, PROMPTS["box"])
+            waits = len(tensorrt.gpu.host_waits())
+            answers.append(pipeline.search(Image.from_array(clip()[0][1], "rgb8"), views, plan(1)))
+            if pipeline is tensorrt.pipeline:
+                assert len(tensorrt.gpu.host_waits()) == waits + 1
+        for ours, theirs in zip(*answers, strict=True):
+            assert np.allclose(ours.ious, theirs.ious, atol=0.005)
 
 
 class TestFallback:
@@ -256,6 +455,99 @@ class TestAnotherThread:
         thread.join()
         assert len(answers) == 1
         assert answers[0].is_finite
+
+    def test_is_made_ready_even_if_it_has_the_identity_of_one_that_ended(self, rig: Rig) -> None:
+        """Identities are used again, and a new thread has no device and no captured graphs."""
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        answers: list[Candidates] = []
+        identities: list[int | None] = []
+        for index in (1, 2, 3, 4):
+            thread = threading.Thread(target=lambda: answers.append(one_frame(rig.pipeline, 1)))
+            thread.start()
+            identities.append(thread.ident)
+            thread.join()
+            assert len(answers) == index
+            assert all(run.replayed for run in rig.ort.runs[-4:])
+        assert len(set(identities)) < len(identities)
+        assert len({run.thread for run in rig.ort.runs}) == 5
+
+    def test_asks_for_a_mask_and_closes(self, shipped: Bundle) -> None:
+        rig = Rig(shipped)
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        masks: list[np.ndarray] = []
+
+        def work() -> None:
+            masks.append(rig.pipeline.mask(0))
+            rig.pipeline.close()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert masks[0].any()
+        assert rig.gpu.memory.alive == []
+
+
+class TestOlderOnnxruntime:
+    """Before 1.28 every replay of a captured graph makes the host wait: slower, told, and right."""
+
+    @pytest.mark.parametrize(("version", "waits"), [("1.26.0", True), ("1.28.0", False)])
+    def test_replays_and_tells_the_waits(self, shipped: Bundle, rig: Rig, version: str, waits: bool) -> None:
+        old = Rig(shipped, onnxruntime_version=version)
+        told = [how for name, how in old.pipeline.launch.items() if name in GRAPHS]
+        assert all(("waits for every replay" in how) == waits for how in told)
+        for index in range(3):
+            prompt = None if index else PROMPTS["box"]
+            ours, theirs = (one_frame(r.pipeline, index, prompt) for r in (old, rig))
+            assert np.array_equal(ours.boxes, theirs.boxes)
+        frame = old.ort.runs[-4:]
+        assert [run.host_waited for run in frame] == [waits] * 4
+        assert all(run.launches == 1 for run in frame)
+        old.pipeline.close()
+
+
+class TestFailuresOnTheGpu:
+    """What fails there is told later, by another call: the pipeline is lost, and says so."""
+
+    @pytest.mark.parametrize("work", ["image_encoder", "memory_encoder", "gather_memory", "Memcpy DtoH"])
+    def test_end_the_pipeline_within_the_next_frame(self, rig: Rig, work: str) -> None:
+        for index in range(2):
+            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        rig.gpu.fail_work(work, 700)
+        with pytest.raises(PipelineLostError, match="restart it"):
+            list(map(partial(one_frame, rig.pipeline), (2, 3)))
+        rig.pipeline.close()
+
+    def test_of_a_search_are_told_too(self, rig: Rig) -> None:
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        rig.gpu.fail_work("mask_decoder", 716, calls=3)
+        with pytest.raises(PipelineLostError):
+            rig.pipeline.search(
+                Image.from_array(clip()[0][1], "rgb8"), [window(rig.pipeline, 1)] * 3, plan(1)
+            )
+
+
+class TestTooLittleMemory:
+    def test_to_pin_is_refused_and_leaves_nothing(self, shipped: Bundle, monkeypatch: Any) -> None:
+        gpus: list[FakeGpu] = []
+
+        def made(*args: Any, **kwargs: Any) -> FakeGpu:
+            gpus.append(FakeGpu(*args, **kwargs, pinned_bytes=1000))
+            return gpus[-1]
+
+        monkeypatch.setattr("support.gpu_rig.FakeGpu", made)
+        with pytest.raises(CudaError, match=r"cuMemHostAlloc failed: .*of pinned memory asked for"):
+            Rig(shipped)
+        assert gpus[0].memory.alive == []
+
+    def test_to_pin_a_larger_image_is_an_error_after_which_smaller_ones_go_on(self, rig: Rig) -> None:
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        rig.gpu.memory.limit_pinned(rig.gpu.memory.free_pinned_bytes - (1 << 20))
+        large = np.zeros((2160, 3840, 3), np.uint8)
+        view = View.full(3840, 2160, rig.pipeline.spec.image_side)
+        with pytest.raises(CudaError, match="pinned memory") as refused:
+            rig.pipeline.encode(Image.from_array(large, "bgr8"), view)
+        assert "\n" not in str(refused.value)
+        assert one_frame(rig.pipeline, 1).is_finite
 
 
 class TestBadInput:
@@ -323,12 +615,12 @@ class TestClosing:
 
         def made(*args: object, **kwargs: object) -> FakeGpu:
             gpu = whole(*args, **kwargs)
-            gpu.fail("cudaEventCreateWithFlags", 2, after=after)
+            gpu.fail("cuEventCreate", 2, after=after)
             gpus.append(gpu)
             return gpu
 
         monkeypatch.setattr("support.gpu_rig.FakeGpu", made)
-        with pytest.raises(CudaError, match="cudaErrorMemoryAllocation"):
+        with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
             Rig(shipped)
         assert gpus[0].memory.alive == []
 

@@ -2,32 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from unittest.mock import patch
+
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt, Faults
+from runtime.tensorrt.fake_tensorrt import make_fake
 
+from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.arena import Arena
+from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.graph import GraphOpener
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
+from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
+from efftam_ros.runtime.tensorrt.runner import TrtGraphs
+
+GENERATION = "10.3.0"
+"""Of TensorRT: the oldest that is run."""
 
 
 class Rig:
-    """A device pipeline on a fake GPU, and the fakes behind it."""
+    """A device pipeline on a fake GPU, and the fakes behind it: onnxruntime, or TensorRT with engines in
+    FP32."""
 
-    def __init__(self, bundle: Bundle, *, seed: int = 0, integrated: bool = False, **faults: bool) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        seed: int = 0,
+        zero_copy: bool = False,
+        tensorrt: bool = False,
+        onnxruntime_version: str = "1.31.1",
+        **faults: bool,
+    ) -> None:
         shim = shared_shim()
-        self.gpu = FakeGpu("12.9", FakeDevice(integrated=integrated), seed=seed)
+        self.gpu = FakeGpu("12.9", FakeDevice(integrated=zero_copy), seed=seed)
         self.gpu.kernels = shim.launch
         self.gpu.signatures = {
             name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
         }
-        self.ort = FakeOrt(self.gpu.enqueue, Faults(**faults))
-        self.cuda = Cuda(self.gpu.runtime, self.gpu.driver)
+        self.cuda = Cuda(self.gpu.driver)
         facts = open_device(self.cuda)
         self.stream = Stream(self.cuda)
-        opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
-        self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)
+        opener: GraphOpener
+        if tensorrt:
+            self.trt = make_fake(GENERATION, self.gpu)
+            library = Library.of(self.trt, TENSORRT)
+            tables = {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()}
+            opener = TrtGraphs(library, facts, self.stream, tables, partial(_plan, library, bundle, facts))
+        else:
+            self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
+            opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
+        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(divided_arena, self.gpu)):
+            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
+
+
+def divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
+    """Kernels get addresses within one allocation: each tensor is one thing that may be raced for."""
+    arena = Arena(cuda, shapes)
+    for name in shapes:
+        gpu.divide(arena.pointer(name), arena.nbytes(name))
+    return arena
+
+
+def _plan(library: Library, bundle: Bundle, facts: DeviceFacts, name: str) -> bytes:
+    graph = bundle.graphs[name]
+    options = BuildOptions(profiles=profiles_of(graph.inputs))
+    return build_engine(library, graph.path, options, device=facts)

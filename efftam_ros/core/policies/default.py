@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-
-import numpy as np
+from statistics import median
 
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
@@ -174,7 +173,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def _faults(self, box: Box, quality: float, context: FrameContext) -> bool:
         """Whether a candidate differs from the target in clearness, area or colours."""
-        usual = float(np.median(self._areas)) if self._areas else box.area
+        usual = median(self._areas) if self._areas else box.area
         is_alike = 1 / self.MAX_AREA_RATIO < box.area / usual < self.MAX_AREA_RATIO
         return not is_alike or bool(
             self._unclear(quality, self.CLEAR_SHARE) or self._recoloured(box, context)
@@ -200,8 +199,8 @@ class DefaultPolicy(RememberingPolicy):
 
     def _worth(self, presence_logit: float, quality: float, box: Box, change: float) -> float:
         """Logarithm of the odds that a candidate is the target rather than something else."""
-        usual = float(np.median(self._qualities)) if self._qualities else quality
-        area = float(np.median(self._areas)) if self._areas else box.area
+        usual = median(self._qualities) if self._qualities else quality
+        area = median(self._areas) if self._areas else box.area
         size = abs(math.log(max(box.area, 1.0) / max(area, 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
         return worth(presence_logit, quality / max(usual, 0.1), size, change)
@@ -235,7 +234,7 @@ class DefaultPolicy(RememberingPolicy):
         """Why a candidate is not seen as clearly as the target usually is; empty when it is."""
         if not self._qualities:
             return ""  # the network has not seen the target yet: anything may be it
-        least = share * float(np.median(self._qualities))
+        least = share * median(self._qualities)
         return f"seen unclearly (predicted IoU {quality:.2f} below {least:.2f})" if quality < least else ""
 
     def finish(
@@ -266,7 +265,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def _is_large(self, area: float, share: float) -> bool:
         """Whether at least this share of the target's usual area is seen."""
-        return not self._confirmed_areas or area >= share * float(np.median(self._confirmed_areas))
+        return not self._confirmed_areas or area >= share * median(self._confirmed_areas)
 
 
 def _distance(box: Box, expected: Box) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ class Appearance:
     def __init__(self) -> None:
         self._first: Descriptor | None = None
         self._last: deque[Descriptor] = deque(maxlen=KEPT)
+        self._known: NDArray[np.float64] = np.empty((0, 0))  # the first and the last, one per row
         self._usual: deque[float] = deque(maxlen=KEPT)  # likeness of confirmed frames to those before them
 
     def add(self, descriptor: Descriptor) -> None:
@@ -41,14 +43,14 @@ class Appearance:
         if self._first is None:
             self._first = descriptor
         self._last.append(descriptor)
+        self._known = np.array([self._first, *self._last])
 
     def change(self, descriptor: Descriptor | None) -> float:
         """How much less like the target this is than the target itself usually is, 0..1; 0 when that is not
         known."""
         if descriptor is None or len(self._usual) < LEAST:
             return 0.0
-        return max(0.0, float(np.median(self._usual)) - self._likeness(descriptor))
+        return max(0.0, median(self._usual) - self._likeness(descriptor))
 
     def _likeness(self, descriptor: Descriptor) -> float:
-        known = np.array([self._first, *self._last])
-        return float(np.mean(np.sort(known @ descriptor)[-NEAREST:]))
+        return float(np.sort(self._known @ descriptor)[-NEAREST:].mean())

@@ -26,9 +26,10 @@ class BuildCancelledError(RuntimeError):
     """The progress callback cancelled the build; nothing was stored."""
 
 
-def timing_cache_path(folder: Path, library: Library, gpu: str) -> Path:
-    """The timing cache of a GPU and a TensorRT version, shared by builds."""
-    return folder / f"timing-{re.sub(r'[^0-9A-Za-z]+', '-', gpu).strip('-')}-{library.dotted}.cache"
+def timing_cache_path(folder: Path, library: Library, device: DeviceFacts) -> Path:
+    """The timing cache of a board and a TensorRT version, shared by builds."""
+    board = re.sub(r"[^0-9A-Za-z]+", "-", device.board).strip("-")
+    return folder / f"timing-{board}-{library.dotted}.cache"
 
 
 def build_engine(
@@ -65,7 +66,7 @@ def build_engine(
         raise InputError(f"graph {model} is not a file; export or fetch the bundle again")
     log_start = library.log.position
     trt = library.module
-    builder = trt.Builder(library.logger)
+    builder = library.start("Builder")
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = _parse(library, network, model, log_start)  # owns the weights that the network refers to
     config = builder.create_builder_config()

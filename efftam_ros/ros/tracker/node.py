@@ -27,6 +27,7 @@ from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
+from efftam_ros.ros.tracker.work_thread import WorkThread
 from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
@@ -34,8 +35,9 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification.
-PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
+# Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification, zero
+# copy.
+PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
@@ -66,10 +68,10 @@ class TrackerNode(LifecycleNode):
 
     | transition | creates | releases |
     |---|---|---|
-    | configure | parameters, bundle, back end, publishers, services | |
-    | activate | subscriptions, worker thread | |
-    | deactivate | | subscriptions, worker thread (after the current frame), the target |
-    | cleanup, shutdown | | publishers, services, back end |
+    | configure | parameters, worker thread, in it bundle and back end, publishers, services | |
+    | activate | subscriptions | |
+    | deactivate | | subscriptions (after the current frame), the target |
+    | cleanup, shutdown | | publishers, services, back end, worker thread |
 
     Raises InputError when a parameter given at start-up is not allowed.
     """
@@ -85,6 +87,7 @@ class TrackerNode(LifecycleNode):
         self._statistics = Statistics()
         self._setup = Setup()
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
+        self._thread: WorkThread | None = None
         self._pipeline: Pipeline | None = None
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
@@ -138,11 +141,23 @@ class TrackerNode(LifecycleNode):
 
     @_reported
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return self._configure()
+        except BaseException:
+            self._release()
+            raise
+
+    def _configure(self) -> TransitionCallbackReturn:
         self._setup = Setup()
         self._read_parameters()
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
-        self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
+        self._thread = WorkThread()
+        self._pipeline = self._thread.call(
+            lambda: self._pipeline_factory(
+                bundle, config.backend, config.threads, config.verify, config.zero_copy
+            )
+        )
         reserve_workspace()
         by_topic = self._tracker_config.camera_motion == "topic"
         self._attitude = AttitudeInput(config.attitude_offset) if by_topic else None
@@ -185,6 +200,7 @@ class TrackerNode(LifecycleNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         assert self._tracker is not None
         assert self._outputs is not None
+        assert self._thread is not None
         self._statistics = Statistics()
         self._session = Session(
             self,
@@ -193,6 +209,7 @@ class TrackerNode(LifecycleNode):
             self._statistics,
             self._config,
             self._accepted,
+            self._thread,
             self._attitude,
         )
         more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
@@ -242,9 +259,11 @@ class TrackerNode(LifecycleNode):
         self._offered = []
         if self._outputs is not None:
             self._outputs.close()
-        if self._pipeline is not None:
-            self._pipeline.close()
-        self._pipeline = self._tracker = self._outputs = self._attitude = None
+        if self._thread is not None:
+            if self._pipeline is not None:
+                self._thread.call(self._pipeline.close)
+            self._thread.end()
+        self._thread = self._pipeline = self._tracker = self._outputs = self._attitude = None
         self._setup = Setup()
 
     # Parameters

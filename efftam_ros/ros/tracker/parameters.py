@@ -32,6 +32,9 @@ class NodeConfig:
         "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
         choices=VERIFY,
     )
+    zero_copy: bool = setting(
+        False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
+    )
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
     )
@@ -95,6 +98,7 @@ FIXED = (
     "bundle",
     "backend",
     "threads",
+    "zero_copy",
     "image_transport",
     "image_reliability",
     "attitude_offset",

@@ -42,6 +42,7 @@ from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
+from efftam_ros.ros.tracker.work_thread import WorkThread
 from efftam_ros.ros.tracker.worker import Worker
 
 try:
@@ -107,6 +108,7 @@ class Session:
         statistics: Statistics,
         config: NodeConfig,
         accepted: int,
+        thread: WorkThread,
         attitude: AttitudeInput | None = None,
     ) -> None:
         self._node, self._tracker, self._outputs = node, tracker, outputs
@@ -133,7 +135,7 @@ class Session:
         self._ending = ""  # why the node is about to stop publishing
         self._last_refusal = ""  # last refusal of an image since one was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
-        self._worker = Worker(tracker, self.frame_buffer, self)
+        self._worker = Worker(tracker, self.frame_buffer, self, thread)
         compressed = config.image_transport == "compressed"
         if compressed:
             self.conversion = "OpenCV's decoder"
@@ -305,6 +307,7 @@ class Session:
         except InputError as refusal:
             self.image_refused(str(refusal))
             return
+        self._tracker.prefetch(image)
         self._receive(message, now_s, (image.width, image.height), lambda: image)
 
     def _on_compressed(self, message: Any) -> None:

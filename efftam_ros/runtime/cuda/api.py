@@ -1,4 +1,4 @@
-"""Checked calls to the CUDA runtime and driver through cuda-bindings."""
+"""Checked calls to the CUDA driver through cuda-bindings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from efftam_ros.core.errors import BackendError, PipelineLostError
 RESTART = "this process can't use the GPU any more: restart it"
 STARTED = "work started earlier may be the cause"
 
-# Codes are the same in the runtime and the driver.
 STICKY = {
     46: "the GPU is lost or held by another process: look at nvidia-smi and dmesg",
     214: "the GPU's memory is damaged (uncorrectable ECC error): look at nvidia-smi -q",
@@ -26,13 +25,15 @@ STICKY = {
     717: "a kernel used an address of the wrong memory space",
     718: "a kernel jumped to an invalid address",
     719: "a kernel failed",
+    721: "a kernel ended without giving back its tensor memory",
     999: "the GPU may be lost: look at nvidia-smi and dmesg",
 }
 """Errors after which every CUDA call of the process fails, with their meaning."""
 
 REMEDIES = {
     2: "stop other programs that hold GPU memory, or choose a smaller bundle",
-    35: "update the NVIDIA driver, or install cuda-bindings of the driver's major version",
+    34: "the CUDA toolkit's stub libcuda.so is found before the driver's: take its folder out of"
+    " LD_LIBRARY_PATH",
     100: "look at nvidia-smi: the driver sees no GPU",
     101: "choose one of the GPUs that nvidia-smi lists",
     201: "call make_current in the thread that uses the GPU",
@@ -46,6 +47,7 @@ REMEDIES = {
 }
 
 NO_BINDINGS = 'install cuda-bindings of the driver\'s major version, pip install "cuda-bindings>=12.6,<13"'
+UPDATE_DRIVER = "update the NVIDIA driver"
 NO_DRIVER = "install the NVIDIA driver, in a container also its runtime (--gpus all)"
 
 
@@ -65,12 +67,20 @@ class DeviceLostError(CudaError, PipelineLostError):
     """A `CudaError` after which every call of this process fails."""
 
 
-class Cuda:
-    """The modules cuda.bindings.runtime and cuda.bindings.driver, 12.6 to 13, with every status checked."""
+OLDEST_DRIVER = 12020
+"""Reads the package's PTX (ISA 8.2)."""
 
-    def __init__(self, runtime: Any, driver: Any) -> None:
-        self.runtime = runtime
+
+class Cuda:
+    """The module cuda.bindings.driver, 12.6 to 13, with every status checked.
+
+    The driver's interface alone: cuda-bindings carry a CUDA runtime of their own, which may be newer than the
+    driver supports (on a Jetson with JetPack 6 it is).
+    """
+
+    def __init__(self, driver: Any) -> None:
         self.driver = driver
+        self._contexts: dict[int, Any] = {}
 
     @classmethod
     def load(cls) -> Cuda:
@@ -79,29 +89,30 @@ class Cuda:
         Raises BackendError: no cuda-bindings, no driver, or a driver too old for them.
         """
         try:
-            runtime, driver = (
-                importlib.import_module(f"cuda.bindings.{name}") for name in ("runtime", "driver")
-            )
+            driver = importlib.import_module("cuda.bindings.driver")
         except ImportError as error:
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
-        cuda = cls(runtime, driver)
+        cuda = cls(driver)
         cuda.require_driver()
         return cuda
 
     def require_driver(self) -> int:
         """The driver's CUDA version, as 12020 for 12.2. Raises BackendError as `load` does."""
         try:
-            version = int(self.call("cudaDriverGetVersion"))
-            if version == 0:
-                raise BackendError("there is no NVIDIA driver", NO_DRIVER)
-            needed = int(self.call("cudaRuntimeGetVersion"))
-            if version // 1000 < needed // 1000:
+            version = int(self.call("cuDriverGetVersion"))
+            major = int(self.driver.CUDA_VERSION) // 1000
+            if version // 1000 < major:
                 raise BackendError(
-                    f"the NVIDIA driver has CUDA {dotted(version)}, cuda-bindings needs {needed // 1000}.0",
-                    REMEDIES[35],
+                    f"the NVIDIA driver has CUDA {dotted(version)}, cuda-bindings needs {major}.0",
+                    f"{UPDATE_DRIVER}, or {NO_BINDINGS}",
                 )
-            self.drive("cuInit", 0)
-            self.call("cudaGetDeviceCount")
+            if version < OLDEST_DRIVER:
+                raise BackendError(
+                    f"the NVIDIA driver has CUDA {dotted(version)}, the kernels need {dotted(OLDEST_DRIVER)}",
+                    f"{UPDATE_DRIVER} to 535 or newer",
+                )
+            self.call("cuInit", 0)
+            self.call("cuDeviceGetCount")
         except CudaError as error:
             raise BackendError("the NVIDIA driver does not start", str(error)) from error
         except BackendError:
@@ -111,23 +122,27 @@ class Cuda:
         return version
 
     def call(self, name: str, *args: Any, detail: str = "") -> Any:
-        """Call the runtime function ``name``.
+        """Call the driver function ``name``.
 
         Returns None, its value, or a tuple of values. Raises CudaError, with ``detail`` in its text.
         """
-        return self.checked(name, getattr(self.runtime, name)(*args), detail)
-
-    def drive(self, name: str, *args: Any, detail: str = "") -> Any:
-        """Call the driver function ``name``, otherwise as `call`."""
         return self.checked(name, getattr(self.driver, name)(*args), detail)
 
     def release(self, name: str, *args: Any) -> None:
-        """Call the runtime or driver function ``name`` that releases a resource.
+        """Call the driver function ``name`` that releases a resource.
 
         Raises CudaError except for a lost context, with which the resource is lost, too.
         """
         with suppress(DeviceLostError):
-            (self.call if name.startswith("cuda") else self.drive)(name, *args)
+            self.call(name, *args)
+
+    def make_current(self, index: int) -> None:
+        """Make the primary context of GPU ``index``, which all libraries of the process share, current in the
+        calling thread. Raises CudaError."""
+        if index not in self._contexts:
+            device = self.call("cuDeviceGet", index)
+            self._contexts[index] = self.call("cuDevicePrimaryCtxRetain", device)
+        self.call("cuCtxSetCurrent", self._contexts[index])
 
     @staticmethod
     def checked(name: str, answer: tuple[Any, ...], detail: str = "") -> Any:

@@ -7,19 +7,40 @@ from dataclasses import dataclass
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, megabytes
 
+NAME_BYTES = 256
+EVEN_GIB = 2 << 30
+
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A GPU and its driver; versions as 12020 for CUDA 12.2, ``free_bytes`` when it was opened."""
+    """A GPU and its driver; ``driver_version`` as 12020 for CUDA 12.2, ``free_bytes`` when it was opened."""
 
     index: int
     name: str
     compute_capability: tuple[int, int]
+    multiprocessors: int
     total_bytes: int
     free_bytes: int
     integrated: bool
     driver_version: int
-    runtime_version: int
+
+    @property
+    def capability(self) -> str:
+        """Such as "8.7"."""
+        return ".".join(map(str, self.compute_capability))
+
+    @property
+    def memory_gib(self) -> int:
+        """Memory in GiB, rounded up to an even number: what the system keeps for itself varies."""
+        return 2 * -(-self.total_bytes // EVEN_GIB)
+
+    @property
+    def board(self) -> str:
+        """What makes engines of one board useless on another: all Jetson Orins are called "Orin"."""
+        return (
+            f"{self.name}, compute capability {self.capability}, {self.multiprocessors} multiprocessors,"
+            f" {self.memory_gib} GiB"
+        )
 
 
 def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFacts:
@@ -30,30 +51,32 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
     """
     driver_version = cuda.require_driver()
     try:
-        count = int(cuda.call("cudaGetDeviceCount"))
+        count = int(cuda.call("cuDeviceGetCount"))
         if not 0 <= index < count:
-            there = ", ".join(f"{i} ({_name(cuda, i)})" for i in range(count))
+            there = ", ".join(f"{i} ({_name(cuda, cuda.call('cuDeviceGet', i))})" for i in range(count))
             raise BackendError(f"there is no GPU {index}", f"choose one of: {there}")
-        make_current(cuda, index)
-        attributes = cuda.runtime.cudaDeviceAttr
-        major, minor, integrated = (
-            int(cuda.call("cudaDeviceGetAttribute", attribute, index))
+        cuda.make_current(index)
+        device = cuda.call("cuDeviceGet", index)
+        attributes = cuda.driver.CUdevice_attribute
+        major, minor, multiprocessors, integrated = (
+            int(cuda.call("cuDeviceGetAttribute", attribute, device))
             for attribute in (
-                attributes.cudaDevAttrComputeCapabilityMajor,
-                attributes.cudaDevAttrComputeCapabilityMinor,
-                attributes.cudaDevAttrIntegrated,
+                attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                attributes.CU_DEVICE_ATTRIBUTE_INTEGRATED,
             )
         )
-        free, total = (int(nbytes) for nbytes in cuda.call("cudaMemGetInfo"))
+        free, total = (int(nbytes) for nbytes in cuda.call("cuMemGetInfo"))
         facts = DeviceFacts(
             index,
-            _name(cuda, index),
+            _name(cuda, device),
             (major, minor),
+            multiprocessors,
             total,
             free,
             bool(integrated),
             driver_version,
-            int(cuda.call("cudaRuntimeGetVersion")),
         )
     except CudaError as error:
         raise BackendError(f"GPU {index} does not open", str(error)) from error
@@ -67,12 +90,6 @@ def open_device(cuda: Cuda, index: int = 0, needed_bytes: int = 0) -> DeviceFact
     return facts
 
 
-def make_current(cuda: Cuda, index: int) -> None:
-    """Make GPU ``index`` current in the calling thread, once per thread. Raises CudaError."""
-    cuda.call("cudaSetDevice", index)
-    cuda.call("cudaFree", 0)  # cudaSetDevice alone creates the context only from CUDA 12 on
-
-
-def _name(cuda: Cuda, index: int) -> str:
-    name: bytes = cuda.call("cudaGetDeviceProperties", index).name
+def _name(cuda: Cuda, device: object) -> str:
+    name: bytes = cuda.call("cuDeviceGetName", NAME_BYTES, device)
     return name.split(b"\0")[0].decode()

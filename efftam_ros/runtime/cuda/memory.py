@@ -20,7 +20,7 @@ class DeviceBuffer:
         self.nbytes = _positive(nbytes)
         self._cuda = cuda
         self._pointer: int | None = int(
-            cuda.call("cudaMalloc", nbytes, detail=f"{megabytes(nbytes)} asked for")
+            cuda.call("cuMemAlloc", nbytes, detail=f"{megabytes(nbytes)} asked for")
         )
 
     @property
@@ -32,7 +32,7 @@ class DeviceBuffer:
         """Free the memory; no pending work may use it. Can be called twice."""
         if self._pointer is not None:
             pointer, self._pointer = self._pointer, None
-            self._cuda.release("cudaFree", pointer)
+            self._cuda.release("cuMemFree", pointer)
 
 
 class HostBuffer:
@@ -42,11 +42,12 @@ class HostBuffer:
         """Raises CudaError when the system has too little memory to pin."""
         self.nbytes = _positive(nbytes)
         self._cuda = cuda
-        flags = cuda.runtime.cudaHostAllocPortable | cuda.runtime.cudaHostAllocMapped
+        flags = cuda.driver.CU_MEMHOSTALLOC_PORTABLE | cuda.driver.CU_MEMHOSTALLOC_DEVICEMAP
+        self._array: NDArray[np.uint8] | None = None
         detail = f"{megabytes(nbytes)} of pinned memory asked for"
-        self._pointer: int | None = int(cuda.call("cudaHostAlloc", nbytes, flags, detail=detail))
+        self._pointer: int | None = int(cuda.call("cuMemHostAlloc", nbytes, flags, detail=detail))
         try:
-            self._device_pointer = int(cuda.call("cudaHostGetDevicePointer", self._pointer, 0))
+            self._device_pointer = int(cuda.call("cuMemHostGetDevicePointer", self._pointer, 0))
         except BaseException:
             self.free()
             raise
@@ -65,7 +66,9 @@ class HostBuffer:
     @property
     def array(self) -> NDArray[np.uint8]:
         """All bytes, without a copy; invalid once the buffer is freed."""
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
+        if self._array is None:
+            self._array = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.pointer))
+        return self._array
 
     def view(self, dtype: DTypeLike, shape: tuple[int, ...], offset: int = 0) -> NDArray[Any]:
         """The bytes from ``offset`` on as an array, without a copy, otherwise as `array`. Raises ValueError
@@ -77,8 +80,8 @@ class HostBuffer:
     def free(self) -> None:
         """As `DeviceBuffer.free`."""
         if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
-            self._cuda.release("cudaFreeHost", pointer)
+            pointer, self._pointer, self._array = self._pointer, None, None
+            self._cuda.release("cuMemFreeHost", pointer)
 
 
 def check_range(host: HostBuffer, nbytes: int, offset: int) -> None:

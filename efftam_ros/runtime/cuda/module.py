@@ -23,7 +23,7 @@ class KernelModule:
         log = bytearray(LOG_BYTES)
         names = (options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
         try:
-            self._module: Any = cuda.drive("cuModuleLoadDataEx", ptx + b"\0", 2, names, (log, len(log)))
+            self._module: Any = cuda.call("cuModuleLoadDataEx", ptx + b"\0", 2, names, (log, len(log)))
         except CudaError as error:
             message = log.split(b"\0")[0].decode(errors="replace")
             raise CudaError(error.call, error.code, error.name, message) from error
@@ -33,7 +33,7 @@ class KernelModule:
         there is none."""
         if self._module is None:
             raise ValueError("this module was closed; load it again")
-        function = self._cuda.drive(
+        function = self._cuda.call(
             "cuModuleGetFunction", self._module, name.encode(), detail=f"the module has no kernel {name}"
         )
         return Kernel(self._cuda, name, function, types)
@@ -105,4 +105,4 @@ class Launch:
 
     def run(self, stream: Stream) -> None:
         """Enqueue the kernel. Raises CudaError."""
-        self._cuda.drive("cuLaunchKernel", *self._start, stream.driver_handle, self._parameters, 0)
+        self._cuda.call("cuLaunchKernel", *self._start, stream.opened, self._parameters, 0)

@@ -10,7 +10,7 @@ from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.memory import HostBuffer, check_range
 
 NOT_READY = 600
-"""cudaErrorNotReady."""
+"""CUDA_ERROR_NOT_READY."""
 
 
 class Stream:
@@ -21,53 +21,66 @@ class Stream:
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
-        self._kinds = cuda.runtime.cudaMemcpyKind
-        self._stream: Any = cuda.call("cudaStreamCreateWithFlags", cuda.runtime.cudaStreamNonBlocking)
+        self.is_capturing = False
+        self._stream: Any = cuda.call(
+            "cuStreamCreate", int(cuda.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        )
         if int(self._stream) == 0:
             raise RuntimeError(
                 "CUDA returned the default stream (handle 0), which waits for all others; report this"
             )
-        self._driver_stream = cuda.driver.CUstream(int(self._stream))
+
+    @property
+    def cuda(self) -> Cuda:
+        """The driver that it belongs to."""
+        return self._cuda
 
     @property
     def handle(self) -> int:
-        """The cudaStream_t as a number, never 0. Raises ValueError once closed."""
-        return int(self._opened(self._stream))
+        """The stream as a number, never 0, a CUstream as well as a cudaStream_t. Raises ValueError once
+        closed."""
+        return int(self.opened)
 
     @property
-    def driver_handle(self) -> Any:
-        """The same as a CUstream."""
-        return self._opened(self._driver_stream)
+    def opened(self) -> Any:
+        """The CUstream. Raises ValueError once closed."""
+        if self._stream is None:
+            raise ValueError("this stream was closed; make a new one")
+        return self._stream
 
     def copy_in(self, device_pointer: int, host: HostBuffer, nbytes: int, offset: int = 0) -> None:
         """Copy ``nbytes`` from ``offset`` of a host buffer, which must not change until the copy is done."""
         source = self._pinned(host, nbytes, offset)
-        self._copy(device_pointer, source, nbytes, self._kinds.cudaMemcpyHostToDevice)
+        self._cuda.call("cuMemcpyHtoDAsync", device_pointer, source, nbytes, self.opened)
 
     def copy_out(self, host: HostBuffer, device_pointer: int, nbytes: int, offset: int = 0) -> None:
         """Copy ``nbytes`` to ``offset`` of a host buffer; valid once a later event is reached."""
         target = self._pinned(host, nbytes, offset)
-        self._copy(target, device_pointer, nbytes, self._kinds.cudaMemcpyDeviceToHost)
+        self._cuda.call("cuMemcpyDtoHAsync", target, device_pointer, nbytes, self.opened)
 
     def copy(self, to_pointer: int, from_pointer: int, nbytes: int) -> None:
         """Copy ``nbytes`` within the device."""
-        self._copy(to_pointer, from_pointer, nbytes, self._kinds.cudaMemcpyDeviceToDevice)
+        self._cuda.call("cuMemcpyDtoDAsync", to_pointer, from_pointer, nbytes, self.opened)
 
     def zero(self, pointer: int, nbytes: int) -> None:
         """Set ``nbytes`` of the device to 0."""
-        self._cuda.call("cudaMemsetAsync", pointer, 0, nbytes, self._opened(self._stream))
+        self._cuda.call("cuMemsetD8Async", pointer, 0, nbytes, self.opened)
 
     def record(self, event: Event) -> None:
-        """Record ``event`` behind all work enqueued so far."""
-        self._cuda.call("cudaEventRecord", event.handle, self._opened(self._stream))
+        """Record ``event`` behind all work enqueued so far; in a capture: in every launch of the graph."""
+        if self.is_capturing:
+            flag = int(self._cuda.driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
+            self._cuda.call("cuEventRecordWithFlags", event.handle, self.opened, flag)
+        else:
+            self._cuda.call("cuEventRecord", event.handle, self.opened)
 
     def wait(self, event: Event) -> None:
         """Make later work wait for what ``event`` marks now; does not block the host."""
-        self._cuda.call("cudaStreamWaitEvent", self._opened(self._stream), event.handle, 0)
+        self._cuda.call("cuStreamWaitEvent", self.opened, event.handle, 0)
 
     def synchronize(self) -> None:
         """Wait on the host until all work is done."""
-        self._cuda.call("cudaStreamSynchronize", self._opened(self._stream))
+        self._cuda.call("cuStreamSynchronize", self.opened)
 
     @contextmanager
     def capture(self) -> Iterator[CapturedGraph]:
@@ -75,29 +88,29 @@ class Stream:
 
         The block must not allocate, free, wait or load. An error ends the capture without a graph.
         """
-        cuda, stream = self._cuda, self._opened(self._stream)
+        cuda, stream = self._cuda, self.opened
         # ThreadLocal: other threads, and the libraries in them, may allocate meanwhile.
-        mode = cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        cuda.call("cudaStreamBeginCapture", stream, mode)
+        mode = cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        cuda.call("cuStreamBeginCapture", stream, mode)
         captured = CapturedGraph(cuda)
+        self.is_capturing = True
         try:
             yield captured
         except BaseException:
             # Unchecked, because the pending error says more than the status of a broken capture.
-            _, graph = cuda.runtime.cudaStreamEndCapture(stream)
+            _, graph = cuda.driver.cuStreamEndCapture(stream)
             if graph is not None and int(graph):
-                cuda.runtime.cudaGraphDestroy(graph)
+                cuda.driver.cuGraphDestroy(graph)
             raise
-        captured.instantiate(cuda.call("cudaStreamEndCapture", stream), self)
+        finally:
+            self.is_capturing = False
+        captured.instantiate(cuda.call("cuStreamEndCapture", stream), self)
 
     def close(self) -> None:
         """Destroy the stream; work enqueued before still runs. Can be called twice."""
         if self._stream is not None:
-            stream, self._stream, self._driver_stream = self._stream, None, None
-            self._cuda.release("cudaStreamDestroy", stream)
-
-    def _copy(self, target: int, source: int, nbytes: int, kind: Any) -> None:
-        self._cuda.call("cudaMemcpyAsync", target, source, nbytes, kind, self._opened(self._stream))
+            stream, self._stream = self._stream, None
+            self._cuda.release("cuStreamDestroy", stream)
 
     @staticmethod
     def _pinned(host: HostBuffer, nbytes: int, offset: int) -> int:
@@ -105,12 +118,6 @@ class Stream:
             raise TypeError(f"a copy from or to {type(host).__name__} would wait; use a HostBuffer (pinned)")
         check_range(host, nbytes, offset)
         return host.pointer + offset
-
-    @staticmethod
-    def _opened(handle: Any) -> Any:
-        if handle is None:
-            raise ValueError("this stream was closed; make a new one")
-        return handle
 
 
 class Event:
@@ -120,26 +127,27 @@ class Event:
         """``timing``: needed by `milliseconds_since`; recording is slightly slower."""
         self._cuda = cuda
         self._timing = timing
-        flags = cuda.runtime.cudaEventBlockingSync | (0 if timing else cuda.runtime.cudaEventDisableTiming)
-        self._event: Any = cuda.call("cudaEventCreateWithFlags", flags)
+        kinds = cuda.driver.CUevent_flags
+        flags = kinds.CU_EVENT_BLOCKING_SYNC | (0 if timing else kinds.CU_EVENT_DISABLE_TIMING)
+        self._event: Any = cuda.call("cuEventCreate", int(flags))
 
     @property
     def handle(self) -> Any:
-        """The cudaEvent_t. Raises ValueError once closed."""
+        """The CUevent. Raises ValueError once closed."""
         if self._event is None:
             raise ValueError("this event was closed; make a new one")
         return self._event
 
     def wait(self) -> None:
         """Wait on the host until the marked work is done; an event that was never recorded is done."""
-        self._cuda.call("cudaEventSynchronize", self.handle)
+        self._cuda.call("cuEventSynchronize", self.handle)
 
     def reached(self) -> bool:
         """Whether the marked work is done, without waiting."""
-        (status,) = self._cuda.runtime.cudaEventQuery(self.handle)
+        (status,) = self._cuda.driver.cuEventQuery(self.handle)
         if int(status) == NOT_READY:
             return False
-        self._cuda.checked("cudaEventQuery", (status,))
+        self._cuda.checked("cuEventQuery", (status,))
         return True
 
     def milliseconds_since(self, earlier: Event) -> float:
@@ -147,13 +155,13 @@ class Event:
         without ``timing``."""
         if not (self._timing and earlier._timing):
             raise ValueError("an event made without timing has no time; make both with timing=True")
-        return float(self._cuda.call("cudaEventElapsedTime", earlier.handle, self.handle))
+        return float(self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle))
 
     def close(self) -> None:
         """Can be called twice."""
         if self._event is not None:
             event, self._event = self._event, None
-            self._cuda.release("cudaEventDestroy", event)
+            self._cuda.release("cuEventDestroy", event)
 
 
 class CapturedGraph:
@@ -167,13 +175,13 @@ class CapturedGraph:
         self._executable: Any = None
 
     def instantiate(self, graph: Any, stream: Stream) -> None:
-        """Instantiate and destroy ``graph`` (cudaGraph_t); called by `Stream.capture`."""
+        """Instantiate and destroy ``graph`` (CUgraph); called by `Stream.capture`."""
         try:
-            self._executable = self._cuda.call("cudaGraphInstantiate", graph, 0)
+            self._executable = self._cuda.call("cuGraphInstantiate", graph, 0)
         finally:
-            self._cuda.runtime.cudaGraphDestroy(graph)
+            self._cuda.driver.cuGraphDestroy(graph)
         try:
-            self._cuda.call("cudaGraphUpload", self._executable, stream.handle)
+            self._cuda.call("cuGraphUpload", self._executable, stream.opened)
         except BaseException:
             self.close()
             raise
@@ -184,10 +192,10 @@ class CapturedGraph:
             raise ValueError(
                 "this graph can't be launched; launch it after its capture has ended and before it is closed"
             )
-        self._cuda.call("cudaGraphLaunch", self._executable, stream.handle)
+        self._cuda.call("cuGraphLaunch", self._executable, stream.opened)
 
     def close(self) -> None:
         """Can be called twice."""
         if self._executable is not None:
             executable, self._executable = self._executable, None
-            self._cuda.release("cudaGraphExecDestroy", executable)
+            self._cuda.release("cuGraphExecDestroy", executable)

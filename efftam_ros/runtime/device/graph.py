@@ -7,6 +7,9 @@ from typing import Protocol
 
 from efftam_ros.runtime.signatures import Tensor
 
+CUDA_GRAPH = "cuda graph"
+"""`Binding.launch` of a graph whose launches are captured."""
+
 
 class Binding(Protocol):
     """A graph with its tensors at fixed device addresses."""
@@ -23,6 +26,19 @@ class Binding(Protocol):
 
     def run(self) -> None:
         """Enqueue the graph on the pipeline's stream and return without waiting."""
+        ...
+
+    @property
+    def alone(self) -> str:
+        """Why `enqueue` can't be part of a larger capture; "" when it can, after a first `run`."""
+        ...
+
+    def enqueue(self) -> None:
+        """Enqueue single launches, also where `run` launches a captured graph."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the binding holds; no pending work may use it. Closing its graph does the same."""
         ...
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.arena import Arena, aligned
-from efftam_ros.runtime.cuda.device import DeviceFacts, make_current
+from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
@@ -24,6 +25,8 @@ from efftam_ros.runtime.cuda.stream import Event, Stream
 from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
+from efftam_ros.runtime.device.parameters import DECISION, MASK, PLAN, PREPROCESS, SEARCH, Parameters
+from efftam_ros.runtime.device.section import Section, Stage
 from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, no_prompt
@@ -41,46 +44,64 @@ WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the f
 
 SEARCH_VIEWS = 16
 """Views of an image that are searched with one wait."""
-PREPROCESS_AT, PLAN_AT, DECISION_AT, MASK_VIEW_AT, SEARCH_AT = 0, VIEW_BYTES, 1024, 1280, 2048
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
-PARAMETER_BYTES = SEARCH_AT + SEARCH_VIEWS * VIEW_BYTES
-"""Of the block of small numbers that steer the kernels of a frame; the same on the host and on the device."""
 
 
 class DevicePipeline(FramePipeline):
     """The `Pipeline` contract on one GPU, with the graphs run by a `GraphOpener`.
 
-    The host sees scores and boxes, and masks where somebody wants them. Everything is enqueued on one
-    non-blocking stream, which orders it; `decode` is the one place of a frame where the host waits.
+    The host sees scores and boxes, and masks where somebody wants them; `decode` is the one place of a frame
+    where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
+    memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
+    sections, each one CUDA graph where the library allows it: from the plan to the answers, and from the
+    choice to the memory.
     """
 
     is_asynchronous = True
 
     def __init__(
-        self, bundle: Bundle, cuda: Cuda, facts: DeviceFacts, stream: Stream, opener: GraphOpener
+        self,
+        bundle: Bundle,
+        cuda: Cuda,
+        facts: DeviceFacts,
+        stream: Stream,
+        opener: GraphOpener,
+        zero_copy: bool = False,
     ) -> None:
-        """Takes over ``stream`` and ``opener`` and closes them. Raises BackendError (a graph that
-        can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputError."""
+        """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
+        pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
+        memory, no kernel for this GPU) and InputError."""
         super().__init__(bundle.spec)
         self._cuda, self._facts = cuda, facts
-        self._stream, self._opener = stream, opener
+        self._stream, self._opener, self._zero_copy = stream, opener, zero_copy
         self._layout = MemoryLayout.of(bundle)
-        self._thread = threading.get_ident()
+        self._here = threading.local()
+        self._here.adopted = self._here.current = True
         self._mask_output: _MaskOutput | None = None
+        self._in_flight = False  # something runs that the host has not waited for, besides the memory encoder
+        self._planned = False  # the frame attends to memory: its network runs in `decode`
+        self._streams = [stream]
         self._closing: list[Callable[[], None]] = [stream.close, opener.close]
         try:
+            self._images = Stream(cuda)
+            self._streams.append(self._images)
+            self._closing.append(self._images.close)
             self._allocate(bundle)
             self._open_graphs(bundle)
+            self._make_sections()
             self._warm_up()
+            self._track.capture()
+            self._keep.capture()
         except BaseException:
             self.close()
             raise
 
     @property
     def launch(self) -> Mapping[str, str]:
-        """How each graph of a tracked frame is started (`Binding.launch`)."""
-        return {name: binding.launch for name, binding in self._tracked.items()}
+        """How each graph of a tracked frame is started (`Binding.launch`), and how its sections are."""
+        sections = {"plan to answers": self._track.launch, "choice to memory": self._keep.launch}
+        return {name: binding.launch for name, binding in self._tracked.items()} | sections
 
     @property
     def device_bytes(self) -> int:
@@ -88,101 +109,131 @@ class DevicePipeline(FramePipeline):
         masks = 0 if self._mask_output is None else self._mask_output.device.nbytes
         return self._arena.total_bytes + self._image.device_bytes + masks + self._opener.device_bytes
 
-    def runners(self) -> dict[str, Runner]:
-        """Every graph, to be run on host arrays: for comparing them, not for frames."""
+    @contextmanager
+    def runners(self) -> Iterator[Mapping[str, Runner]]:
+        """Every graph, to be run on host arrays: for comparing them, not for frames. What the runners hold on
+        the GPU is given back at the end."""
         self.frame.require_open()
-        return {name: DeviceRunner(self._cuda, self._stream, graph) for name, graph in self._graphs.items()}
+        with ExitStack() as opened:
+            yield {
+                name: opened.enter_context(closing(DeviceRunner(self._cuda, self._stream, graph)))
+                for name, graph in self._graphs.items()
+            }
+
+    def start_spans(self) -> None:
+        """Wait until nothing runs, and let `spans` count from now on."""
+        self._end_all()
+        self._clock.start(self._stream)
+        self._end_all()
+
+    def spans(self) -> Mapping[str, tuple[float, float]]:
+        """Start and end on the GPU, ms after `start_spans`, of the stages in ``stage_seconds``."""
+        return self._clock.spans()
 
     def _stage_seconds_now(self) -> Mapping[str, float]:
         return self._clock.seconds
 
+    def prefetch(self, image: Image) -> None:
+        self._image.stage(image)
+
     def _encode(self, image: Image, view: View) -> None:
         self._adopt_thread()
-        rows = self._image.prepare(image, [view], self._parameters, PREPROCESS_AT)
-        with self._clock.time("preprocess", self._stream):
-            self._upload(PREPROCESS_AT, PREPROCESS_PARAMS.itemsize)
-            self._image.upload(image, rows)
-            self._image.preprocess(self._parameter(PREPROCESS_AT), self._arena.pointer("image"))
-        self._run("image_encoder", self._tracked["image_encoder"])
+        self._end_abandoned_frame()
+        rows = self._image.prepare(image, [view], self._parameters.view(PREPROCESS))
+        with self._clock.time("preprocess", self._images):
+            self._parameters.upload(self._images, PREPROCESS)
+            self._image.upload(self._images, image, rows)
+            self._preprocess(self._images, self._parameters.pointer(PREPROCESS))
+        self._images.record(self._image_ready)
+        self._in_flight, self._planned = True, False
+        self._stream.wait(self._image_ready)
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
+        self._run("image_encoder", self._tracked["image_encoder"])
         if prompt is None:
             self._encode_prompt(no_prompt(self.spec.image_side), TRACKING)
         else:
             self._encode_prompt(prompt, PROMPTED)
 
     def _attend(self, plan: MemoryPlan) -> None:
-        with self._clock.time("memory_attention", self._stream):
-            self._gather_memory(plan)
-            self._tracked[ATTENTION].run()
+        self._layout.write_plan(plan, self._plan)
+        self._planned = True
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
-        if prompt is None:
+        if self._planned:
+            self._track.run()
+        elif prompt is None:
             self._run("mask_decoder", self._tracked["mask_decoder"])
+            self._copy_answers_out(0)
         else:
             self._bind_prompt(self._free_decoder, PROMPTED, _tokens(prompt, self._sparse_tokens))
             self._run("mask_decoder", self._free_decoder)
-        self._copy_answers_out(0)
-        if prompt is not None and prompt.logits is not None:
-            self._stage("masks", prompt.logits)  # in place of the single answer, row 0
-        self._stream.record(self._answered)
-        self._answered.wait()
+            self._copy_answers_out(0)
+            if prompt.logits is not None:
+                self._stage("masks", prompt.logits)  # in place of the single answer, row 0
+        self._await_answers()
         self._clock.read()
         return self._answers_of(0)
 
     def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
         self._adopt_thread()
+        self._end_abandoned_frame()
         for first in range(0, len(views), SEARCH_VIEWS):
             some = views[first : first + SEARCH_VIEWS]
-            rows = self._image.prepare(image, some, self._parameters, SEARCH_AT)
-            self._upload(SEARCH_AT, (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize)
-            self._image.upload(image, rows)
-            self._gather_memory(plan)
+            rows = self._image.prepare(image, some, self._parameters.view(SEARCH))
+            nbytes = (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
+            self._parameters.upload(self._stream, SEARCH, nbytes)
+            self._image.upload(self._stream, image, rows)
+            self._layout.write_plan(plan, self._plan)
+            self._in_flight = True
+            self._parameters.upload(self._stream, PLAN)
+            self._gather.run(self._stream)
             for index in range(len(some)):
-                description = self._parameter(SEARCH_AT + index * VIEW_BYTES)
-                self._image.preprocess(description, self._arena.pointer("image"))
+                self._preprocess(self._stream, self._parameters.pointer(SEARCH, index * VIEW_BYTES))
                 for name in ("image_encoder", ATTENTION, "mask_decoder"):
                     self._tracked[name].run()
                 self._copy_answers_out(index)
-            self._stream.record(self._answered)
-            self._answered.wait()
+            self._await_answers()
             for index in range(len(some)):
                 yield self._answers_of(index)
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         prompted = self.frame.is_prompted
-        decision = self._parameters.view(np.int32, (4,), DECISION_AT)
-        decision[:] = row, slot, present, prompted
-        binding = self._free_memory if prompted else self._tracked["memory_encoder"]
+        self._decision[:] = row, slot, present, prompted
+        if not prompted:
+            self._keep.run()
+            return
         with self._clock.time("memory_encoder", self._stream):
-            self._upload(DECISION_AT, decision.nbytes)
+            self._parameters.upload(self._stream, DECISION)
             self._choose.run(self._stream)
-            binding.run()
+            self._free_memory.run()
             self._store.run(self._stream)
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        self._make_current()
         output = self._mask_output
         if output is None or output.size != (width, height):
             self._free_mask_output()
             output = self._mask_output = _MaskOutput(self._cuda, width, height)
         record = mask_view(view, width, height, self._low)
-        self._parameters.view(np.uint8, (MASK_VIEW.itemsize,), MASK_VIEW_AT)[:] = np.frombuffer(
-            record.tobytes(), np.uint8
-        )
-        self._upload(MASK_VIEW_AT, MASK_VIEW.itemsize)
+        self._parameters.view(MASK)[:] = np.frombuffer(record.tobytes(), np.uint8)
+        # Beside the memory encoder, not behind it: the masks are there since the frame's answers are.
+        stream = self._images
+        self._parameters.upload(stream, MASK)
         logits = self._arena.pointer("masks") + 4 * row * self._low**2
         launch = self._kernels.launch(
-            "mask_upsample", (width, height), self._parameter(MASK_VIEW_AT), logits, output.device.pointer
+            "mask_upsample", (width, height), self._parameters.pointer(MASK), logits, output.device.pointer
         )
-        launch.run(self._stream)
-        self._stream.copy_out(output.host, output.device.pointer, width * height)
-        self._stream.record(self._masked)
+        launch.run(stream)
+        stream.copy_out(output.host, output.device.pointer, width * height)
+        stream.record(self._masked)
         self._masked.wait()
         return output.host.view(np.uint8, (height, width)).copy()
 
     def _close(self) -> None:
         with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
-            self._stream.synchronize()
+            self._make_current()
+            self._end_all()
         for close in reversed(self._closing):
             close()
 
@@ -197,7 +248,6 @@ class DevicePipeline(FramePipeline):
         shapes: dict[str, tuple[int, ...]] = {
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
-            "parameters": (PARAMETER_BYTES // 4,),
             "image": (1, 3, spec.image_side, spec.image_side),
             **{name: _static(tensor.shape) for name, tensor in encoder.items()},
             "conditioned": _static(prompt["conditioned"].shape),
@@ -214,13 +264,25 @@ class DevicePipeline(FramePipeline):
             shapes[f"{which} dense"] = _static(prompt["dense"].shape)
             if "prompt_raster" in prompt:
                 shapes[f"{which} prompt_raster"] = _static(prompt["prompt_raster"].shape)
+        blocks = {
+            PREPROCESS: PREPROCESS_PARAMS.itemsize,
+            PLAN: 4 * (layout.rows + layout.pointers),
+            DECISION: 16,
+            MASK: MASK_VIEW.itemsize,
+            SEARCH: SEARCH_VIEWS * VIEW_BYTES,
+        }
+        shapes |= {name: (nbytes // 4,) for name, nbytes in blocks.items()}
         self._shapes = shapes
         self._arena = Arena(self._cuda, shapes)
         self._closing.append(self._arena.free)
         self._stream.zero(self._arena.pointer("boxes"), self._arena.total_bytes)
-        self._parameters = self._pinned(PARAMETER_BYTES)
+        self._parameters = Parameters(self._cuda, self._arena, blocks)
+        self._closing.append(self._parameters.free)
+        self._plan = self._parameters.view(PLAN).view(np.int32)
+        self._decision = self._parameters.view(DECISION).view(np.int32)
         self._answers_bytes = self._arena.span("boxes", "presence")
         self._answers = self._pinned(SEARCH_VIEWS * aligned(self._answers_bytes))
+        self._answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
@@ -229,23 +291,19 @@ class DevicePipeline(FramePipeline):
         self._prompts = self._pinned(staging)
         self._kernels = KernelSet(self._cuda)
         self._closing.append(self._kernels.close)
-        self._answered = Event(self._cuda)
-        self._closing.append(self._answered.close)
-        self._masked = Event(self._cuda)
-        self._closing.append(self._masked.close)
+        self._image_ready, self._answered, self._masked = (Event(self._cuda) for _ in range(3))
+        self._closing += [self._image_ready.close, self._answered.close, self._masked.close]
         self._clock = StageClock(self._cuda, STAGES)
         self._closing.append(self._clock.close)
         parameters = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
-        self._image = DeviceImage(
-            self._cuda, self._stream, self._kernels, parameters, spec.image_side, self._facts.integrated
-        )
+        self._image = DeviceImage(self._cuda, self._kernels, parameters, spec.image_side, self._zero_copy)
         self._closing += [self._image.free, self._free_mask_output]
         self._make_launches()
 
     def _make_launches(self) -> None:
-        at, layout, decision = self._arena.pointer, self._layout, self._parameter(DECISION_AT)
+        at, layout, decision = self._arena.pointer, self._layout, self._arena.pointer(DECISION)
         self._gather = self._kernels.launch(
-            "gather_memory", (layout.gathered, 1), self._parameter(PLAN_AT),
+            "gather_memory", (layout.gathered, 1), at(PLAN),
             *map(at, ("ring_maps", "ring_pointers", "maps", "pointers", "key_bias")),
             layout.rows, layout.tokens, layout.channels, layout.pointers, layout.pointer_channels,
             layout.pointer_tokens, int(layout.pooled),
@@ -261,6 +319,25 @@ class DevicePipeline(FramePipeline):
             *map(at, ("map", "stored_pointer", "ring_maps", "ring_pointers")),
             layout.map_size, layout.pointer_channels, int(layout.rounds),
         )  # fmt: skip
+
+    def _make_sections(self) -> None:
+        """What a tracked frame runs, in order; decode's answers are those of view 0 of a search."""
+        stream, tracked, upload = self._stream, self._tracked, self._parameters.uploading
+        attention = (upload(stream, PLAN), partial(self._gather.run, stream), tracked[ATTENTION])
+        self._track = Section(
+            stream,
+            self._clock,
+            [
+                Stage("image_encoder", (tracked["image_encoder"],)),
+                Stage("memory_attention", attention),
+                Stage("mask_decoder", (tracked["mask_decoder"],)),
+            ],
+            after=(partial(self._copy_answers_out, 0),),
+        )
+        choose, store = partial(self._choose.run, stream), partial(self._store.run, stream)
+        steps = (upload(stream, DECISION), choose, tracked["memory_encoder"], store)
+        self._keep = Section(stream, self._clock, [Stage("memory_encoder", steps)])
+        self._closing += [self._track.close, self._keep.close]
 
     def _open_graphs(self, bundle: Bundle) -> None:
         self._graphs: dict[str, DeviceGraph] = {}
@@ -285,7 +362,7 @@ class DevicePipeline(FramePipeline):
 
     def _bind_common(self, binding: Binding) -> None:
         """All tensors whose name means one address in every graph."""
-        special = ("points", "labels", "prompt_mask", "has_mask", "parameters", "pointers", "sparse", "dense")
+        special = ("points", "labels", "prompt_mask", "has_mask", "pointers", "sparse", "dense")
         for name, shape in self._shapes.items():
             if " " not in name and name not in special:
                 binding.bind(name, self._arena.pointer(name), shape)
@@ -313,12 +390,23 @@ class DevicePipeline(FramePipeline):
                 self._tracked[name].run()
         self._stream.synchronize()
 
-    def _gather_memory(self, plan: MemoryPlan) -> None:
-        """Lay the planned slots of the ring out as memory attention reads them."""
-        wanted = self._layout.rows + self._layout.pointers
-        self._layout.write_plan(plan, self._parameters.view(np.int32, (wanted,), PLAN_AT))
-        self._upload(PLAN_AT, 4 * wanted)
-        self._gather.run(self._stream)
+    def _preprocess(self, stream: Stream, description: int) -> None:
+        self._image.preprocess(stream, description, self._arena.pointer("image"))
+
+    def _await_answers(self) -> None:
+        self._stream.record(self._answered)
+        self._answered.wait()
+        self._in_flight = False
+
+    def _end_abandoned_frame(self) -> None:
+        """A frame that was encoded and not decoded may still read what the next one writes."""
+        if self._in_flight:
+            self._end_all()
+            self._in_flight = False
+
+    def _end_all(self) -> None:
+        for stream in self._streams:
+            stream.synchronize()
 
     def _encode_prompt(self, encoded: EncodedPrompt, which: str) -> None:
         """Run the prompt encoder on this frame's features, into the tensors of ``which`` frames."""
@@ -354,35 +442,38 @@ class DevicePipeline(FramePipeline):
             index * aligned(self._answers_bytes),
         )
 
-    def _answers_of(self, index: int) -> Answers:
+    def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
+        """Boxes, areas, IoUs and presence at their ``index``-th place on the host."""
         at = index * aligned(self._answers_bytes)
-        boxes, areas, ious, presence = (
+        return [
             self._answers.view(np.float32, self._shapes[name], at + self._arena.offset(name, "boxes"))
             for name in ("boxes", "areas", "ious", "presence")
-        )
+        ]
+
+    def _answers_of(self, index: int) -> Answers:
+        boxes, areas, ious, presence = self._answer_views[index]
         return Answers(boxes, areas, ious, float(presence[0]))
 
     def _run(self, stage: str, binding: Binding) -> None:
         with self._clock.time(stage, self._stream):
             binding.run()
 
-    def _upload(self, offset: int, nbytes: int) -> None:
-        self._stream.copy_in(self._parameter(offset), self._parameters, nbytes, offset)
-
-    def _parameter(self, offset: int) -> int:
-        """Device address of a part of the parameter block."""
-        return self._arena.pointer("parameters") + offset
-
     def _adopt_thread(self) -> None:
-        """Make the device's context this thread's: the node opens in one thread and tracks in another.
+        """Make ready for frames in a thread that did not open the pipeline.
 
         What the libraries prepare per thread (onnxruntime its captured graphs) is prepared now, not in the
-        middle of a frame.
+        middle of a frame. Identities of threads are used again, so that each thread keeps a mark of its own.
         """
-        if self._thread != threading.get_ident():
-            make_current(self._cuda, self._facts.index)
+        if not getattr(self._here, "adopted", False):
+            self._make_current()
             self._warm_up()
-            self._thread = threading.get_ident()
+            self._here.adopted = True
+
+    def _make_current(self) -> None:
+        """Make the device's context this thread's."""
+        if not getattr(self._here, "current", False):
+            self._cuda.make_current(self._facts.index)
+            self._here.current = True
 
     def _pinned(self, nbytes: int) -> HostBuffer:
         buffer = HostBuffer(self._cuda, nbytes)

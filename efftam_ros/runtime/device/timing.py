@@ -11,11 +11,15 @@ from efftam_ros.runtime.cuda.stream import Event, Stream
 
 class StageClock:
     """A pair of events for each stage. A stage's time is read when the frame's own wait has passed; what runs
-    after that wait is read one frame later."""
+    after that wait is read one frame later.
+
+    Within a capture the events become part of the graph, and every launch of it records them.
+    """
 
     def __init__(self, cuda: Cuda, stages: Iterable[str]) -> None:
         self._events = {name: (Event(cuda, timing=True), Event(cuda, timing=True)) for name in stages}
-        self._recorded: list[str] = []
+        self._origin = Event(cuda, timing=True)
+        self._recorded: dict[str, None] = {}
         self._seconds: dict[str, float] = {}
 
     @property
@@ -29,21 +33,37 @@ class StageClock:
         stream.record(start)
         yield
         stream.record(end)
-        if name not in self._recorded:
-            self._recorded.append(name)
+        if not stream.is_capturing:
+            self.passed(name)
+
+    def passed(self, name: str) -> None:
+        """The stage's events were recorded, by `time` or by a captured graph."""
+        self._recorded[name] = None
 
     def read(self) -> None:
-        """Take the times of all that was recorded and has ended since the last call."""
-        ended = [name for name in self._recorded if self._events[name][1].reached()]
-        self._seconds = {name: _seconds(*self._events[name]) for name in ended}
-        self._recorded = [name for name in self._recorded if name not in ended]
+        """Take the times of all that was recorded since the last call, for which the host has waited."""
+        recorded, self._recorded = self._recorded, {}
+        self._seconds = {name: 1e-3 * _milliseconds(*self._events[name]) for name in recorded}
+
+    def start(self, stream: Stream) -> None:
+        """Let `spans` count from here."""
+        stream.record(self._origin)
+
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """Start and end, ms after `start`, of the stages that `read` took last."""
+        return {
+            name: (_milliseconds(self._origin, start), _milliseconds(self._origin, end))
+            for name, (start, end) in self._events.items()
+            if name in self._seconds
+        }
 
     def close(self) -> None:
         for pair in self._events.values():
             for event in pair:
                 event.close()
+        self._origin.close()
         self._events = {}
 
 
-def _seconds(start: Event, end: Event) -> float:
-    return 1e-3 * end.milliseconds_since(start)
+def _milliseconds(start: Event, end: Event) -> float:
+    return end.milliseconds_since(start)

@@ -39,17 +39,22 @@ class ColourAppearance:
             return None
         small = cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
         lab = np.asarray(cv2.cvtColor(small, cv2.COLOR_BGR2LAB), np.uint8)
-        return np.concatenate([_histogram(lab[..., i], *channel) for i, channel in enumerate(CHANNELS)])
+        # One count of all channels, each in a range of its own.
+        counts = np.bincount((lab.reshape(-1, 3) + _OFFSETS).ravel(), minlength=3 * 256).reshape(3, 256)
+        return np.concatenate([_histogram(counts[i], *channel) for i, channel in enumerate(CHANNELS)])
 
 
-def _histogram(values: NDArray[np.uint8], bins: int, low: int, high: int) -> Descriptor:
+_OFFSETS = np.array([0, 256, 512])
+
+
+def _histogram(counts: NDArray[np.int_], bins: int, low: int, high: int) -> Descriptor:
     """Square roots of the bin shares, scaled so that three channels sum to 1.
 
-    Each value is split between the two nearest bins, so that a small change of light changes the result
-    little.
+    ``counts`` are those of the 256 values; each value is split between the two nearest bins, so that a small
+    change of light changes the result little.
     """
-    counts = np.bincount(values.ravel(), minlength=256) @ _shares(bins, low, high)
-    return np.asarray(np.sqrt(counts / counts.sum() / len(CHANNELS)), np.float64)
+    shared = counts @ _shares(bins, low, high)
+    return np.asarray(np.sqrt(shared / shared.sum() / len(CHANNELS)), np.float64)
 
 
 @cache

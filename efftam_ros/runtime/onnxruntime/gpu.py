@@ -28,7 +28,9 @@ from efftam_ros.runtime.onnxruntime.options import (
 )
 from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
 
-_ASYNCHRONOUS_REPLAY = (1, 28)  # in older versions every replay of a captured graph blocks the host
+# In older versions every replay of a captured graph blocks the host: some tens of microseconds, against
+# milliseconds for the hundreds of launches of a graph that is not captured.
+_ASYNCHRONOUS_REPLAY = (1, 28)
 
 # y = x + x on eight floats (opset 17), to check that onnxruntime has kernels for this GPU.
 _PROBE = (
@@ -56,6 +58,7 @@ class OrtGraphs:
         device: int = 0,
         exact: bool = False,
         engine_cache: Path | None = None,
+        board: str = "",
         *,
         ort: Any = None,
     ) -> None:
@@ -67,6 +70,7 @@ class OrtGraphs:
             device: Index of the GPU.
             exact: Float32 products without TF32 (CUDA only).
             engine_cache: Folder of TensorRT engines; None to build them at every start.
+            board: `DeviceFacts.board` of the GPU; engines of other boards are not used.
             ort: Module to use in place of onnxruntime, for tests.
 
         Raises:
@@ -83,7 +87,8 @@ class OrtGraphs:
             )
         self._ort = ort if ort is not None else _import_onnxruntime()
         self._bundle, self._provider, self._exact = bundle, provider, exact
-        self._stream, self._device, self._engine_cache = stream, device, engine_cache
+        self._stream, self._device = stream, device
+        self._engine_cache, self._board = engine_cache, board
         self._opened: list[OrtGraph] = []
         load_libraries(self._ort, provider)
         if provider == "cuda":
@@ -103,7 +108,7 @@ class OrtGraphs:
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        means = Reopening(self._ort, self._device, most, self._open)
+        means = Reopening(self._ort, self._device, most, self._open, self._replay_waits())
         graph = OrtGraph(self._bundle.graphs[name], opened, means)
         self._opened.append(graph)
         return graph
@@ -117,8 +122,13 @@ class OrtGraphs:
         """Why sessions of this provider capture no CUDA graphs; "" when they can."""
         if self._provider == "tensorrt":
             return "onnxruntime's TensorRT provider waits for the GPU after every replay"
-        if tuple(int(part) for part in re.findall(r"\d+", self._ort.__version__)[:2]) < _ASYNCHRONOUS_REPLAY:
-            return f"onnxruntime {self._ort.__version__} waits for the GPU after every replay; 1.28 does not"
+        return ""
+
+    def _replay_waits(self) -> str:
+        """Why the host waits for replays; "" when it does not."""
+        version = self._ort.__version__
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _ASYNCHRONOUS_REPLAY:
+            return f"onnxruntime {version} waits for every replay, 1.28 does not"
         return ""
 
     def _open(self, name: str, no_capture: str) -> OpenedSession:
@@ -163,8 +173,8 @@ class OrtGraphs:
         options = tensorrt_options(self._stream, self._device, graph, None)
         if self._engine_cache is None:
             return options
-        versions = (self._ort.__version__, tensorrt_version())
-        folder = provider_cache_folder(self._engine_cache, self._bundle, graph.name, options, versions)
+        made_for = (self._ort.__version__, tensorrt_version(), self._board)
+        folder = provider_cache_folder(self._engine_cache, self._bundle, graph.name, options, made_for)
         return tensorrt_options(self._stream, self._device, graph, folder)
 
     def _probe(self) -> None:

@@ -81,18 +81,19 @@ def tensorrt_options(stream: int, device: int, graph: BundleGraph, cache: Path |
 
 
 def provider_cache_folder(
-    root: Path, bundle: Bundle, name: str, options: Mapping[str, str], versions: tuple[str, ...]
+    root: Path, bundle: Bundle, name: str, options: Mapping[str, str], made_for: tuple[str, ...]
 ) -> Path:
     """The folder under ``root`` for one graph's TensorRT engines, created if missing.
 
-    Its name is a hash of the bundle's files, the graph's name, the provider's options and the ``versions`` of
-    onnxruntime and TensorRT; onnxruntime adds the GPU's architecture to the file names. Raises InputError
-    when the folder can't be created or every user may write there.
+    Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines
+    are ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself
+    knows only the architecture. Raises InputError when the folder can't be created or every user may
+    write there.
     """
     # Loading the bundle verified these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     kept = {key: value for key, value in options.items() if key not in _NOT_IN_THE_KEY}
-    text = json.dumps([{key: entry["sha256"] for key, entry in files.items()}, name, kept, versions])
+    text = json.dumps([{key: entry["sha256"] for key, entry in files.items()}, name, kept, made_for])
     folder = root / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)

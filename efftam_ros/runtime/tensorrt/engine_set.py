@@ -35,14 +35,15 @@ class EngineSet:
 
     def key(self, module: str) -> EngineKey:
         """The key includes the version of this package, which converts the graphs to FP16."""
-        major, minor = self.facts.compute_capability
         return EngineKey(
             module,
             self._sha256(module),
             self.library.name,
             self.library.dotted,
             self.facts.name,
-            f"{major}.{minor}",
+            self.facts.capability,
+            self.facts.multiprocessors,
+            self.facts.memory_gib,
             self.precision,
             {**self.options(module).parts, "efftam_ros": __version__},
         )

@@ -108,6 +108,17 @@ class Library:
                 "install TensorRT, or choose the onnxruntime back end",
             )
 
+    def start(self, kind: str) -> Any:
+        """A "Builder" or a "Runtime". Raises BackendError when TensorRT can't use the driver."""
+        log_start = self.log.position
+        try:
+            return getattr(self.module, kind)(self.logger)
+        except (TypeError, RuntimeError) as error:  # pybind's answer to a null pointer
+            raise BackendError(
+                f"{self.name} {self.dotted} does not start ({self.log.reason(log_start)})",
+                "update the NVIDIA driver, or install a TensorRT that is built for its version of CUDA",
+            ) from error
+
 
 def load_library(name: str | None = None) -> Library:
     """Import TensorRT, or TensorRT-RTX, or the first of the two that is installed (None).

@@ -11,14 +11,16 @@ from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.arena import ALIGNMENT
 from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.memory import DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CapturedGraph, Stream
+from efftam_ros.runtime.device.graph import CUDA_GRAPH
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
+from efftam_ros.runtime.tensorrt.scratch import Scratch
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
 """Inputs and outputs of each graph, from the manifest of a bundle."""
 
-CUDA_GRAPH = "cuda graph"
 _BUILD_AGAIN = "build the engine again: efftam build"
 _DTYPES = {
     "FLOAT": "float32",
@@ -52,17 +54,18 @@ class TrtGraphs:
             plans: Returns the serialized engine of a graph by its name.
 
         Raises:
-            BackendError: The library has no code for the GPU.
+            BackendError: The library has no code for the GPU, or can't use its driver.
         """
         library.require_device(facts)
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
-        self._runtime: Any = library.module.Runtime(library.logger)
+        self._runtime: Any = library.start("Runtime")
+        self._scratch = Scratch(stream.cuda)
         self._graphs: list[TrtGraph] = []
 
     @property
     def device_bytes(self) -> int:
-        """Device memory of the weights and of the scratch memory of all bindings."""
-        return sum(graph.device_bytes for graph in self._graphs)
+        """Device memory of the weights and of the engines' working memory."""
+        return sum(graph.device_bytes for graph in self._graphs) + self._scratch.nbytes
 
     def open(self, name: str) -> TrtGraph:
         """Deserialize the engine of a graph.
@@ -83,7 +86,7 @@ class TrtGraphs:
             )
         inputs, outputs = self._tables[name]
         _check_tensors(self._library.module, name, engine, inputs, outputs)
-        graph = TrtGraph(name, self._library, engine, len(plan), self._stream, inputs, outputs)
+        graph = TrtGraph(name, self._library, engine, len(plan), self._stream, self._scratch, inputs, outputs)
         self._graphs.append(graph)
         return graph
 
@@ -99,6 +102,7 @@ class TrtGraphs:
         for graph in self._graphs:
             graph.close()
         self._graphs.clear()
+        self._scratch.free()
         self._runtime = None
 
 
@@ -112,39 +116,45 @@ class TrtGraph:
         engine: Any,
         plan_bytes: int,
         stream: Stream,
+        scratch: Scratch,
         inputs: Mapping[str, Tensor],
         outputs: Mapping[str, Tensor],
     ) -> None:
         self.name, self.inputs, self.outputs = name, inputs, outputs
-        self.library, self.stream, self._engine = library, stream, engine
+        self.library, self.stream, self.scratch, self._engine = library, stream, scratch, engine
         self._weight_bytes = _weight_bytes(library.module, engine, plan_bytes)
-        self._scratch_bytes = int(
+        scratch_bytes = int(
             engine.device_memory_size_v2
             if hasattr(engine, "device_memory_size_v2")  # from 10.2 on, and the only one in 11
             else engine.device_memory_size
         )
+        scratch.reserve(scratch_bytes)
         self._bindings: list[TrtBinding] = []
 
     @property
     def device_bytes(self) -> int:
-        held = 0 if self._engine is None else self._weight_bytes
-        return held + self._scratch_bytes * len(self._bindings)
+        """Of the weights."""
+        return 0 if self._engine is None else self._weight_bytes
 
     def binding(self, fixed: bool) -> TrtBinding:
         """Raises BackendError when the GPU has too little memory for it."""
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
         log_start = self.library.log.position
-        context = self._engine.create_execution_context()
+        strategy = self.library.module.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = self._engine.create_execution_context(strategy)
         if context is None:
             raise BackendError(
-                f"{self.library.name} can't run {self.name}: it needs {self._scratch_bytes} bytes of scratch"
-                f" memory ({self.library.log.reason(log_start)})",
+                f"{self.library.name} can't run {self.name} ({self.library.log.reason(log_start)})",
                 "stop other programs that hold GPU memory, or choose a smaller bundle",
             )
         binding = TrtBinding(self, context, fixed)
         self._bindings.append(binding)
         return binding
+
+    def forget(self, binding: TrtBinding) -> None:
+        """A binding was closed by itself."""
+        self._bindings = [other for other in self._bindings if other is not binding]
 
     def layers(self) -> list[dict[str, Any]]:
         """As `TrtGraphs.layers`; a layer built without details has only a name."""
@@ -154,9 +164,8 @@ class TrtGraph:
 
     def close(self) -> None:
         """Release engine and contexts; no pending work may use them. Can be called twice."""
-        for binding in self._bindings:
+        for binding in tuple(self._bindings):
             binding.close()
-        self._bindings.clear()
         self._engine = None
 
 
@@ -169,7 +178,9 @@ class TrtBinding:
     """
 
     def __init__(self, graph: TrtGraph, context: Any, fixed: bool) -> None:
+        self._graph = graph
         self._name, self._library, self._stream = graph.name, graph.library, graph.stream
+        self._scratch: DeviceBuffer | None = None
         self._context, self._fixed = context, fixed
         self._inputs, self._tensors = graph.inputs, {**graph.inputs, **graph.outputs}
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
@@ -214,15 +225,37 @@ class TrtBinding:
             raise RuntimeError(f"graph {self._name} is closed; open it again")
         if self._changed:
             self._update_context()
+        self._use_scratch()
         self._enqueue()
         if self._fixed and not self._settled:
             self._settled = True
             self._capture()
 
+    @property
+    def alone(self) -> str:
+        """See `Binding.alone`: what could not be captured by itself can't be with others."""
+        return "" if self._captured is not None else self._launch
+
+    def enqueue(self) -> None:
+        """See `Binding.enqueue`. Raises TensorRTError."""
+        self._enqueue()
+
     def close(self) -> None:
+        """Release the context; no pending work may use it. Can be called twice."""
         if self._captured is not None:
             self._captured.close()
         self._captured = self._context = None
+        self._graph.forget(self)
+
+    def _use_scratch(self) -> None:
+        scratch = self._graph.scratch.buffer()
+        if scratch is self._scratch:
+            return
+        if hasattr(self._context, "set_device_memory"):  # from 10.1 on
+            self._context.set_device_memory(scratch.pointer, scratch.nbytes)
+        else:
+            self._context.device_memory = scratch.pointer
+        self._scratch = scratch
 
     def _update_context(self) -> None:
         """Set the addresses and shapes that changed."""

@@ -34,6 +34,8 @@ class EngineKey:
         version: Of the library, such as "10.3.0".
         gpu: Name of the GPU.
         compute_capability: Such as "8.7".
+        multiprocessors: Of the GPU; boards of one name and capability differ in it, as Jetson Orins do.
+        memory_gib: Of the GPU, rounded up to an even number.
         precision: "fp32" or "fp16".
         options: Build options, as JSON values.
     """
@@ -44,6 +46,8 @@ class EngineKey:
     version: str
     gpu: str
     compute_capability: str
+    multiprocessors: int
+    memory_gib: int
     precision: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -282,6 +286,8 @@ _PARTS = (
     ("onnx_sha256", "was built from another graph ({:.12}, now {:.12})"),
     ("gpu", "was built for another GPU ({}, here {})"),
     ("compute_capability", "was built for compute capability {}, here {}"),
+    ("multiprocessors", "was built for a board with {} multiprocessors, here {}"),
+    ("memory_gib", "was built for a board with {} GiB, here {}"),
     ("library", "was built by {}, here {}"),
     ("version", "was built by another version ({}, here {})"),
     ("precision", "has precision {}, wanted {}"),

@@ -72,6 +72,10 @@ class DeviceRunner:
                 for buffer in pair:
                     buffer.free()
 
+    def close(self) -> None:
+        """Give the binding back."""
+        self._binding.close()
+
     def _place(
         self, name: str, shape: tuple[int, ...], nbytes: int, places: list[tuple[DeviceBuffer, HostBuffer]]
     ) -> tuple[DeviceBuffer, HostBuffer]:

@@ -1,8 +1,9 @@
 """Measure the time per frame and compare each figure with its goal.
 
-Without --node, --soak or --motion: times of each module and of the whole frame, for all back ends and bundles
-in one process, after a warm-up that fills the memory bank. They take turns of a few frames, run back to back
-on the same images. The default policy here stores every frame, so that every frame runs all four modules.
+Without --node, --soak, --motion or --python: times of each module and of the whole frame, for all back ends
+and bundles in one process, after a warm-up that fills the memory bank. They take turns of a few frames, run
+back to back on the same images. The default policy here stores every frame, so that every frame runs all four
+modules.
 
 whole: from decoded image to box, in back-to-back frames. A GPU back end returns before its memory encoder has
 run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events, and the memory
@@ -30,6 +31,7 @@ from efftam_ros.interop.package_files import package_file
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.contenders import chosen_backends, open_contenders
 from efftam_ros.tools.bench.frames import IMAGE_SIZE, endless_frames, measure_frames
+from efftam_ros.tools.bench.idle_gpu import measure_python
 from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
 from efftam_ros.tools.bench.report import (
@@ -38,15 +40,18 @@ from efftam_ros.tools.bench.report import (
     print_left_out,
     print_motion,
     print_node,
+    print_python,
     print_soak,
 )
 from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.doctor.system import System
 
 FRAMES = 100
 NODE_SECONDS = 12.0
+PYTHON_FRAMES = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--motion", action="store_true", help="velocity error on a synthetic target, without a network"
     )
+    what.add_argument(
+        "--python", action="store_true", help="Python of a frame: the tracker on a GPU that does nothing"
+    )
     who = parser.add_argument_group("contenders (every combination)")
     who.add_argument(
         "--bundle", action="append", type=Path, metavar="DIR", help="repeatable (default: the shipped one)"
@@ -76,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--backend", default=DEFAULT_BACKEND, metavar="A,B", help=f"of {', '.join(MEASURABLE)}")
     who.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads of each (default: one per core)"
+    )
+    who.add_argument(
+        "--zero-copy",
+        action="store_true",
+        help="GPU back ends read images from host memory (default: copy them)",
     )
     who.add_argument("--policy", choices=POLICIES, default="efficienttam", help="default efficienttam")
     who.add_argument("--view", choices=VIEWS, help="default: the bundle's")
@@ -98,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     if args.soak is not None and args.soak < 4:
         raise InputError(f"--soak is {args.soak}; drift needs at least 4 frames")
     frames = args.frames
-    if frames is None and not (args.soak or args.node or args.motion):
+    if frames is None and not (args.soak or args.node or args.motion or args.python):
         frames = FRAMES
     if args.plot is not None and not frames:
         raise InputError("--plot shows the frame times; add --frames N")
@@ -111,6 +124,11 @@ def run(args: argparse.Namespace) -> int:
         report["motion"] = [measure_motion(dropped) for dropped in (0.0, LOST_SHARE)]
         if shown:
             print_motion(report["motion"])
+    if args.python:
+        bundle = open_bundle(args.bundle[0] if args.bundle else None)
+        report["python"] = measure_python(bundle, args.image, PYTHON_FRAMES)
+        if shown:
+            print_python(report["python"])
     if args.node:
         report["node"] = _measure_node()
         if shown:
@@ -145,7 +163,9 @@ def _measure_network(
         args.view,
         next(scene_frames),
         skip_unavailable=args.skip_unavailable,
+        zero_copy=args.zero_copy,
     )
+    report["zero_copy"] = args.zero_copy
     report["image"] = list(args.image)
     report["left_out"] = [asdict(one) for one in left_out]
     try:

@@ -67,8 +67,8 @@ def device_used_mb() -> float | None:
     Call it only in a process that uses the device already, because it initialises CUDA, which takes memory.
     """
     try:
-        from cuda.bindings import runtime
+        from cuda.bindings import driver
     except ImportError:
         return None
-    code, free, total = runtime.cudaMemGetInfo()
+    code, free, total = driver.cuMemGetInfo()
     return None if int(code) else (total - free) / 1e6

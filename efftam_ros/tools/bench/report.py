@@ -135,6 +135,16 @@ def print_motion(results: Sequence[Mapping[str, float]]) -> None:
     print_table(["frames dropped", "at 0.5 s", "0.5 s to 3 s", "goal"], rows, title=title)
 
 
+def print_python(result: Mapping[str, Any]) -> None:
+    width, height = result["image"]
+    title = f"\nTracker.step on a GPU that does nothing, {result['frames']} frames of {width}x{height} bgr8"
+    rows: list[list[Cell]] = [
+        ["without camera motion", result["off"]],
+        ["with camera motion from the images", result["auto"]],
+    ]
+    print_table(["default policy", "ms, median"], rows, digits=3, title=title)
+
+
 def print_node(result: Mapping[str, Any]) -> None:
     images = f"{result['answered']} images of {result['width']}x{result['height']} bgr8"
     title = f"\nnode without a network, {images} at {result['fps']:g} Hz"

@@ -70,6 +70,9 @@ class ScriptedPipeline:
         """The calls of one method, oldest first."""
         return [call for call in self.calls if call.name == name]
 
+    def prefetch(self, image: Image) -> None:
+        return
+
     def encode(self, image: Image, view: View) -> None:
         self._frame.begin()
         check_image(image)

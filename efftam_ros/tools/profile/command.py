@@ -4,11 +4,15 @@ Frames, warm-up and policy are those of efftam bench: every frame runs all four 
 measured without a profiler first, then with it. onnxruntime reports the time of each kernel, PyTorch on the
 CPU the time until each operator returned and on a GPU the time of each kernel. All times are means over the
 frames.
+
+With --timeline the frames of one back end on a GPU are recorded as they run: what the host does, and by CUDA
+events when each stage begins and ends on its stream.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 from contextlib import ExitStack
@@ -17,7 +21,7 @@ from pathlib import Path
 
 from efftam_ros.core.config import VIEWS
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, GPU_BACKENDS
 from efftam_ros.tools.bench.contenders import LeftOut, chosen_backends, open_contenders
 from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frames
 from efftam_ros.tools.bench.report import print_left_out
@@ -31,6 +35,7 @@ from efftam_ros.tools.profile.frames import (
     open_recorder,
     profile_frames,
 )
+from efftam_ros.tools.profile.timeline import draw_timeline, print_timeline, record_timeline
 from efftam_ros.tools.profile.trace import BETWEEN
 
 FRAMES, TOP = 20, 15
@@ -61,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FOLDER", help="keep the raw traces there, for chrome://tracing"
     )
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE.png",
+        help="instead of operators: what host and GPU do when in a tracked frame, as text and as a picture",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -70,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         if value < 1:
             raise InputError(f"--{option} is {value}; it must be at least 1")
     backends = chosen_backends(args.backend)
+    if args.timeline is not None:
+        return _run_timeline(args, backends)
     check_can_profile(backends)
     profiles, left_out = _profile(args, backends)
     report = {
@@ -85,6 +98,30 @@ def run(args: argparse.Namespace) -> int:
         _print_operators(profile, args.top)
     if args.json is not None:
         write_text(args.json, json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def _run_timeline(args: argparse.Namespace, backends: list[str]) -> int:
+    if len(backends) != 1 or backends[0] not in GPU_BACKENDS:
+        raise InputError(
+            f"--timeline shows the streams of a GPU, --backend is {args.backend};"
+            f" choose one of {', '.join(GPU_BACKENDS)}"
+        )
+    scene_frames = endless_frames()
+    first = next(scene_frames)
+    (contender,), _ = open_contenders([args.bundle], backends, args.threads, POLICY, args.view, first)
+    try:
+        frames = itertools.chain([first], scene_frames)
+        timeline = record_timeline(contender, frames, args.frames, quiet=args.quiet)
+    finally:
+        contender.pipeline.close()
+    draw_timeline(args.timeline, timeline)
+    if str(args.json) == "-":
+        print(json.dumps(timeline.record(), indent=1))
+        return 0
+    print_timeline(timeline)
+    if args.json is not None:
+        write_text(args.json, json.dumps(timeline.record(), indent=1) + "\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A GPU without a GPU: stands in for cuda.bindings.runtime and .driver, records every call.
+"""A GPU without a GPU: stands in for cuda.bindings.driver, records every call.
 
 `FakeGpu` computes in host memory, runs work as late and in as bad an order as CUDA allows, and raises
 `Misuse` where a real GPU would give wrong numbers. Names, enumerations and handle types are those of
@@ -9,66 +9,69 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runtime.cuda.fake_driver import FakeDriver
 from runtime.cuda.fake_memory import DefaultStream, Memory, Range
-from runtime.cuda.fake_runtime import FakeRuntime
 from runtime.cuda.fake_status import (
     CAPTURE_INVALIDATED,
     CAPTURE_UNSUPPORTED,
+    INVALID_CONTEXT,
     INVALID_HANDLE,
-    NO_DRIVER,
     Capture,
     FakeDevice,
     Refused,
     real_driver,
-    real_runtime,
 )
-from runtime.cuda.fake_streams import Job, Scheduler, Work
+from runtime.cuda.fake_streams import CALL_MS, Job, Scheduler, Work
 
-RUNTIME_VERSIONS = {"12.6": 12060, "12.9": 12090, "13": 13040}
+BINDINGS_VERSIONS = {"12.6": 12060, "12.9": 12090, "13": 13040}
 
 # Where a call takes a stream.
 STREAM_ARGUMENT = {
-    "cudaStreamSynchronize": 0,
-    "cudaStreamQuery": 0,
-    "cudaStreamDestroy": 0,
-    "cudaStreamWaitEvent": 0,
-    "cudaStreamBeginCapture": 0,
-    "cudaStreamEndCapture": 0,
-    "cudaStreamIsCapturing": 0,
-    "cudaMemcpyAsync": 4,
-    "cudaMemsetAsync": 3,
-    "cudaEventRecord": 1,
-    "cudaGraphLaunch": 1,
-    "cudaGraphUpload": 1,
+    "cuStreamSynchronize": 0,
+    "cuStreamQuery": 0,
+    "cuStreamDestroy": 0,
+    "cuStreamWaitEvent": 0,
+    "cuStreamBeginCapture": 0,
+    "cuStreamEndCapture": 0,
+    "cuStreamIsCapturing": 0,
+    "cuMemcpyHtoDAsync": 3,
+    "cuMemcpyDtoHAsync": 3,
+    "cuMemcpyDtoDAsync": 3,
+    "cuMemcpy2DAsync": 1,
+    "cuMemsetD8Async": 3,
+    "cuEventRecord": 1,
+    "cuEventRecordWithFlags": 1,
+    "cuGraphLaunch": 1,
+    "cuGraphUpload": 1,
     "cuLaunchKernel": 8,
 }
+COPIES = ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy2DAsync")
 # How many values follow the status.
 OUTPUTS = {
-    "cudaMemGetInfo": 2,
+    "cuMemGetInfo": 2,
     **dict.fromkeys(
         (
-            "cudaDriverGetVersion",
-            "cudaRuntimeGetVersion",
-            "cudaGetDeviceCount",
-            "cudaGetDevice",
-            "cudaGetDeviceProperties",
-            "cudaDeviceGetAttribute",
-            "cudaMalloc",
-            "cudaHostAlloc",
-            "cudaHostGetDevicePointer",
-            "cudaStreamCreateWithFlags",
-            "cudaStreamEndCapture",
-            "cudaStreamIsCapturing",
-            "cudaEventCreateWithFlags",
-            "cudaEventElapsedTime",
-            "cudaGraphInstantiate",
-            "cudaGetErrorName",
-            "cudaGetErrorString",
+            "cuDriverGetVersion",
+            "cuDeviceGetCount",
+            "cuDeviceGet",
+            "cuDeviceGetName",
+            "cuDeviceGetAttribute",
+            "cuDevicePrimaryCtxRetain",
+            "cuMemAlloc",
+            "cuMemHostAlloc",
+            "cuMemHostGetDevicePointer",
+            "cuStreamCreate",
+            "cuStreamEndCapture",
+            "cuStreamIsCapturing",
+            "cuEventCreate",
+            "cuEventElapsedTime",
+            "cuGraphInstantiate",
+            "cuGetErrorName",
             "cuModuleLoadData",
             "cuModuleLoadDataEx",
             "cuModuleGetFunction",
@@ -76,21 +79,21 @@ OUTPUTS = {
         1,
     ),
 }
-ALLOCATIONS = ("cudaMalloc", "cudaHostAlloc")
-HOST_WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
+ALLOCATIONS = ("cuMemAlloc", "cuMemHostAlloc")
+HOST_WAITS = ("cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize")
 # What a thread may not call while it captures.
 NOT_IN_CAPTURE = {
     *ALLOCATIONS,
     *HOST_WAITS,
-    "cudaFree",
-    "cudaFreeHost",
-    "cudaStreamQuery",
-    "cudaEventQuery",
+    "cuMemFree",
+    "cuMemFreeHost",
+    "cuStreamQuery",
+    "cuEventQuery",
     "cuModuleLoadData",
     "cuModuleLoadDataEx",
 }
-# What works with no driver or a lost device.
-ALWAYS = {"cudaRuntimeGetVersion", "cudaGetErrorName", "cudaGetErrorString"}
+# What works with a lost device.
+ALWAYS = {"cuGetErrorName", "cuDriverGetVersion"}
 
 
 DEVICE = FakeDevice()
@@ -107,7 +110,7 @@ class Call:
 
 
 class FakeGpu:
-    """One driver with GPUs of one memory size.
+    """One driver with its GPUs, of which one is used at a time.
 
     ``version``: of cuda-bindings, "12.6", "12.9" or "13". ``driver_version``: 0 for none. ``seed``: of the
     order in which work runs. ``kernels(name, grid, block, parameters_address)`` computes a launch;
@@ -121,11 +124,13 @@ class FakeGpu:
         driver_version: int | None = None,
         total_bytes: int = 8_000_000_000,
         seed: int = 0,
+        pinned_bytes: int = 4_000_000_000,
     ) -> None:
-        self.runtime_version = RUNTIME_VERSIONS[version]
-        self.driver_version = self.runtime_version if driver_version is None else driver_version
+        self.bindings_version = BINDINGS_VERSIONS[version]
+        self.driver_version = self.bindings_version if driver_version is None else driver_version
         self.devices = (device,) if isinstance(device, FakeDevice) else tuple(device)
-        self.memory = Memory(total_bytes)
+        shared = any(one.integrated for one in self.devices)
+        self.memory = Memory(total_bytes, pinned_bytes, shared)
         self.scheduler = Scheduler(self.memory, seed)
         self.kernels: Callable[[str, tuple[int, ...], tuple[int, ...], int], None] | None = None
         self.signatures: Mapping[str, Sequence[str]] = {}
@@ -135,12 +140,13 @@ class FakeGpu:
         self._marks: dict[str, int] = {}
         self._faults: dict[str, tuple[int, int]] = {}
         self._lost = 0
-        self._raises_without_driver = version == "12.6"
+        self._faulty_work: dict[str, tuple[int, int]] = {}
+        self._failing: list[tuple[int, int]] = []  # code, and how many calls still pass
+        self.scheduler.on_run = self._on_run
         self._lock = threading.RLock()
         self.here = threading.local()
         self.numbers = itertools.count(0x5000, 0x10)
-        self.runtime = FakeModule(self, real_runtime, FakeRuntime(self), real_runtime.cudaError_t)
-        self.driver = FakeModule(self, real_driver, FakeDriver(self), real_driver.CUresult)
+        self.driver = FakeModule(self, real_driver, FakeDriver(self), {"CUDA_VERSION": self.bindings_version})
 
     # What happened.
 
@@ -174,6 +180,22 @@ class FakeGpu:
         """Let every call answer ``code`` from now on; work that has not run never will."""
         self._lost = code
 
+    def fail_work(self, name: str, code: int, calls: int = 1_000_000) -> None:
+        """Let work of this name fail on the GPU. As with real ones the call that enqueues it succeeds, and
+        whatever comes when the GPU gets there answers ``code``: a wait for it, or any call once ``calls`` of
+        them have passed."""
+        self._faulty_work[name] = (code, calls)
+
+    def take(self, owner: object, nbytes: int) -> bool:
+        """Device memory that another library's ``owner`` holds as long as it lives; False where there is too
+        little, or a stream of this thread is being captured."""
+        capturing = any(capture.thread == threading.get_ident() for capture in self.captures.values())
+        if capturing or nbytes > self.memory.free_bytes:
+            return False
+        if nbytes:
+            weakref.finalize(owner, self.memory.release, self.memory.allocate("device", nbytes))
+        return True
+
     def divide(self, pointer: int, nbytes: int) -> None:
         """Let kernel pointers into these bytes stand for them alone, not for their whole block."""
         self.memory.divide(pointer, nbytes)
@@ -195,19 +217,24 @@ class FakeGpu:
 
     # For the modules.
 
-    def dispatch(self, name: str, function: Callable[..., Any], statuses: Any, args: tuple[Any, ...]) -> Any:
+    def dispatch(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A call: recorded, perhaps refused, else done."""
+        statuses = real_driver.CUresult
         with self._lock:
+            self.scheduler.host_ms += CALL_MS
             outputs = OUTPUTS.get(name, 0)
             position = STREAM_ARGUMENT.get(name)
             stream = None if position is None else int(args[position] or 0)
             self.log.append(Call(name, stream, ", ".join(map(_text, args)), self.phase))
-            self._refuse_without_driver(name, driver=statuses is real_driver.CUresult)
+            if self.driver_version == 0:
+                raise RuntimeError("Failed to dlopen libcuda.so.1")
             try:
                 self._refuse(name)
                 if position is not None:
                     self.stream(args[position])
                 values = function(*args)
+                if self._lost and name in HOST_WAITS:
+                    raise Refused(self._lost)
             except Refused as refusal:
                 return (statuses(refusal.code), *[None] * outputs)
             if outputs == 0:
@@ -219,7 +246,7 @@ class FakeGpu:
         number = 0 if handle is None else int(handle)
         if number in (0, 1, 2):  # default, legacy default, per-thread default
             raise DefaultStream(f"work on the default stream (handle {number})")
-        if number not in self.runtime_state.streams:
+        if number not in self.driver.functions.streams:
             raise Refused(INVALID_HANDLE)
         return number
 
@@ -227,6 +254,8 @@ class FakeGpu:
         """Into the stream, or into the graph that it captures."""
         capture = self.captures.get(stream)
         if capture is None:
+            if job.name in self._faulty_work:
+                self._failing.append(self._faulty_work[job.name])
             return self.scheduler.submit(stream, job)
         if capture.invalid:
             raise Refused(CAPTURE_INVALIDATED)
@@ -235,16 +264,15 @@ class FakeGpu:
         capture.jobs.append(job)
         return None
 
-    @property
-    def runtime_state(self) -> FakeRuntime:
-        return self.runtime.functions
+    def current_device(self) -> FakeDevice:
+        """Of this thread."""
+        if not hasattr(self.here, "device"):
+            raise Refused(INVALID_CONTEXT)
+        return self.devices[self.here.device]
 
-    def _refuse_without_driver(self, name: str, driver: bool) -> None:
-        if self.driver_version == 0 and name not in ALWAYS:
-            if driver:
-                raise RuntimeError("Failed to dlopen libcuda.so.1")
-            if self._raises_without_driver:
-                raise RuntimeError('Function "cuInit" not found')
+    def _on_run(self, name: str) -> None:
+        if name in self._faulty_work:
+            self._lost = self._faulty_work[name][0]
 
     def _refuse(self, name: str) -> None:
         if name in ALWAYS:
@@ -255,21 +283,19 @@ class FakeGpu:
             raise Refused(code)
         if after > 0:
             self._faults[name] = (after - 1, code)
-        if name == "cudaDriverGetVersion":
-            return
+        self._failing = [(code, calls - 1) for code, calls in self._failing]
+        self._lost = next((code for code, calls in self._failing if calls < 0), self._lost)
         if self._lost:
             raise Refused(self._lost)
-        if name.startswith("cuda") and self.driver_version // 1000 < self.runtime_version // 1000:
-            raise Refused(NO_DRIVER)
         if name in NOT_IN_CAPTURE:
             self._refuse_in_capture()
 
     def _refuse_in_capture(self) -> None:
-        modes = real_runtime.cudaStreamCaptureMode
+        modes = real_driver.CUstreamCaptureMode
         for capture in self.captures.values():
             mine = capture.thread == threading.get_ident()
-            if capture.mode == modes.cudaStreamCaptureModeGlobal or (
-                mine and capture.mode == modes.cudaStreamCaptureModeThreadLocal
+            if capture.mode == modes.CU_STREAM_CAPTURE_MODE_GLOBAL or (
+                mine and capture.mode == modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
             ):
                 capture.invalid = True
                 raise Refused(CAPTURE_UNSUPPORTED)
@@ -278,21 +304,21 @@ class FakeGpu:
 class FakeModule:
     """Has a real module's names: calls are the fake's, enumerations, handles and constants the real ones."""
 
-    def __init__(self, gpu: FakeGpu, real: Any, functions: Any, statuses: Any) -> None:
+    def __init__(self, gpu: FakeGpu, real: Any, functions: Any, constants: Mapping[str, int]) -> None:
         self.gpu = gpu
         self.functions = functions
         self._real = real
-        self._statuses = statuses
+        self._constants = constants
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._real, name)
+        value = self._constants.get(name, getattr(self._real, name))
         if isinstance(value, int | type):
             return value
         function = getattr(type(self.functions), name, None)
         if function is None:
             raise AttributeError(f"the fake GPU does not model {name}")
         bound = getattr(self.functions, name)
-        return lambda *args: self.gpu.dispatch(name, bound, self._statuses, args)
+        return lambda *args: self.gpu.dispatch(name, bound, args)
 
 
 def _text(argument: Any) -> str:

@@ -1,184 +1,395 @@
-"""The calls of cuda.bindings.driver on the fake GPU."""
+"""The calls of cuda.bindings.driver on the fake GPU: devices, memory, streams, events, graphs."""
 
 from __future__ import annotations
 
-import ctypes
-import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from runtime.cuda.fake_memory import Misuse
+from runtime.cuda.fake_kernels import FakeKernels
+from runtime.cuda.fake_memory import Block, DefaultStream, PageableMemory, Range
 from runtime.cuda.fake_status import (
-    INVALID_CONTEXT,
-    INVALID_PTX,
+    CAPTURE_INVALIDATED,
+    CAPTURE_ISOLATION,
+    CAPTURE_UNMATCHED,
+    CAPTURE_UNSUPPORTED,
+    CAPTURE_WRONG_THREAD,
+    CAPTURED_EVENT,
+    INVALID_DEVICE,
+    INVALID_HANDLE,
     INVALID_VALUE,
-    NEW_PTX,
-    NO_BINARY,
     NO_DEVICE,
-    NOT_FOUND,
+    NOT_READY,
+    OUT_OF_MEMORY,
+    Capture,
     FakeDevice,
     Refused,
+    enumeration,
     known,
     real_driver,
-    real_runtime,
 )
-from runtime.cuda.fake_streams import Job
+from runtime.cuda.fake_streams import Job, Work
 
 if TYPE_CHECKING:
     from runtime.cuda.fake_cuda import FakeGpu
 
-
-@dataclass(frozen=True)
-class Function:
-    """A kernel of a module: its name and the sizes of its parameters in bytes."""
-
-    name: str
-    parameters: tuple[int, ...]
-    module: int
+HOST, DEVICE = real_driver.CUmemorytype.CU_MEMORYTYPE_HOST, real_driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 
 
-class FakeDriver:
-    """The calls of cuda.bindings.driver, likewise. Like the real one it knows only threads with a device."""
+@dataclass
+class EventState:
+    timing: bool
+    work: Work | None = None
+    captured: bool = False
+
+
+class FakeDriver(FakeKernels):
+    """Each call answers its values or raises Refused. As with the real driver, nearly all of them need a
+    context that was made current in their thread."""
 
     def __init__(self, gpu: FakeGpu) -> None:
+        super().__init__(gpu)
         self._gpu = gpu
-        self._modules: dict[int, dict[str, tuple[int, ...]]] = {}
-        self._functions: dict[int, Function] = {}
+        self.streams: set[int] = set()
+        self._events: dict[int, EventState] = {}
+        self._graphs: dict[int, list[Job]] = {}
+        self._executables: dict[int, list[Job]] = {}
+        self._contexts: dict[int, int] = {}
+
+    # Errors, versions, devices.
 
     def cuInit(self, flags: int) -> None:
         if not self._gpu.devices:
             raise Refused(NO_DEVICE)
 
-    def cuModuleLoadData(self, image: bytes) -> Any:
-        return self.cuModuleLoadDataEx(image, 0, (), ())
+    def cuGetErrorName(self, error: Any) -> bytes:
+        return str(real_driver.CUresult(int(error)).name).encode()
 
-    def cuModuleLoadDataEx(
-        self, image: bytes, count: int, options: Sequence[Any], values: Sequence[Any]
-    ) -> Any:
-        device = self._device()
-        if count != len(options) or count != len(values):
+    def cuDriverGetVersion(self) -> int:
+        return self._gpu.driver_version
+
+    def cuDeviceGetCount(self) -> int:
+        return len(self._gpu.devices)
+
+    def cuDeviceGet(self, index: int) -> Any:
+        if not 0 <= index < len(self._gpu.devices):
+            raise Refused(INVALID_DEVICE)
+        return real_driver.CUdevice(index)
+
+    def cuDeviceGetName(self, room: int, device: Any) -> bytes:
+        return self._of(device).name.encode()[: room - 1].ljust(room, b"\0")
+
+    def cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
+        attributes = real_driver.CUdevice_attribute
+        of = self._of(device)
+        known = {
+            attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: of.compute_capability[0],
+            attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: of.compute_capability[1],
+            attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: of.multiprocessors,
+            attributes.CU_DEVICE_ATTRIBUTE_INTEGRATED: int(of.integrated),
+        }
+        return known[enumeration(attribute, attributes)]
+
+    def cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
+        self._of(device)
+        number = 0xC000 + 0x10 * int(device)  # one for all that retain it
+        self._contexts[number] = int(device)
+        return real_driver.CUcontext(number)
+
+    def cuCtxSetCurrent(self, context: Any) -> None:
+        self._gpu.here.device = known(self._contexts, context)
+
+    def cuCtxSynchronize(self) -> None:
+        self._device()
+        self._gpu.scheduler.wait_for_all()
+
+    # Memory.
+
+    def cuMemGetInfo(self) -> tuple[int, int]:
+        device, memory = self._device(), self._gpu.memory
+        total = device.total_bytes or memory.total_bytes
+        return min(memory.free_bytes, total), total
+
+    def cuMemAlloc(self, nbytes: int) -> Any:
+        self._device()
+        return real_driver.CUdeviceptr(self._allocate("device", nbytes).start)
+
+    def cuMemFree(self, pointer: Any) -> None:
+        self._device()
+        self._release("cuMemFree", "device", int(pointer))
+
+    def cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
+        self._device()
+        if flags & ~7:
             raise Refused(INVALID_VALUE)
-        given = dict(zip(options, values, strict=True))
-        log = given.get(real_driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER)
-        code, message = self._compile_error(image, device)
-        if code:
-            if log is not None:
-                room = given[real_driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-                said = message.encode()[: room - 1] + b"\0"
-                log[: len(said)] = said
-            raise Refused(code)
-        number = next(self._gpu.numbers)
-        self._modules[number] = entries(image.decode())
-        return real_driver.CUmodule(number)
+        return self._allocate("pinned", nbytes).start
 
-    def cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
+    def cuMemFreeHost(self, pointer: int) -> None:
         self._device()
-        there = known(self._modules, module)
-        if name.decode() not in there:
-            raise Refused(NOT_FOUND)
-        number = next(self._gpu.numbers)
-        self._functions[number] = Function(name.decode(), there[name.decode()], int(module))
-        return real_driver.CUfunction(number)
+        self._release("cuMemFreeHost", "pinned", pointer)
 
-    def cuModuleUnload(self, module: Any) -> None:
+    def cuMemHostGetDevicePointer(self, pointer: int, flags: int) -> Any:
         self._device()
-        known(self._modules, module)
-        del self._modules[int(module)]
-
-    def cuLaunchKernel(
-        self,
-        function: Any,
-        grid_x: int,
-        grid_y: int,
-        grid_z: int,
-        block_x: int,
-        block_y: int,
-        block_z: int,
-        shared: int,
-        stream: Any,
-        parameters: int,
-        extra: int,
-    ) -> None:
-        self._device()
-        if not isinstance(stream, int | real_driver.CUstream) or isinstance(
-            stream, real_runtime.cudaStream_t
-        ):
-            raise TypeError("a driver call takes a CUstream or its number: older cuda-bindings refuse others")
-        kernel = known(self._functions, function)
-        if kernel.module not in self._modules:
-            raise Misuse(f"launch of {kernel.name}, whose module was unloaded")
-        grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
-        if min(*grid, *block) < 1 or np.prod(block) > 1024 or grid_y > 65535 or grid_z > 65535:
+        block = self._gpu.memory.find(pointer)
+        if flags or block is None or not block.alive or block.kind != "pinned":
             raise Refused(INVALID_VALUE)
-        if kernel.name not in self._gpu.signatures or self._gpu.kernels is None:
-            raise Misuse(f"launch of {kernel.name}: give the fake GPU its signature and kernels")
-        accesses = self._gpu.signatures[kernel.name]
-        if len(accesses) != len(kernel.parameters):
-            raise Misuse(
-                f"{kernel.name} has {len(kernel.parameters)} parameters, its signature {len(accesses)}"
-            )
-        values = _copies(parameters, kernel.parameters)
-        reach = [
-            (access, self._gpu.memory.reach(int.from_bytes(value.raw, "little")))
-            for access, value in zip(accesses, values, strict=True)
-            if access != "value"
+        return real_driver.CUdeviceptr(pointer)
+
+    def cuMemcpyHtoDAsync(self, target: Any, source: int, nbytes: int, stream: Any) -> None:
+        self._copy("HtoD", int(target), source, nbytes, stream, ("device", "pinned"))
+
+    def cuMemcpyDtoHAsync(self, target: int, source: Any, nbytes: int, stream: Any) -> None:
+        self._copy("DtoH", target, int(source), nbytes, stream, ("pinned", "device"))
+
+    def cuMemcpyDtoDAsync(self, target: Any, source: Any, nbytes: int, stream: Any) -> None:
+        self._copy("DtoD", int(target), int(source), nbytes, stream, ("device", "device"))
+
+    def cuMemcpy2DAsync(self, described: Any, stream: Any) -> None:
+        self._device()
+        if not isinstance(described, real_driver.CUDA_MEMCPY2D):
+            raise TypeError("cuMemcpy2DAsync takes a CUDA_MEMCPY2D")
+        if (described.srcMemoryType, described.dstMemoryType) != (HOST, DEVICE):
+            raise Refused(INVALID_VALUE)
+        width, height = int(described.WidthInBytes), int(described.Height)
+        pitches = int(described.dstPitch), int(described.srcPitch)
+        if min(width, height) < 1 or min(pitches) < width:
+            raise Refused(INVALID_VALUE)
+        starts = (
+            int(described.dstDevice) + int(described.dstY) * pitches[0] + int(described.dstXInBytes),
+            int(described.srcHost) + int(described.srcY) * pitches[1] + int(described.srcXInBytes),
+        )
+        sides = [
+            self._side(start, (height - 1) * pitch + width, kind)
+            for start, pitch, kind in zip(starts, pitches, ("device", "pinned"), strict=True)
         ]
-        reads = tuple(touched for access, touched in reach if access in ("in", "inout"))
-        writes = tuple(touched for access, touched in reach if access in ("out", "inout"))
-        addresses = np.array([ctypes.addressof(value) for value in values], np.uint64)
-        compute = self._gpu.kernels
+        memory = self._gpu.memory
+        to_block, from_block = (memory.block(side) for side in sides)
 
         def run() -> None:
-            assert len(values) == len(addresses)  # keeps the copies alive with the addresses
-            compute(kernel.name, grid, block, int(addresses.ctypes.data))
+            for row in range(height):
+                to, source = (
+                    Range(start + row * pitch, start + row * pitch + width)
+                    for start, pitch in zip(starts, pitches, strict=True)
+                )
+                to_block.bytes_of(to)[:] = from_block.bytes_of(source)
 
-        self._gpu.submit(int(stream), Job(kernel.name, reads, writes, run))
+        job = Job("Memcpy2D HtoD", (sides[1],), (sides[0],), run, nbytes=width * height, engine="copy")
+        self._gpu.submit(int(stream), job)
 
-    def _device(self) -> FakeDevice:
-        if not hasattr(self._gpu.here, "device"):
-            raise Refused(INVALID_CONTEXT)
-        return self._gpu.devices[self._gpu.here.device]
+    def cuMemsetD8Async(self, pointer: Any, value: int, nbytes: int, stream: Any) -> None:
+        self._device()
+        to = self._side(int(pointer), nbytes, "device")
+        block = self._gpu.memory.block(to)
 
-    def _compile_error(self, image: bytes, device: FakeDevice) -> tuple[int, str]:
-        if not image.endswith(b"\0"):
-            raise Misuse("PTX without a NUL at its end: the driver would read on")
-        text = image.decode(errors="replace")
-        version = re.search(r"^\.version (\d+)\.(\d+)", text, re.MULTILINE)
-        target = re.search(r"^\.target (?:sm|compute)_(\d+)", text, re.MULTILINE)
-        if version is None or target is None:
-            return INVALID_PTX, "ptxas application ptx input, line 1; fatal   : Missing .version directive"
-        # CUDA 12 reads ISA 8, CUDA 13 ISA 9, minor by minor.
-        known = (self._gpu.driver_version // 1000 - 4, self._gpu.driver_version % 1000 // 10)
-        isa = (int(version[1]), int(version[2]))
-        if isa > known:
-            return (
-                NEW_PTX,
-                f"ptxas application ptx input, line 1; fatal   : Unsupported .version {isa[0]}.{isa[1]}",
-            )
-        major, minor = device.compute_capability
-        return (NO_BINARY, "") if int(target[1]) > 10 * major + minor else (0, "")
+        def run() -> None:
+            block.bytes_of(to)[:] = value
 
+        self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True, nbytes=nbytes))
 
-def entries(ptx: str) -> dict[str, tuple[int, ...]]:
-    """The kernels of a PTX text with their parameters' sizes in bytes."""
-    found = {}
-    for name, listed in re.findall(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)", ptx):
-        sizes = []
-        for parameter in listed.split(",") if listed.strip() else []:
-            bits = re.search(r"\.[usbf](8|16|32|64)\b", parameter)
-            count = re.search(r"\[(\d+)\]", parameter)
-            assert bits is not None, parameter
-            sizes.append(int(bits[1]) // 8 * (int(count[1]) if count else 1))
-        found[name] = tuple(sizes)
-    return found
+    def cuMemcpyHtoD(self, *_: Any) -> None:
+        raise DefaultStream("cuMemcpyHtoD works on the default stream, and waits")
 
+    def cuMemcpyDtoH(self, *_: Any) -> None:
+        raise DefaultStream("cuMemcpyDtoH works on the default stream, and waits")
 
-def _copies(parameters: int, sizes: Sequence[int]) -> list[Any]:
-    """The argument values behind an array of pointers, as they are now."""
-    pointers = (ctypes.c_uint64 * len(sizes)).from_address(parameters)
-    return [
-        ctypes.create_string_buffer(ctypes.string_at(pointer, size), size)
-        for pointer, size in zip(pointers, sizes, strict=True)
-    ]
+    # Streams.
+
+    def cuStreamCreate(self, flags: int) -> Any:
+        self._device()
+        if flags != int(real_driver.CUstream_flags.CU_STREAM_NON_BLOCKING):
+            raise DefaultStream("a stream without CU_STREAM_NON_BLOCKING waits for the default stream")
+        number = next(self._gpu.numbers)
+        self.streams.add(number)
+        self._gpu.scheduler.open(number)
+        return real_driver.CUstream(number)
+
+    def cuStreamDestroy(self, stream: Any) -> None:
+        self._device()
+        self.streams.discard(int(stream))
+
+    def cuStreamSynchronize(self, stream: Any) -> None:
+        self._device()
+        self._gpu.scheduler.wait_for_stream(int(stream))
+
+    def cuStreamQuery(self, stream: Any) -> None:
+        self._device()
+        if not self._gpu.scheduler.stream_is_done(int(stream)):
+            raise Refused(NOT_READY)
+
+    def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
+        self._device()
+        state = self._event(event)
+        capturing = int(stream) in self._gpu.captures
+        if capturing != state.captured:
+            raise Refused(CAPTURE_ISOLATION)
+        if state.work is not None and not capturing:
+            self._gpu.scheduler.let_wait(int(stream), state.work)
+
+    # Events.
+
+    def cuEventCreate(self, flags: int) -> Any:
+        self._device()
+        number = next(self._gpu.numbers)
+        timing = not flags & int(real_driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._events[number] = EventState(timing)
+        return real_driver.CUevent(number)
+
+    def cuEventDestroy(self, event: Any) -> None:
+        self._device()
+        self._event(event)
+        del self._events[int(event)]
+
+    def cuEventRecord(self, event: Any, stream: Any) -> None:
+        self._device()
+        state = self._event(event)
+        state.work = self._gpu.submit(int(stream), Job("event"))
+        state.captured = state.work is None
+
+    def cuEventRecordWithFlags(self, event: Any, stream: Any, flags: int) -> None:
+        """With CU_EVENT_RECORD_EXTERNAL, in a capture: recorded by every launch of the graph."""
+        self._device()
+        external = int(real_driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
+        if flags != external or int(stream) not in self._gpu.captures:
+            raise Refused(INVALID_VALUE)
+        self._gpu.submit(int(stream), Job("event", event=self._event(event)))
+
+    def cuEventSynchronize(self, event: Any) -> None:
+        self._device()
+        work = self._recorded(event)
+        if work is not None:
+            self._gpu.scheduler.wait(work)
+
+    def cuEventQuery(self, event: Any) -> None:
+        self._device()
+        work = self._recorded(event)
+        if work is not None and not self._gpu.scheduler.ask(work):
+            raise Refused(NOT_READY)
+
+    def cuEventElapsedTime(self, start: Any, end: Any) -> float:
+        self._device()
+        states = [self._event(event) for event in (start, end)]
+        if not all(state.timing and state.work for state in states):
+            raise Refused(INVALID_HANDLE)
+        first, last = (state.work for state in states)
+        if not (first.done and last.done):
+            raise Refused(NOT_READY)
+        return last.finished_at_ms - first.finished_at_ms
+
+    # Graphs.
+
+    def cuStreamBeginCapture(self, stream: Any, mode: Any) -> None:
+        self._device()
+        if int(stream) in self._gpu.captures:
+            raise Refused(INVALID_VALUE)
+        mode = enumeration(mode, real_driver.CUstreamCaptureMode)
+        self._gpu.captures[int(stream)] = Capture(mode, threading.get_ident(), [])
+
+    def cuStreamEndCapture(self, stream: Any) -> Any:
+        self._device()
+        capture = self._gpu.captures.get(int(stream))
+        if capture is None:
+            raise Refused(CAPTURE_UNMATCHED)
+        relaxed = real_driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        if capture.thread != threading.get_ident() and capture.mode != relaxed:
+            raise Refused(CAPTURE_WRONG_THREAD)
+        del self._gpu.captures[int(stream)]
+        if capture.invalid:
+            raise Refused(CAPTURE_INVALIDATED)
+        number = next(self._gpu.numbers)
+        self._graphs[number] = capture.jobs
+        return real_driver.CUgraph(number)
+
+    def cuStreamIsCapturing(self, stream: Any) -> Any:
+        self._device()
+        statuses = real_driver.CUstreamCaptureStatus
+        capture = self._gpu.captures.get(int(stream))
+        if capture is None:
+            return statuses.CU_STREAM_CAPTURE_STATUS_NONE
+        if capture.invalid:
+            return statuses.CU_STREAM_CAPTURE_STATUS_INVALIDATED
+        return statuses.CU_STREAM_CAPTURE_STATUS_ACTIVE
+
+    def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
+        self._device()
+        number = next(self._gpu.numbers)
+        self._executables[number] = known(self._graphs, graph)
+        return real_driver.CUgraphExec(number)
+
+    def cuGraphUpload(self, executable: Any, stream: Any) -> None:
+        self._device()
+        known(self._executables, executable)
+
+    def cuGraphLaunch(self, executable: Any, stream: Any) -> None:
+        self._device()
+        jobs = known(self._executables, executable)
+        if int(stream) in self._gpu.captures:
+            raise Refused(CAPTURE_UNSUPPORTED)
+        for job in jobs:
+            work = self._gpu.submit(int(stream), job)
+            if job.event is not None:
+                job.event.work, job.event.captured = work, False
+
+    def cuGraphDestroy(self, graph: Any) -> None:
+        known(self._graphs, graph)
+        del self._graphs[int(graph)]
+
+    def cuGraphExecDestroy(self, executable: Any) -> None:
+        known(self._executables, executable)
+        del self._executables[int(executable)]
+
+    @property
+    def held(self) -> int:
+        """Streams, events and graphs that were not given back."""
+        holders: Sequence[Any] = (self.streams, self._events, self._graphs, self._executables)
+        return sum(map(len, holders))
+
+    def _of(self, device: Any) -> FakeDevice:
+        if not 0 <= int(device) < len(self._gpu.devices):
+            raise Refused(INVALID_DEVICE)
+        return self._gpu.devices[int(device)]
+
+    def _allocate(self, kind: str, nbytes: int) -> Block:
+        memory = self._gpu.memory
+        if nbytes > (memory.free_bytes if kind == "device" else memory.free_pinned_bytes):
+            raise Refused(OUT_OF_MEMORY)
+        return memory.allocate(kind, nbytes)
+
+    def _release(self, call: str, kind: str, pointer: int) -> None:
+        block = self._gpu.memory.find(pointer)
+        if block is None or not block.alive or block.start != pointer or block.kind != kind:
+            raise Refused(INVALID_VALUE)
+        self._gpu.scheduler.refuse_release(block.range, call)
+        self._gpu.memory.release(block)
+
+    def _copy(
+        self, way: str, target: int, source: int, nbytes: int, stream: Any, kinds: tuple[str, str]
+    ) -> None:
+        self._device()
+        to, source_range = self._side(target, nbytes, kinds[0]), self._side(source, nbytes, kinds[1])
+        to_block, from_block = self._gpu.memory.block(to), self._gpu.memory.block(source_range)
+
+        def run() -> None:
+            to_block.bytes_of(to)[:] = from_block.bytes_of(source_range)
+
+        job = Job(f"Memcpy {way}", (source_range,), (to,), run, fills=True, nbytes=nbytes, engine="copy")
+        self._gpu.submit(int(stream), job)
+
+    def _side(self, pointer: int, nbytes: int, kind: str) -> Range:
+        """One side of a copy, which must lie in memory of this kind."""
+        block = self._gpu.memory.find(pointer)
+        if block is None and kind == "pinned":
+            raise PageableMemory(f"a copy of {nbytes} bytes from or to {pointer:#x}, which is not pinned")
+        wanted = Range(pointer, pointer + nbytes)
+        if self._gpu.memory.block(wanted).kind != kind:
+            raise Refused(INVALID_VALUE)
+        return wanted
+
+    def _event(self, event: Any) -> EventState:
+        return known(self._events, event)
+
+    def _recorded(self, event: Any) -> Work | None:
+        state = self._event(event)
+        if state.captured:
+            raise Refused(CAPTURED_EVENT)
+        return state.work

@@ -80,14 +80,25 @@ class Block:
 class Memory:
     """All blocks, freed ones too: an address is never used twice, so that late use is seen for sure."""
 
-    def __init__(self, total_bytes: int) -> None:
-        self.total_bytes = total_bytes
+    def __init__(self, total_bytes: int, pinned_bytes: int, shared: bool) -> None:
+        """``pinned_bytes``: as many the system can pin; ``shared``: host and device have one memory."""
+        self.total_bytes, self._pinned_bytes, self._shared = total_bytes, pinned_bytes, shared
         self._blocks: list[Block] = []
         self._starts: list[int] = []
 
     @property
     def free_bytes(self) -> int:
-        return self.total_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind == "device")
+        kinds = ("device", "pinned") if self._shared else ("device",)
+        return self.total_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind in kinds)
+
+    @property
+    def free_pinned_bytes(self) -> int:
+        free = self._pinned_bytes - sum(b.nbytes for b in self._blocks if b.alive and b.kind == "pinned")
+        return min(free, self.free_bytes) if self._shared else free
+
+    def limit_pinned(self, less_bytes: int) -> None:
+        """From now on the system can pin ``less_bytes`` less."""
+        self._pinned_bytes -= less_bytes
 
     @property
     def alive(self) -> list[Block]:

@@ -10,28 +10,30 @@ import pytest
 from runtime.cuda.fake_streams import Job
 
 _reason = "the fake GPU takes its names from cuda-bindings: pip install efftam_ros[cuda]"
-real_runtime = pytest.importorskip("cuda.bindings.runtime", reason=_reason)
 real_driver = pytest.importorskip("cuda.bindings.driver", reason=_reason)
 
-INVALID_VALUE, OUT_OF_MEMORY, NO_DRIVER = 1, 2, 35
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT, NO_BINARY, INVALID_PTX, NEW_PTX = 100, 101, 201, 209, 218, 222
 INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_ISOLATION, CAPTURED_EVENT = (
-    900,
-    901,
-    903,
-    905,
-    907,
-)
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_UNMATCHED = 900, 901, 903
+CAPTURE_ISOLATION, CAPTURED_EVENT, CAPTURE_WRONG_THREAD = 905, 907, 908
 
 
 @dataclass(frozen=True)
 class FakeDevice:
-    """What the driver says of a GPU."""
+    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has."""
 
     name: str = "Fake GPU"
     compute_capability: tuple[int, int] = (8, 7)
     integrated: bool = False
+    multiprocessors: int = 16
+    total_bytes: int = 0
+
+
+ORIN_AGX = FakeDevice("Orin", (8, 7), True, 16, 64_300_000_000)
+ORIN_NX = FakeDevice("Orin", (8, 7), True, 8, 16_400_000_000)
+ORIN_NANO = FakeDevice("Orin", (8, 7), True, 4, 4_010_000_000)
+"""Boards that share a name and a compute capability."""
 
 
 class Refused(Exception):

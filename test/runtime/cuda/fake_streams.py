@@ -6,26 +6,43 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from runtime.cuda.fake_memory import UNDEFINED, Memory, Race, Range
 
 Clock = dict[int, int]
 """For each stream, how many pieces of its work come before."""
 
-MILLISECONDS = 0.01
-"""Of GPU time that a piece of work takes."""
+CALL_MS = 0.001
+"""Of the host's time that a call of the driver takes."""
+PIECE_MS, BYTES_PER_MS = 0.01, 10_000_000
+"""GPU time of a piece of work that has no duration of its own; 10 GB/s for copies."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Work that is not yet in a stream, as graphs keep it. ``fills``: whether it writes all bytes of
-    ``writes``, which are undefined until it is done."""
+    ``writes``, which are undefined until it is done; ``nbytes``: that a copy moves; ``engine``: of the GPU
+    that does it, one piece at a time; ``event``: that a graph records here, with an attribute ``work``."""
 
     name: str
     reads: tuple[Range, ...] = ()
     writes: tuple[Range, ...] = ()
     action: Callable[[], None] | None = None
     fills: bool = False
+    nbytes: int = 0
+    engine: str = "compute"
+    event: Any = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of work, or a wait of the host (stream 0), from when to when, ms."""
+
+    name: str
+    stream: int
+    start_ms: float
+    end_ms: float
 
 
 @dataclass(eq=False)
@@ -64,7 +81,9 @@ class Queue:
 class Scheduler:
     """Runs work only when the host waits, then in any order that the waits between streams allow.
 
-    The host counts as one thread: an order made by locks between host threads is not seen.
+    The host counts as one thread: an order made by locks between host threads is not seen. Times are those of
+    a GPU that starts each piece as early as its order, its engine and the host that enqueued it allow:
+    ``durations`` has the ms of work by name, ``timeline`` what was done when.
     """
 
     def __init__(self, memory: Memory, seed: int) -> None:
@@ -73,7 +92,11 @@ class Scheduler:
         self._queues: dict[int, Queue] = {}
         self._host: Clock = {}
         self._unordered: list[Work] = []
-        self._now_ms = 0.0
+        self.durations: dict[str, float] = {}
+        self.timeline: list[Span] = []
+        self.host_ms = 0.0
+        self._engine_free_ms: dict[str, float] = {}
+        self.on_run: Callable[[str], None] = lambda name: None
 
     def open(self, stream: int) -> None:
         self._queues[stream] = Queue()
@@ -88,6 +111,7 @@ class Scheduler:
         after = queue.awaited + ([queue.last] if queue.last else [])
         work = Work(job, stream, clock, after)
         self._refuse_race(work)
+        self._place_in_time(work)
         if job.fills:
             self._undefine(job.writes)
         queue.clock, queue.last, queue.awaited = dict(clock), work, []
@@ -104,6 +128,9 @@ class Scheduler:
         """The host waits for ``work``."""
         self._run(self._with_chance({work}))
         self._host_knows(work.clock)
+        if work.finished_at_ms > self.host_ms:
+            self.timeline.append(Span("wait", 0, self.host_ms, work.finished_at_ms))
+            self.host_ms = work.finished_at_ms
 
     def wait_for_stream(self, stream: int) -> None:
         queue = self._queues[stream]
@@ -149,6 +176,18 @@ class Scheduler:
                                 "and no event or wait sets their order"
                             )
 
+    def _place_in_time(self, work: Work) -> None:
+        job = work.job
+        start = max([self.host_ms, *(earlier.finished_at_ms for earlier in work.after)])
+        if job.action is None:
+            work.finished_at_ms = start
+            return
+        start = max(start, self._engine_free_ms.get(job.engine, 0.0))
+        default = PIECE_MS + job.nbytes / BYTES_PER_MS if job.engine == "copy" else PIECE_MS
+        work.finished_at_ms = start + self.durations.get(job.name, default)
+        self._engine_free_ms[job.engine] = work.finished_at_ms
+        self.timeline.append(Span(job.name, work.stream, start, work.finished_at_ms))
+
     def _undefine(self, ranges: Iterable[Range]) -> None:
         waiting = [work.job for queue in self._queues.values() for work in queue.pending]
         used = [touched for job in waiting for touched in (*job.reads, *job.writes)]
@@ -187,9 +226,8 @@ class Scheduler:
         work.done = True
         work.after = []  # what is done is no longer looked at, and may go
         if work.job.action is not None:
-            self._now_ms += MILLISECONDS
+            self.on_run(work.job.name)
             work.job.action()
-        work.finished_at_ms = self._now_ms
         for written in work.job.writes:
             self._memory.check_margins(self._memory.block(written))
         return work

@@ -51,7 +51,7 @@ def opened(fake: FakeGpu) -> Cuda:
     """The wrapper over a fake GPU that has the kernel."""
     fake.kernels = add
     fake.signatures = {"add": ("in", "out", "value", "value")}
-    cuda = Cuda(fake.runtime, fake.driver)
+    cuda = Cuda(fake.driver)
     open_device(cuda)
     return cuda
 

@@ -43,7 +43,7 @@ class TestEveryBuffer:
 
 
 def test_too_large_a_buffer_says_how_large(cuda: Cuda) -> None:
-    with pytest.raises(CudaError, match=r"^cudaMalloc failed: .*\(2\); 9000 MB asked for; stop other"):
+    with pytest.raises(CudaError, match=r"^cuMemAlloc failed: .*\(2\); 9000 MB asked for; stop other"):
         DeviceBuffer(cuda, 9_000_000_000)
 
 
@@ -56,7 +56,7 @@ def test_freed_memory_can_be_had_again() -> None:
 class TestAHostBuffer:
     def test_is_pinned_and_mapped(self, fake: FakeGpu, cuda: Cuda) -> None:
         HostBuffer(cuda, 64)
-        (call,) = fake.calls("cudaHostAlloc")
+        (call,) = fake.calls("cuMemHostAlloc")
         assert call.summary == "64, 3"
 
     def test_is_seen_as_bytes(self, cuda: Cuda) -> None:
@@ -86,7 +86,7 @@ class TestAHostBuffer:
             _ = host.device_pointer
 
     def test_that_the_device_cannot_reach_is_given_back(self, fake: FakeGpu, cuda: Cuda) -> None:
-        fake.fail("cudaHostGetDevicePointer", 1)
+        fake.fail("cuMemHostGetDevicePointer", 1)
         with pytest.raises(CudaError):
             HostBuffer(cuda, 64)
         assert fake.memory.alive == []

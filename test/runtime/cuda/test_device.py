@@ -6,11 +6,12 @@ import threading
 
 import pytest
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
+from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
 from runtime.cuda.samples import PTX
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import DeviceFacts, make_current, open_device
+from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
 from efftam_ros.runtime.cuda.module import KernelModule
 
 ORIN = FakeDevice("Orin", (8, 7), integrated=True)
@@ -18,7 +19,7 @@ DESKTOP = FakeDevice("RTX", (8, 9))
 
 
 def wrapped(fake: FakeGpu) -> Cuda:
-    return Cuda(fake.runtime, fake.driver)
+    return Cuda(fake.driver)
 
 
 def test_an_open_gpu_says_what_it_is() -> None:
@@ -27,11 +28,11 @@ def test_an_open_gpu_says_what_it_is() -> None:
         index=1,
         name="Orin",
         compute_capability=(8, 7),
+        multiprocessors=16,
         total_bytes=8_000_000_000,
         free_bytes=8_000_000_000,
         integrated=True,
         driver_version=12020,
-        runtime_version=12090,
     )
 
 
@@ -41,14 +42,14 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(index: int) -> N
     with pytest.raises(BackendError) as refusal:
         open_device(wrapped(fake), index)
     assert str(refusal.value) == f"there is no GPU {index}; choose one of: 0 (RTX), 1 (Orin)"
-    assert not fake.calls("cudaSetDevice")
+    assert not fake.calls("cuCtxSetCurrent")
 
 
 def test_too_little_memory_is_refused_with_the_numbers() -> None:
     fake = FakeGpu(device=DESKTOP, total_bytes=4_000_000_000)
     cuda = wrapped(fake)
     open_device(cuda)
-    cuda.call("cudaMalloc", 1_000_000)
+    cuda.call("cuMemAlloc", 1_000_000)
     with pytest.raises(
         BackendError,
         match=r"GPU 0 \(RTX\) has 3999 MB of 4000 MB free and 4000 MB are needed; stop other",
@@ -62,10 +63,12 @@ def test_a_driver_that_is_missing_or_old_is_refused_first() -> None:
         fake = FakeGpu("13", driver_version=driver)
         with pytest.raises(BackendError, match="driver"):
             open_device(wrapped(fake))
-        assert not fake.calls("cudaSetDevice")
+        assert not fake.calls("cuCtxSetCurrent")
 
 
-@pytest.mark.parametrize("call", ["cudaSetDevice", "cudaFree", "cudaMemGetInfo", "cudaDeviceGetAttribute"])
+@pytest.mark.parametrize(
+    "call", ["cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemGetInfo", "cuDeviceGetAttribute"]
+)
 def test_a_gpu_that_fails_while_it_opens_is_unavailable(fake: FakeGpu, call: str) -> None:
     fake.fail(call, 46)
     with pytest.raises(BackendError, match=f"GPU 0 does not open; {call} failed: .*nvidia-smi"):
@@ -79,7 +82,7 @@ class TestAnotherThread:
 
         def work() -> None:
             if current:
-                make_current(cuda, 0)
+                cuda.make_current(0)
             try:
                 KernelModule(cuda, PTX).close()
             except CudaError as error:
@@ -96,3 +99,18 @@ class TestAnotherThread:
 
     def test_works_once_it_is(self, cuda: Cuda) -> None:
         assert self.load_in_a_thread(cuda, current=True) == []
+
+
+class TestTheBoard:
+    """What engines of one board are told apart by from those of another."""
+
+    @pytest.mark.parametrize(
+        ("device", "memory_gib"), [(ORIN_AGX, 60), (ORIN_NX, 16), (ORIN_NANO, 4), (DESKTOP, 8)]
+    )
+    def test_has_memory_in_even_gib(self, device: FakeDevice, memory_gib: int) -> None:
+        assert open_device(wrapped(FakeGpu(device=device))).memory_gib == memory_gib
+
+    def test_is_another_although_the_name_is_the_same(self) -> None:
+        opened = [open_device(wrapped(FakeGpu(device=one))) for one in (ORIN_AGX, ORIN_NX, ORIN_NANO)]
+        assert {(one.name, one.capability) for one in opened} == {("Orin", "8.7")}
+        assert len({one.board for one in opened}) == 3

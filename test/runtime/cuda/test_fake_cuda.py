@@ -18,6 +18,7 @@ from runtime.cuda.fake_memory import (
     Range,
     UseAfterFree,
 )
+from runtime.cuda.fake_status import ORIN_NANO
 from runtime.cuda.samples import COUNT, add_kernel, floats, opened
 
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
@@ -60,7 +61,7 @@ def bench() -> Bench:
 class TestARace:
     def test_of_a_copy_with_a_kernel_on_another_stream_names_both(self, bench: Bench) -> None:
         bench.copy_in(bench.copies)
-        with pytest.raises(Race, match=r"MemcpyHostToDevice of 256 bytes .* and add .* no event or wait"):
+        with pytest.raises(Race, match=r"Memcpy HtoD .* and add .* no event or wait"):
             bench.compute()
 
     def test_is_one_whichever_comes_first(self, bench: Bench) -> None:
@@ -111,7 +112,7 @@ class TestARace:
         elif how == "event":
             bench.event.wait()
         elif how == "device":
-            bench.cuda.call("cudaDeviceSynchronize")
+            bench.cuda.call("cuCtxSynchronize")
         else:
             while not bench.event.reached():
                 pass
@@ -208,10 +209,10 @@ class TestStaleData:
 class TestFreedMemory:
     def test_that_work_still_uses_is_a_race(self, bench: Bench) -> None:
         bench.compute()
-        with pytest.raises(Race, match="cudaFree of memory that add"):
+        with pytest.raises(Race, match="cuMemFree of memory that add"):
             bench.y.free()
         bench.copy_in(bench.main)
-        with pytest.raises(Race, match="cudaFreeHost of memory that MemcpyHostToDevice"):
+        with pytest.raises(Race, match="cuMemFreeHost of memory that Memcpy HtoD"):
             bench.given.free()
 
     def test_may_go_once_the_host_has_waited(self, bench: Bench) -> None:
@@ -242,59 +243,51 @@ class TestFreedMemory:
     def test_can_not_be_freed_again(self, bench: Bench) -> None:
         address = bench.x.pointer
         bench.x.free()
-        with pytest.raises(CudaError, match="cudaErrorInvalidValue"):
-            bench.cuda.call("cudaFree", address)
+        with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+            bench.cuda.call("cuMemFree", address)
 
 
 class TestTheDefaultStream:
     @pytest.mark.parametrize("handle", [0, None, 1, 2])
     def test_is_refused_everywhere(self, bench: Bench, handle: int | None) -> None:
-        kind = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         for name, *args in (
-            ("cudaMemcpyAsync", bench.x.pointer, bench.y.pointer, 4, kind, handle),
-            ("cudaMemsetAsync", bench.x.pointer, 0, 4, handle),
-            ("cudaEventRecord", bench.event.handle, handle),
-            ("cudaStreamSynchronize", handle),
+            ("cuMemcpyDtoDAsync", bench.x.pointer, bench.y.pointer, 4, handle),
+            ("cuMemsetD8Async", bench.x.pointer, 0, 4, handle),
+            ("cuEventRecord", bench.event.handle, handle),
+            ("cuStreamSynchronize", handle),
         ):
             with pytest.raises(DefaultStream):
                 bench.cuda.call(name, *args)
         with pytest.raises(DefaultStream):
-            bench.cuda.drive("cuLaunchKernel", 1, 1, 1, 1, 1, 1, 1, 0, handle, 0, 0)
+            bench.cuda.call("cuLaunchKernel", 1, 1, 1, 1, 1, 1, 1, 0, handle, 0, 0)
         with pytest.raises(DefaultStream):
             bench.fake.enqueue(handle, "encoder")  # type: ignore[arg-type]
 
     def test_is_refused_where_it_is_meant_silently(self, bench: Bench) -> None:
-        kind = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
-        with pytest.raises(DefaultStream, match="cudaMemcpy"):
-            bench.cuda.call("cudaMemcpy", bench.x.pointer, bench.given.pointer, 4, kind)
-        with pytest.raises(DefaultStream, match="cudaStreamNonBlocking"):
-            bench.cuda.call("cudaStreamCreateWithFlags", 0)
+        with pytest.raises(DefaultStream, match="cuMemcpyHtoD"):
+            bench.cuda.call("cuMemcpyHtoD", bench.x.pointer, bench.given.pointer, 4)
+        with pytest.raises(DefaultStream, match="CU_STREAM_NON_BLOCKING"):
+            bench.cuda.call("cuStreamCreate", 0)
 
 
 class TestCopies:
     @pytest.mark.parametrize("way", ["in", "out"])
     def test_of_pageable_memory_are_refused(self, bench: Bench, way: str) -> None:
-        kinds = bench.cuda.runtime.cudaMemcpyKind
         pageable = np.zeros(COUNT, np.float32).ctypes.data
         args = {
-            "in": (bench.x.pointer, pageable, NBYTES, kinds.cudaMemcpyHostToDevice),
-            "out": (pageable, bench.x.pointer, NBYTES, kinds.cudaMemcpyDeviceToHost),
+            "in": ("cuMemcpyHtoDAsync", bench.x.pointer, pageable, NBYTES),
+            "out": ("cuMemcpyDtoHAsync", pageable, bench.x.pointer, NBYTES),
         }[way]
         with pytest.raises(PageableMemory, match="256 bytes"):
-            bench.cuda.call("cudaMemcpyAsync", *args, bench.main.handle)
+            bench.cuda.call(*args, bench.main.handle)
 
     def test_beyond_a_block_are_refused(self, bench: Bench) -> None:
         with pytest.raises(OutOfBounds, match="leave the device block of 256 bytes"):
             bench.main.zero(bench.x.pointer + 1, NBYTES)
 
     def test_of_the_wrong_kind_are_refused_as_by_cuda(self, bench: Bench) -> None:
-        kind = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
-        with pytest.raises(CudaError, match="cudaErrorInvalidValue"):
-            bench.cuda.call("cudaMemcpyAsync", bench.x.pointer, bench.y.pointer, 4, kind, bench.main.handle)
-
-    def test_name_their_kind_by_the_enumeration(self, bench: Bench) -> None:
-        with pytest.raises(TypeError, match="cudaMemcpyKind"):
-            bench.cuda.call("cudaMemcpyAsync", bench.x.pointer, bench.y.pointer, 4, 3, bench.main.handle)
+        with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+            bench.cuda.call("cuMemcpyDtoHAsync", bench.x.pointer, bench.y.pointer, 4, bench.main.handle)
 
 
 class TestKernels:
@@ -316,7 +309,7 @@ class TestKernels:
 
     def test_whose_module_was_unloaded_are_caught(self, bench: Bench) -> None:
         for number in list(bench.fake.driver.functions._modules):
-            bench.cuda.drive("cuModuleUnload", bench.cuda.driver.CUmodule(number))
+            bench.cuda.call("cuModuleUnload", bench.cuda.driver.CUmodule(number))
         with pytest.raises(Misuse, match="module was unloaded"):
             bench.compute()
 
@@ -331,37 +324,38 @@ class TestKernels:
 
 class TestACapture:
     def test_bars_other_threads_only_when_global(self, bench: Bench) -> None:
-        modes = bench.cuda.runtime.cudaStreamCaptureMode
+        modes = bench.cuda.driver.CUstreamCaptureMode
 
         def allocate(failures: list[CudaError]) -> None:
+            bench.cuda.make_current(0)
             try:
                 DeviceBuffer(bench.cuda, 16)
             except CudaError as error:
                 failures.append(error)
 
         for mode, bars in (
-            (modes.cudaStreamCaptureModeThreadLocal, False),
-            (modes.cudaStreamCaptureModeGlobal, True),
+            (modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, False),
+            (modes.CU_STREAM_CAPTURE_MODE_GLOBAL, True),
         ):
             failures: list[CudaError] = []
-            bench.cuda.call("cudaStreamBeginCapture", bench.main.handle, mode)
+            bench.cuda.call("cuStreamBeginCapture", bench.main.handle, mode)
             thread = threading.Thread(target=allocate, args=(failures,))
             thread.start()
             thread.join()
             assert bool(failures) == bars
-            bench.fake.runtime.cudaStreamEndCapture(bench.main.handle)
+            bench.fake.driver.cuStreamEndCapture(bench.main.handle)
 
     def test_gives_no_event_to_wait_for(self, bench: Bench) -> None:
         with bench.main.capture():
             bench.main.record(bench.event)
-        with pytest.raises(CudaError, match="cudaErrorCapturedEvent"):
+        with pytest.raises(CudaError, match="CUDA_ERROR_CAPTURED_EVENT"):
             bench.event.wait()
-        with pytest.raises(CudaError, match="cudaErrorStreamCaptureIsolation"):
+        with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"):
             bench.copies.wait(bench.event)
 
     def test_can_not_wait_for_work_outside(self, bench: Bench) -> None:
         bench.copies.record(bench.event)
-        with pytest.raises(CudaError, match="cudaErrorStreamCaptureIsolation"), bench.main.capture():
+        with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"), bench.main.capture():
             bench.main.wait(bench.event)
 
     def test_keeps_foreign_work_too(self, bench: Bench) -> None:
@@ -385,27 +379,27 @@ class TestTheRecord:
         bench.copies.synchronize()
         calls = bench.fake.since("frame 1")
         assert [(c.name, c.stream, c.phase) for c in calls] == [
-            ("cudaMemcpyAsync", bench.main.handle, "frame 1"),
+            ("cuMemcpyHtoDAsync", bench.main.handle, "frame 1"),
             ("encoder", bench.copies.handle, "frame 2"),
-            ("cudaStreamSynchronize", bench.copies.handle, "frame 2"),
+            ("cuStreamSynchronize", bench.copies.handle, "frame 2"),
         ]
         assert bench.fake.since(start) == calls[1:]
 
     def test_lists_allocations_and_host_waits(self, bench: Bench) -> None:
-        assert [call.name for call in bench.fake.allocations()] == ["cudaHostAlloc"] * 2 + ["cudaMalloc"] * 2
+        assert [call.name for call in bench.fake.allocations()] == ["cuMemHostAlloc"] * 2 + ["cuMemAlloc"] * 2
         assert bench.fake.host_waits() == []
 
 
 class TestNames:
     def test_that_the_bindings_lack_do_not_exist(self, bench: Bench) -> None:
-        with pytest.raises(AttributeError, match="cudaMalloced"):
-            bench.cuda.call("cudaMalloced", 5)
+        with pytest.raises(AttributeError, match="cuMemAlloced"):
+            bench.cuda.call("cuMemAlloced", 5)
         with pytest.raises(AttributeError):
-            _ = bench.cuda.runtime.cudaMemcpyKind.cudaMemcpyHostToGpu
+            _ = bench.cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_LOCAL
 
     def test_that_it_does_not_model_are_refused(self, bench: Bench) -> None:
-        with pytest.raises(AttributeError, match="does not model cudaMallocManaged"):
-            bench.cuda.call("cudaMallocManaged", 5)
+        with pytest.raises(AttributeError, match="does not model cuMemAllocManaged"):
+            bench.cuda.call("cuMemAllocManaged", 5)
 
 
 def test_a_lost_device_refuses_everything_after(bench: Bench) -> None:
@@ -425,3 +419,131 @@ def test_memory_of_a_whole_run_is_given_back(bench: Bench) -> None:
     block = bench.fake.memory.block(Range(bench.x.pointer, bench.x.pointer + 1))
     bench.x.free()
     assert not block.everything.any()  # what the system gives anew: the old pages went back to it
+
+
+class TestAThread:
+    """The driver knows only threads that made a context current."""
+
+    def test_that_never_did_is_refused_everything(self, bench: Bench) -> None:
+        codes: list[int] = []
+
+        def use() -> None:
+            for call in (
+                lambda: DeviceBuffer(bench.cuda, 16),
+                bench.compute,
+                bench.main.synchronize,
+                lambda: bench.main.record(bench.event),
+            ):
+                with pytest.raises(CudaError, match="call make_current in the thread") as refused:
+                    call()
+                codes.append(refused.value.code)
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        assert codes == [201] * 4
+
+    def test_ends_a_capture_only_where_it_began(self, bench: Bench) -> None:
+        mode = bench.cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        bench.cuda.call("cuStreamBeginCapture", bench.main.opened, mode)
+        errors: list[CudaError] = []
+
+        def end() -> None:
+            bench.cuda.make_current(0)
+            with pytest.raises(CudaError) as refused:
+                bench.cuda.call("cuStreamEndCapture", bench.main.opened)
+            errors.append(refused.value)
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+        assert [error.code for error in errors] == [908]
+        bench.cuda.call("cuStreamEndCapture", bench.main.opened)
+
+
+class TestAFailureOnTheGpu:
+    """Is told by whatever call comes when it has happened, not by the one that enqueued the work."""
+
+    def test_is_told_by_the_wait(self, bench: Bench) -> None:
+        bench.fake.fail_work("add", 700)
+        bench.copy_in(bench.main)
+        bench.compute()
+        with pytest.raises(CudaError, match=r"cuStreamSynchronize failed: .*\(700\)"):
+            bench.main.synchronize()
+        with pytest.raises(CudaError, match=r"\(700\)"):
+            DeviceBuffer(bench.cuda, 4)
+
+    @pytest.mark.parametrize("calls", [0, 1, 3])
+    def test_is_told_by_an_innocent_call(self, bench: Bench, calls: int) -> None:
+        bench.fake.fail_work("add", 716, calls)
+        bench.compute()
+        for _ in range(calls):
+            bench.copies.record(bench.event)
+        with pytest.raises(CudaError, match=r"cuMemAlloc failed: .*\(716\)"):
+            DeviceBuffer(bench.cuda, 4)
+
+    def test_in_a_graph_is_found_when_it_is_launched(self, bench: Bench) -> None:
+        bench.fake.fail_work("add", 719)
+        with bench.main.capture() as graph:
+            bench.compute()
+        graph.launch(bench.main)
+        with pytest.raises(CudaError, match=r"\(719\)"):
+            bench.main.synchronize()
+
+
+class TestTheClock:
+    """Every piece of work takes time, so that a wasteful order shows."""
+
+    @staticmethod
+    def spans(bench: Bench) -> dict[str, tuple[float, float]]:
+        return {s.name: (round(s.start_ms, 2), round(s.end_ms, 2)) for s in bench.fake.scheduler.timeline}
+
+    def test_gives_each_name_its_duration_one_after_the_other(self, bench: Bench) -> None:
+        bench.fake.scheduler.durations |= {"encoder": 2.0, "decoder": 0.5}
+        bench.fake.scheduler.host_ms = 1.0
+        for name in ("encoder", "decoder"):
+            bench.fake.enqueue(bench.main.handle, name, action=lambda: None)
+        bench.main.synchronize()
+        assert self.spans(bench) == {"encoder": (1.0, 3.0), "decoder": (3.0, 3.5), "wait": (1.0, 3.5)}
+        assert bench.fake.scheduler.host_ms == pytest.approx(3.5, abs=0.1)
+
+    def test_lets_a_copy_run_beside_a_kernel_and_two_kernels_in_turn(self, bench: Bench) -> None:
+        bench.fake.scheduler.durations |= {"add": 1.0, "encoder": 1.0, "Memcpy HtoD": 1.0}
+        bench.fake.scheduler.host_ms = 10.0
+        bench.fake.enqueue(bench.main.handle, "encoder", action=lambda: None)
+        bench.copy_in(bench.copies)
+        bench.copies.record(bench.event)
+        bench.main.wait(bench.event)
+        bench.compute()
+        assert self.spans(bench) == {"encoder": (10, 11), "Memcpy HtoD": (10, 11), "add": (11, 12)}
+
+    def test_starts_nothing_before_the_host_asks_for_it(self, bench: Bench) -> None:
+        bench.fake.enqueue(bench.main.handle, "encoder", action=lambda: None)
+        bench.fake.scheduler.host_ms = 50.0
+        bench.fake.enqueue(bench.main.handle, "decoder", action=lambda: None)
+        assert self.spans(bench)["decoder"][0] == 50.0
+
+    def test_tells_events_what_lies_between_them(self, bench: Bench) -> None:
+        bench.fake.scheduler.durations["add"] = 0.7
+        first, last = Event(bench.cuda, timing=True), Event(bench.cuda, timing=True)
+        bench.main.record(first)
+        bench.compute()
+        bench.main.record(last)
+        bench.main.synchronize()
+        assert last.milliseconds_since(first) == pytest.approx(0.7, abs=0.01)
+
+
+def test_pinned_memory_runs_out(bench: Bench) -> None:
+    gpu = FakeGpu(pinned_bytes=1000)
+    cuda = opened(gpu)
+    HostBuffer(cuda, 600)
+    with pytest.raises(CudaError, match=r"cuMemHostAlloc failed: .*1 MB of pinned memory asked for"):
+        HostBuffer(cuda, 600)
+
+
+def test_pinned_memory_of_a_board_is_the_device_s_too() -> None:
+    gpu = FakeGpu(device=ORIN_NANO, total_bytes=1000)
+    cuda = opened(gpu)
+    HostBuffer(cuda, 600)
+    with pytest.raises(CudaError, match=r"\(2\)"):
+        DeviceBuffer(cuda, 600)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from runtime.cuda import real_bindings
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
-from runtime.cuda.fake_driver import entries
+from runtime.cuda.fake_kernels import entries
 from runtime.cuda.samples import COUNT, PTX, TYPES, add_kernel, floats, opened
 
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
@@ -120,10 +120,10 @@ class TestALaunch:
 DRIVE = """
 import ctypes
 from types import SimpleNamespace
-from cuda.bindings import driver, runtime
+from cuda.bindings import driver
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.module import KernelModule
-cuda = Cuda(runtime, driver)
+cuda = Cuda(driver)
 try:
     KernelModule(cuda, b"bad")
 except CudaError as error:
@@ -131,7 +131,7 @@ except CudaError as error:
 module = KernelModule(cuda, b"good")
 kernel = module.kernel("kernel", ctypes.c_void_p, ctypes.c_int, ctypes.c_float)
 launch = kernel.bind((2, 3, 4), (5, 6, 7), 0x7fff12345600, -9, 0.25)
-launch.run(SimpleNamespace(driver_handle=driver.CUstream(0x77)))
+launch.run(SimpleNamespace(opened=driver.CUstream(0x77)))
 module.close()
 """
 

@@ -45,13 +45,13 @@ def board(cuda: Cuda) -> Board:
 class TestAStream:
     def test_is_never_the_default_one(self, fake: FakeGpu, board: Board) -> None:
         assert board.stream.handle > 2
-        (call,) = fake.calls("cudaStreamCreateWithFlags")
-        assert call.summary == "1"  # cudaStreamNonBlocking
+        (call,) = fake.calls("cuStreamCreate")
+        assert call.summary == "1"  # CU_STREAM_NON_BLOCKING
 
     def test_refuses_handle_0(self, fake: FakeGpu, cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-        kind = fake.runtime.cudaStream_t
-        functions = type(fake.runtime.functions)
-        monkeypatch.setattr(functions, "cudaStreamCreateWithFlags", lambda self, flags: kind(0))
+        kind = fake.driver.CUstream
+        functions = type(fake.driver.functions)
+        monkeypatch.setattr(functions, "cuStreamCreate", lambda self, flags: kind(0))
         with pytest.raises(RuntimeError, match="default stream"):
             Stream(cuda)
 
@@ -104,12 +104,12 @@ class TestAnEvent:
         board.stream.record(event)
         event.wait()
         assert board.answer[3] == 3.5
-        assert [call.name for call in fake.host_waits()] == ["cudaEventSynchronize"]
+        assert [call.name for call in fake.host_waits()] == ["cuEventSynchronize"]
 
     def test_lets_the_host_sleep_and_takes_no_time_unless_asked(self, fake: FakeGpu, cuda: Cuda) -> None:
         Event(cuda)
         Event(cuda, timing=True)
-        assert [call.summary for call in fake.calls("cudaEventCreateWithFlags")] == ["3", "1"]
+        assert [call.summary for call in fake.calls("cuEventCreate")] == ["3", "1"]
 
     def test_is_reached_when_its_work_is_done(self, fake: FakeGpu, board: Board) -> None:
         event = Event(board.cuda)
@@ -125,7 +125,7 @@ class TestAnEvent:
     def test_that_can_not_be_asked_is_an_error(self, fake: FakeGpu, board: Board) -> None:
         event = Event(board.cuda)
         fake.lose_device(719)
-        with pytest.raises(CudaError, match="cudaEventQuery failed"):
+        with pytest.raises(CudaError, match="cuEventQuery failed"):
             event.reached()
 
     def test_orders_two_streams(self, board: Board) -> None:
@@ -177,23 +177,23 @@ class TestACapturedGraph:
             board.frame()
         names = [call.name for call in fake.since("capture")]
         assert names == [
-            "cudaStreamBeginCapture",
-            "cudaMemcpyAsync",
+            "cuStreamBeginCapture",
+            "cuMemcpyHtoDAsync",
             "cuLaunchKernel",
-            "cudaMemcpyAsync",
-            "cudaStreamEndCapture",
-            "cudaGraphInstantiate",
-            "cudaGraphDestroy",
-            "cudaGraphUpload",
+            "cuMemcpyDtoHAsync",
+            "cuStreamEndCapture",
+            "cuGraphInstantiate",
+            "cuGraphDestroy",
+            "cuGraphUpload",
         ]
-        assert "ThreadLocal" in fake.calls("cudaStreamBeginCapture")[0].summary
+        assert "THREAD_LOCAL" in fake.calls("cuStreamBeginCapture")[0].summary
 
     def test_launches_with_one_call(self, fake: FakeGpu, board: Board) -> None:
         with board.stream.capture() as graph:
             board.frame()
         start = fake.mark("launch")
         graph.launch(board.stream)
-        assert [call.name for call in fake.since(start)] == ["cudaGraphLaunch"]
+        assert [call.name for call in fake.since(start)] == ["cuGraphLaunch"]
 
     def test_can_not_be_launched_before_its_capture_ends_or_once_closed(self, board: Board) -> None:
         with board.stream.capture() as graph, pytest.raises(ValueError, match="launch it after its capture"):
@@ -204,7 +204,7 @@ class TestACapturedGraph:
             graph.launch(board.stream)
 
     def test_keeps_nothing_when_its_block_raises(self, fake: FakeGpu, board: Board) -> None:
-        held = fake.runtime.functions.held
+        held = fake.driver.functions.held
         kept: list[CapturedGraph] = []
 
         def failing() -> None:
@@ -215,19 +215,19 @@ class TestACapturedGraph:
 
         with pytest.raises(KeyError, match="own"):
             failing()
-        assert fake.runtime.functions.held == held
+        assert fake.driver.functions.held == held
         board.frame()  # the stream works on
         board.stream.synchronize()
         with pytest.raises(ValueError, match="launch it after its capture"):
             kept[0].launch(board.stream)
 
-    @pytest.mark.parametrize("step", ["cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphUpload"])
+    @pytest.mark.parametrize("step", ["cuStreamEndCapture", "cuGraphInstantiate", "cuGraphUpload"])
     def test_keeps_nothing_when_cuda_refuses_it(self, fake: FakeGpu, board: Board, step: str) -> None:
-        held = fake.runtime.functions.held
+        held = fake.driver.functions.held
         fake.fail(step, 2)
         with pytest.raises(CudaError, match=f"{step} failed"), board.stream.capture():
             board.frame()
-        assert fake.runtime.functions.held == held
+        assert fake.driver.functions.held == held
 
     @pytest.mark.parametrize("forbidden", ["wait", "allocate", "pin", "load", "free"])
     def test_refuses_what_a_capture_can_not_hold(self, board: Board, forbidden: str) -> None:

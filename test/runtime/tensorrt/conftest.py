@@ -24,7 +24,7 @@ def gpu() -> FakeGpu:
 
 @pytest.fixture
 def cuda(gpu: FakeGpu) -> Cuda:
-    return Cuda(gpu.runtime, gpu.driver)
+    return Cuda(gpu.driver)
 
 
 @pytest.fixture

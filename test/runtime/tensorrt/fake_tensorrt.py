@@ -35,6 +35,9 @@ VERSIONS = tuple(
 MAGIC = b"fake engine\n"
 STEPS = 4
 """Of each of a build's two phases."""
+SCRATCH_SHARE = 16
+"""Working memory of an engine over the size of its tensors: about what memory attention of a large network
+needs."""
 
 _ORT_TYPES = {
     "tensor(float)": ("FLOAT", np.float32),
@@ -82,9 +85,10 @@ def make_fake(
 class Control:
     """What happened to a fake, and what is to happen.
 
-    ``faults``: names of calls that answer False or None, or "build", "context", "capturable". ``told``: calls
-    of execution contexts, in order. ``gone``: what was destroyed, in order. ``at_step``: called at each step
-    of a build.
+    ``faults``: names of calls that answer False or None, or "build", "context", "capturable", "driver" (too
+    old for this TensorRT). ``told``: calls of execution contexts, in order. ``gone``: what was destroyed, in
+    order. ``at_step``: called at each step of a build. Weights and working memory are taken from the memory
+    of the GPU.
     """
 
     def __init__(
@@ -97,8 +101,22 @@ class Control:
         self.gone: list[str] = []
         self.built: list[dict[str, Any]] = []
         self.contexts_left = math.inf
+        self.contexts_made = 0
         self.at_step: Callable[[int], None] = lambda step: None
         self.nested: dict[str, dict[str, Any]] = {}
+
+    @property
+    def contexts_alive(self) -> int:
+        return self.contexts_made - self.gone.count("context")
+
+    def take(self, owner: Any, nbytes: int) -> bool:
+        """Device memory that ``owner`` holds as long as it lives; False where there is too little."""
+        return self.gpu is None or self.gpu.take(owner, nbytes)
+
+    def refuse_old_driver(self, logger: Any) -> None:
+        if "driver" in self.faults:
+            self.say(logger, "ERROR", "CUDA initialization failure with error: 35")
+            raise TypeError("pybind11::init(): factory function returned nullptr")
 
     def crash(self, why: str) -> None:
         if self.exit_on_crash:
@@ -170,6 +188,7 @@ class _Builder:
         if not self._fake.driver and not self._fake.rtx:
             self._fake.say(logger, "ERROR", "CUDA initialization failure with error: 35")
             raise TypeError("pybind11::init(): factory function returned nullptr")
+        self._fake.refuse_old_driver(logger)
         self._logger = logger
 
     def create_network(self, flags: int = 0) -> Any:
@@ -395,6 +414,7 @@ class _Runtime:
         self._require(logger, "ILogger")
         if not self._fake.driver:
             self._fake.crash("a Runtime without a driver")
+        self._fake.refuse_old_driver(logger)
         self._logger = logger
         weakref.finalize(self, self._fake.gone.append, "runtime")
 
@@ -409,13 +429,18 @@ class _Runtime:
             fake.say(self._logger, "ERROR", f"The engine is for {header['gpu']}")
             return None
         model = header["path"] or plan[len(MAGIC) :].split(b"\n", 1)[1]
-        return self._module.ICudaEngine._make(weakref.ref(self), _session(model), header, self._logger)
+        engine = self._module.ICudaEngine._make(weakref.ref(self), _session(model), header, self._logger)
+        if not fake.take(engine, len(plan)):
+            fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
+            return None
+        return engine
 
 
 class _ICudaEngine:
     def __init__(self, runtime: Any, session: Any, header: dict[str, Any], logger: Any) -> None:
         self._runtime, self._session, self._header, self._logger = runtime, session, header, logger
         self._shapes_of: dict[Any, dict[str, tuple[int, ...]]] = {}
+        self._work_name = f"TensorRT {session.get_modelmeta().graph_name}"
         self._inputs = {tensor.name: tensor for tensor in session.get_inputs()}
         self._tensors = {**self._inputs, **{tensor.name: tensor for tensor in session.get_outputs()}}
         weakref.finalize(self, self._fake.gone.append, "engine")
@@ -441,10 +466,18 @@ class _ICudaEngine:
         return location.HOST if f"host {name}" in self._fake.faults else location.DEVICE
 
     def device_memory_size(self) -> int:
-        return 1 << 20
+        return self._scratch_bytes()
 
     def device_memory_size_v2(self) -> int:
-        return 1 << 20
+        return self._scratch_bytes()
+
+    def _scratch_bytes(self) -> int:
+        """For the largest shapes of the profile."""
+        total = 0
+        for name, tensor in self._tensors.items():
+            largest = self._header["profiles"].get(name, [_numbers(tensor.shape)])[-1]
+            total += math.prod(abs(axis) for axis in largest) * _ORT_TYPES[tensor.type][1]().itemsize
+        return SCRATCH_SHARE * total
 
     def get_engine_stat(self, stat: Any) -> int:
         assert stat == self._module.EngineStat.TOTAL_WEIGHTS_SIZE
@@ -457,7 +490,12 @@ class _ICudaEngine:
             self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
             return None
         self._fake.contexts_left -= 1
-        return self._module.IExecutionContext._make(weakref.ref(self))
+        managed = strategy == self._module.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = self._module.IExecutionContext._make(weakref.ref(self), managed)
+        if not managed and not self._fake.take(context, self._scratch_bytes()):
+            self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
+            return None
+        return context
 
     def create_engine_inspector(self) -> Any:
         return self._module.EngineInspector._make(self)
@@ -481,12 +519,25 @@ class _EngineInspector:
 
 
 class _IExecutionContext:
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, engine: Any, managed: bool) -> None:
+        self._engine, self._managed = engine, managed
+        self._values: dict[str, Any] = {}
+        self._scratch: tuple[int, int] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
         self._ready: Any = None
+        self._fake.contexts_made += 1
         weakref.finalize(self, self._fake.gone.append, "context")
+
+    def set_device_memory(self, memory: int, size: int) -> None:
+        self._scratch = (memory, size)
+
+    def _scratch_range(self) -> tuple[int, int] | None:
+        """Address and size of the memory that its user gave it; in 10.0 the address alone is given."""
+        needed = self._engine()._scratch_bytes()
+        if "device_memory" in self._values:
+            return self._values["device_memory"], needed
+        return self._scratch
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         self._fake.told.append(f"set_input_shape {name}")
@@ -539,6 +590,11 @@ class _IExecutionContext:
             wrong = "an address is misaligned"
         elif self._shapes_missing():
             wrong = "an input shape is missing"
+        scratch = self._scratch_range() if self._managed else None
+        if self._managed and (scratch is None or scratch[1] < engine._scratch_bytes()):
+            wrong = "the device memory of the context was not set, or is too small"
+        elif scratch is not None and scratch[0] % 256:
+            wrong = "the device memory of the context is misaligned"
         capturing = stream_handle in fake.gpu.captures
         if not wrong and capturing and self._ready != self._now():
             wrong = "allocation while a stream is captured; run once before"
@@ -563,8 +619,10 @@ class _IExecutionContext:
 
         reads = [ranges[name] for name in engine._inputs]
         writes = [ranges[name] for name in engine._tensors if name not in engine._inputs]
+        if scratch is not None:
+            writes.append((scratch[0], engine._scratch_bytes()))
         try:
-            fake.gpu.enqueue(stream_handle, "TensorRT engine", reads, writes, compute)
+            fake.gpu.enqueue(stream_handle, engine._work_name, reads, writes, compute)
         except Refused as refusal:
             fake.say(engine._logger, "ERROR", f"CUDA error {refusal.code}")
             return False
@@ -574,7 +632,7 @@ class _IExecutionContext:
         return any(-1 in self._input_shape(name) for name in self._engine()._inputs)
 
     def _now(self) -> Any:
-        return dict(self._addresses), dict(self._shapes)
+        return dict(self._addresses), dict(self._shapes), self._scratch_range() if self._managed else None
 
     def _input_shape(self, name: str) -> tuple[int, ...]:
         return self._shapes.get(name, _numbers(self._engine()._inputs[name].shape))

@@ -72,7 +72,16 @@ def test_options_reach_the_builder(library: Library, shipped: Bundle, facts: Dev
 def test_every_option_is_a_part_of_the_key(other: dict[str, Any]) -> None:
     def key(options: BuildOptions) -> str:
         return EngineKey(
-            "mask_decoder", "0" * 64, "tensorrt", "10.3.0", "Orin", "8.7", options.precision, options.parts
+            "mask_decoder",
+            "0" * 64,
+            "tensorrt",
+            "10.3.0",
+            "Orin",
+            "8.7",
+            8,
+            16,
+            options.precision,
+            options.parts,
         ).hex
 
     assert key(BuildOptions(profiles=POINTS)) == key(BuildOptions(profiles=POINTS))
@@ -274,7 +283,7 @@ def test_a_program_that_handles_ctrl_c_itself_keeps_its_handler_and_the_build_is
 @pytest.fixture
 def build(library: Library, shipped: Bundle, facts: DeviceFacts, tmp_path: Path) -> Callable[[], Any]:
     path = shipped.graphs["mask_decoder"].path
-    cache = timing_cache_path(tmp_path / "cache", library, facts.name)
+    cache = timing_cache_path(tmp_path / "cache", library, facts)
     return lambda: header_of(build_engine(library, path, BuildOptions(), device=facts, timing_cache=cache))
 
 
@@ -283,16 +292,17 @@ def test_a_second_build_knows_the_times_of_the_first(
 ) -> None:
     assert [build()["reused_times"], build()["reused_times"]] == [False, library.name == TENSORRT]
     files = [path.name for path in tmp_path.rglob("*.*")]
-    assert files == ([] if library.name == RTX else [f"timing-Fake-GPU-{library.dotted}.cache"])
+    board = "Fake-GPU-compute-capability-8-6-16-multiprocessors-8-GiB"
+    assert files == ([] if library.name == RTX else [f"timing-{board}-{library.dotted}.cache"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\0garbage", b'{"home": "10.0 Other GPU", "times": ["a"]}'])
 def test_a_damaged_or_foreign_timing_cache_is_made_anew_with_a_warning(
-    library: Library, build: Callable[[], Any], tmp_path: Path, content: bytes
+    library: Library, facts: DeviceFacts, build: Callable[[], Any], tmp_path: Path, content: bytes
 ) -> None:
     if library.name == RTX:
         pytest.skip("TensorRT-RTX has no timing cache")
-    path = timing_cache_path(tmp_path / "cache", library, "Fake GPU")
+    path = timing_cache_path(tmp_path / "cache", library, facts)
     path.parent.mkdir()
     path.write_bytes(content)
     assert not build()["reused_times"]

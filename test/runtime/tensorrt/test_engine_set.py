@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
 
+from efftam_ros.core.errors import BackendError
+from efftam_ros.export.tensorrt.builder import timing_cache_path
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
@@ -46,6 +51,27 @@ def keys(bundle: Bundle, library: Library, facts: DeviceFacts, precision: str = 
 
 def test_the_same_parts_have_the_same_key(folder: Path, library: Library, facts: DeviceFacts) -> None:
     assert keys(Bundle.load(folder), library, facts) == keys(Bundle.load(folder), library, facts)
+
+
+def test_an_engine_of_another_board_with_the_same_name_is_not_loaded(
+    shipped: Bundle, trt: Any, library: Library, tmp_path: Path
+) -> None:
+    boards = {
+        name: open_device(Cuda(FakeGpu(device=device).driver))
+        for name, device in (("AGX", ORIN_AGX), ("NX", ORIN_NX), ("Nano", ORIN_NANO))
+    }
+    sets = {name: EngineSet(shipped, "fp16", library, facts, tmp_path) for name, facts in boards.items()}
+    agx = sets["AGX"]
+    agx.store.put(shipped.spec.name, agx.key("mask_decoder"), b"engine", {})
+    assert agx.plan("mask_decoder") == b"engine"
+    for name, multiprocessors in (("NX", 8), ("Nano", 4)):
+        with pytest.raises(BackendError) as refused:
+            sets[name].plan("mask_decoder")
+        assert f"built for a board with 16 multiprocessors, here {multiprocessors}" in refused.value.reason
+        assert "efftam build" in refused.value.remedy
+        assert "\n" not in str(refused.value)
+    caches = {timing_cache_path(tmp_path, library, facts) for facts in boards.values()}
+    assert len(caches) == 3
 
 
 def test_every_part_counts(

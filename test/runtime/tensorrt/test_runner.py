@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
+from runtime.cuda.fake_memory import Race
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
 from efftam_ros.core.errors import BackendError
@@ -221,7 +222,7 @@ def test_after_its_first_run_a_fixed_binding_is_one_graph_launch_and_nothing_of_
     mark = gpu.mark("steady")
     for _ in range(5):
         decoder.binding.run()
-    assert [call.name for call in gpu.since(mark)] == ["cudaGraphLaunch"] * 5
+    assert [call.name for call in gpu.since(mark)] == ["cuGraphLaunch"] * 5
     assert trt.fake.told == []
 
 
@@ -229,7 +230,7 @@ def test_the_first_run_is_plain_and_only_then_captured(trt: Any, gpu: FakeGpu, d
     mark = gpu.mark("first")
     decoder.binding.run()
     names = [call.name for call in gpu.since(mark)]
-    assert names.index("TensorRT engine") < names.index("cudaStreamBeginCapture")
+    assert names.index("TensorRT mask_decoder") < names.index("cuStreamBeginCapture")
     assert trt.fake.told[-2:] == ["execute_async_v3", "execute_async_v3"]
     decoder.check()  # capturing has run nothing a second time, and lost nothing of the first
 
@@ -256,7 +257,7 @@ def test_nothing_is_allocated_and_nothing_waits_once_a_binding_has_run(gpu: Fake
     mark = gpu.mark("steady")
     decoder.binding.run()
     later = [call.name for call in gpu.since(mark)]
-    assert not set(later) & {"cudaMalloc", "cudaHostAlloc", "cudaStreamSynchronize", "cudaEventSynchronize"}
+    assert not set(later) & {"cuMemAlloc", "cuMemHostAlloc", "cuStreamSynchronize", "cuEventSynchronize"}
 
 
 # Where capture can't be.
@@ -281,26 +282,26 @@ def test_a_context_that_says_it_can_not_be_captured_is_believed(
     decoder.binding.run()
     asked = hasattr(trt.IExecutionContext, "is_stream_capturable")
     assert asked == (library.name == RTX)
-    assert bool(gpu.calls("cudaStreamBeginCapture")) != asked
+    assert bool(gpu.calls("cuStreamBeginCapture")) != asked
     assert ("can't be captured" in decoder.binding.launch) == asked
     decoder.check()
 
 
-@pytest.mark.parametrize("call", ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"])
+@pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
 def test_a_capture_that_cuda_refuses_is_told_and_the_runs_go_on(
     gpu: FakeGpu, decoder: Bound, call: str
 ) -> None:
     gpu.fail(call, CAPTURE_UNSUPPORTED)
     decoder.binding.run()
     assert decoder.binding.launch.startswith(f"plain launches: {call} failed")
-    if call != "cudaStreamEndCapture":  # where the fake still captures, as nothing ended it
+    if call != "cuStreamEndCapture":  # where the fake still captures, as nothing ended it
         decoder.feed(3)
         decoder.binding.run()
         decoder.check()
 
 
 def test_a_device_that_is_lost_during_capture_is_no_reason_to_go_on(gpu: FakeGpu, decoder: Bound) -> None:
-    gpu.fail("cudaStreamBeginCapture", LOST)
+    gpu.fail("cuStreamBeginCapture", LOST)
     with pytest.raises(CudaError, match="restart it"):
         decoder.binding.run()
 
@@ -424,8 +425,91 @@ def test_too_little_memory_for_a_context_is_refused(trt: Any, graphs: TrtGraphs)
     trt.fake.contexts_left = 1
     graph = graphs.open("mask_decoder")
     graph.binding(True)
-    with pytest.raises(BackendError, match=r"1048576 bytes of scratch memory \(Requested amount"):
+    with pytest.raises(BackendError, match=r"can't run mask_decoder \(Requested amount.*smaller bundle"):
         graph.binding(True)
+
+
+def test_too_little_memory_for_the_engines_work_is_refused(
+    gpu: FakeGpu, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    one = bound(graphs, device, shipped, "memory_attention_fixed", fixed=True)
+    taken = DeviceBuffer(device.cuda, gpu.memory.free_bytes - (1 << 20))
+    with pytest.raises(BackendError, match=r"TensorRT needs \d+ MB of working memory .*smaller bundle") as no:
+        one.binding.run()
+    assert "\n" not in str(no.value)
+    taken.free()
+    one.binding.run()
+    one.check()
+
+
+def test_engines_of_one_stream_share_their_working_memory(
+    trt: Any, gpu: FakeGpu, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    opened = [graphs.open(name) for name in ("mask_decoder", "memory_attention_fixed", "memory_encoder")]
+    bindings = [graph.binding(fixed) for graph in opened for fixed in (True, False)]
+    ones = []
+    for index, binding in enumerate(bindings):
+        name = opened[index // 2].name
+        ones.append(Bound(device, binding, shipped.graphs[name].path, seed=index))
+        ones[-1].bind()
+    before = len(gpu.calls("cuMemAlloc"))
+    for one in (*ones, *ones):
+        one.binding.run()
+    for one in ones:
+        one.check()
+    assert len(gpu.calls("cuMemAlloc")) - before == 1
+
+
+def test_an_engine_that_needs_more_and_comes_later_leaves_the_captured_ones_alone(
+    graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    small = bound(graphs, device, shipped, "mask_decoder", fixed=True)
+    small.binding.run()
+    large = bound(graphs, device, shipped, "memory_attention_fixed", fixed=True)
+    for seed in (1, 2):
+        for one in (small, large):
+            one.feed(seed)
+            one.binding.run()
+            one.check()
+
+
+def test_two_streams_that_share_working_memory_are_found_out(
+    trt: Any, graphs: TrtGraphs, device: Device, shipped: Bundle
+) -> None:
+    """Why each stream has its own."""
+    one = bound(graphs, device, shipped, "mask_decoder", fixed=False)
+    other = bound(graphs, device, shipped, "memory_encoder", fixed=False)
+    other.binding._stream = Stream(device.cuda)
+    one.binding.run()
+    with pytest.raises(Race, match="TensorRT mask_decoder"):
+        other.binding.run()
+
+
+def test_a_binding_that_is_closed_gives_its_context_back(trt: Any, graphs: TrtGraphs) -> None:
+    graph = graphs.open("mask_decoder")
+    bindings = [graph.binding(False) for _ in range(3)]
+    assert trt.fake.contexts_alive == 3
+    bindings[1].close()
+    bindings[1].close()
+    assert trt.fake.contexts_alive == 2
+    graph.close()
+    assert trt.fake.contexts_alive == 0
+
+
+def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
+    trt: Any, library: Library, facts: DeviceFacts, stream: Stream, tables: dict[str, Any], shipped: Bundle
+) -> None:
+    trt.fake.faults.add("driver")
+    path = shipped.graphs["mask_decoder"].path
+    for start in (
+        lambda: TrtGraphs(library, facts, stream, tables, lambda name: b""),
+        lambda: build_engine(library, path, BuildOptions(), device=facts),
+    ):
+        with pytest.raises(
+            BackendError, match=r"does not start \(.*error: 35\); update the NVIDIA"
+        ) as refused:
+            start()
+        assert "\n" not in str(refused.value)
 
 
 # Engines that don't belong here.
@@ -540,14 +624,16 @@ def test_a_closed_graph_says_so(graphs: TrtGraphs, decoder: Bound) -> None:
             late()
 
 
-def test_held_memory_grows_with_every_binding_and_is_none_at_first(graphs: TrtGraphs) -> None:
+def test_held_memory_is_that_of_the_weights_and_one_working_memory(graphs: TrtGraphs) -> None:
     assert graphs.device_bytes == 0
     graph = graphs.open("mask_decoder")
-    weights = graphs.device_bytes
-    graph.binding(True)
-    graph.binding(False)
-    assert graphs.device_bytes == weights + 2 * (1 << 20)
-    graph.close()
+    one_engine = graphs.device_bytes
+    for fixed in (True, False):
+        graph.binding(fixed)
+    assert graphs.device_bytes == one_engine
+    graphs.open("mask_decoder")
+    assert one_engine < graphs.device_bytes < 2 * one_engine
+    graphs.close()
     assert graphs.device_bytes == 0
 
 

@@ -34,6 +34,8 @@ KEY = EngineKey(
     version="10.3.0",
     gpu="Orin (nvgpu)",
     compute_capability="8.7",
+    multiprocessors=16,
+    memory_gib=62,
     precision="fp32",
     options={"tf32": False, "profiles": ({"name": "points", "usual": (1, 2)},)},
 )
@@ -44,6 +46,8 @@ OTHERS = {
     "version": ("11.4.1", "was built by another version (10.3.0, here 11.4.1)"),
     "gpu": ("AGX Thor", "was built for another GPU (Orin (nvgpu), here AGX Thor)"),
     "compute_capability": ("11.0", "was built for compute capability 8.7, here 11.0"),
+    "multiprocessors": (8, "was built for a board with 16 multiprocessors, here 8"),
+    "memory_gib": (16, "was built for a board with 62 GiB, here 16"),
     "precision": ("fp16", None),
     "options": ({"tf32": True}, "was built with other options ({'profiles': [{'name': 'points'"),
 }

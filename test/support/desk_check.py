@@ -1,0 +1,85 @@
+"""A frame on boards that are not at hand: durations of a desk check, run by the clock of the fake GPU.
+
+Estimates for ti_512x512 in FP16 with a 1280x720 image in full view, not measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from efftam_ros.runtime.bundle import Bundle
+from support.gpu_rig import Rig
+
+
+@dataclass(frozen=True)
+class Board:
+    """``durations``: ms of GPU work by name; ``bytes_per_ms`` of copies; ``python_ms``: of the host beside
+    the GPU in a tracked frame; ``copy_ms``: of an image into pinned memory by the host."""
+
+    durations: Mapping[str, float]
+    bytes_per_ms: float
+    python_ms: float
+    copy_ms: float
+
+
+def _durations(
+    encoder: float, attention: float, decoder: float, memory: float, kernel: float
+) -> dict[str, float]:
+    kernels = ("preprocess", "gather_memory", "choose_candidate", "store_memory")
+    return {
+        "TensorRT image_encoder": encoder,
+        "TensorRT memory_attention_fixed": attention,
+        "TensorRT mask_decoder": decoder,
+        "TensorRT memory_encoder": memory,
+        **dict.fromkeys(kernels, kernel),
+    }
+
+
+RTX_4090 = Board(_durations(0.65, 0.9, 0.25, 0.25, 0.01), 25e6, 0.5, 0.08)
+ORIN_NX = Board(_durations(5.5, 14.0, 1.0, 1.3, 0.05), 12e6, 1.2, 0.25)
+# How a step's Python is spread over the frame, from calls timed over a driver that does nothing.
+BEFORE_ENCODE, BEFORE_DECODE, CHOICE, UPDATE = 0.15, 0.35, 0.3, 0.2
+
+
+def timed_rig(bundle: Bundle, board: Board, monkeypatch: Any, python_share: float) -> Rig:
+    """A pipeline on TensorRT whose clock runs as on a board; ``python_share``: of the board's Python that is
+    left."""
+    monkeypatch.setattr("runtime.cuda.fake_streams.BYTES_PER_MS", board.bytes_per_ms)
+    rig = Rig(bundle, tensorrt=True)
+    scheduler, pipeline = rig.gpu.scheduler, rig.pipeline
+    scheduler.durations |= board.durations
+    python_ms = python_share * board.python_ms
+
+    def costing(function: Any, before_ms: float, after_ms: float) -> Any:
+        def called(*arguments: Any) -> Any:
+            scheduler.host_ms += before_ms
+            answer = function(*arguments)
+            scheduler.host_ms += after_ms
+            return answer
+
+        return called
+
+    for name, before, after in (
+        ("encode", BEFORE_ENCODE, 0.0),
+        ("decode", BEFORE_DECODE, CHOICE),
+        ("remember", 0.0, UPDATE),
+    ):
+        made = costing(getattr(pipeline, name), before * python_ms, after * python_ms)
+        monkeypatch.setattr(pipeline, name, made)
+    # An image that was fetched ahead was copied by another thread.
+    monkeypatch.setattr(pipeline._image, "_copy", _copying(rig, board))
+    return rig
+
+
+def _copying(rig: Rig, board: Board) -> Any:
+    image = rig.pipeline._image
+    copy = image._copy
+
+    def copied(given: Any, rows: Any, index: int) -> None:
+        copy(given, rows, index)
+        if index == image._using:
+            rig.gpu.scheduler.host_ms += board.copy_ms
+
+    return copied
