@@ -13,7 +13,7 @@ HUB = ["huggingface_hub>=0.30"]
 # 12.9 runs on drivers of CUDA 12 and of CUDA 13; 13.x works too, on drivers from 580 on.
 CUDA = ["cuda-bindings>=12.6,<13"]
 # Makes the kernels' PTX; needs no GPU. 12.2 writes what the oldest supported driver reads.
-NVRTC = ["nvidia-cuda-nvrtc-cu12==12.2.140"]
+NVRTC = ['nvidia-cuda-nvrtc-cu12==12.2.140; platform_machine == "x86_64"']
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
 TOOLS = ["av>=14.2", "matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]

@@ -25,10 +25,9 @@ from efftam_ros.tools.doctor.gpu_facts import Facts, gather
 from efftam_ros.tools.doctor.system import System
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = "onnxruntime-cuda"
 CPU = "onnxruntime-cpu"
 GPU_BACKENDS = (
-    OURS,
+    "onnxruntime-cuda",
     "onnxruntime-cuda-fp32",
     "onnxruntime-tensorrt",
     "tensorrt",
@@ -37,8 +36,14 @@ GPU_BACKENDS = (
     "torch-cuda-bf16",
     "torch-cuda-compiled",
 )
+PREFERRED = ("tensorrt", "onnxruntime-cuda", "tensorrt-fp32", "onnxruntime-tensorrt", "onnxruntime-cuda-fp32")
+"""The first of these that can run is measured where one is enough."""
+CAPTURED_BACKENDS = ("tensorrt", "tensorrt-fp32", "onnxruntime-cuda", "onnxruntime-cuda-fp32")
 PRECISIONS = {"tensorrt": "fp16", "tensorrt-fp32": "fp32"}
 GROWTH_MB, WAITS = 5.0, 1.0
+FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_SHARE = 300, 30, 5, 17
+LEAST_SOAK = 4
+INSTALL = "pip install -r scripts/requirements-gpu-check.txt"
 OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
 # Engines and compiled networks take minutes each on a Jetson.
@@ -58,7 +63,7 @@ class Check:
     """One run: its folder and the results so far."""
 
     folder: Path
-    quick: bool
+    frames: int
     backends: dict[str, dict[str, str]] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
 
@@ -90,6 +95,13 @@ class Check:
             return f"this version has no back end {backend}"
         return "" if finding["state"] in ("ok", "untried") else finding["found"]
 
+    def first_able(self) -> tuple[str, str]:
+        """The first of `PREFERRED` that can run here, or "" and the reason why each can't."""
+        for backend in PREFERRED:
+            if not self.unavailable(backend):
+                return backend, ""
+        return "", "; ".join(f"{backend}: {self.unavailable(backend)}" for backend in PREFERRED)
+
 
 def efftam(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "efftam_ros", *arguments]
@@ -110,6 +122,43 @@ def check_environment(check: Check) -> None:
     check.note("environment", state, "; ".join(wrong) or f"{len(report['findings'])} findings in doctor.json")
 
 
+BINDINGS = """
+import json
+from efftam_ros.runtime.cuda.api import Cuda, dotted
+from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.stream import Event, Stream
+cuda = Cuda.load()
+facts = open_device(cuda)
+stream, events = Stream(cuda), [Event(cuda, timing=True) for _ in range(2)]
+host, device = HostBuffer(cuda, 1 << 20), DeviceBuffer(cuda, 1 << 20)
+with stream.capture() as graph:
+    stream.copy_in(device.pointer, host, host.nbytes)
+for _ in range(3):
+    stream.record(events[0])
+    graph.launch(stream)
+    stream.record(events[1])
+    stream.synchronize()
+graph.close()
+gpus = cuda.call("cuDeviceGetCount")
+found = {"gpus": gpus, "board": facts.board, "driver": dotted(facts.driver_version)}
+found |= {"integrated": facts.integrated, "copy_ms_per_mib": events[1].milliseconds_since(events[0])}
+print(json.dumps(found))
+"""
+
+
+def check_bindings(check: Check) -> None:
+    """Every kind of call that the node makes to the driver, with nothing else loaded."""
+    try:
+        found = json.loads(check.run("bindings", [sys.executable, "-c", BINDINGS]))
+    except RuntimeError as error:
+        check.note("bindings", FAILED, str(error))
+        return
+    check.write("bindings.json", found)
+    copy = f"{found['copy_ms_per_mib']:.3f} ms for 1 MiB"
+    check.note("bindings", OK, f"{found['gpus']} GPU(s); {found['board']}; CUDA {found['driver']}; {copy}")
+
+
 def check_tests(check: Check, name: str, *where: str) -> None:
     """Run the tests marked gpu in ``where``; skipped tests count as not run."""
     report = check.folder / f"{name.replace(' ', '_')}.xml"
@@ -120,7 +169,8 @@ def check_tests(check: Check, name: str, *where: str) -> None:
     except RuntimeError as error:
         problem = str(error)
     if not report.is_file():
-        check.note(name, NOT_RUN if "No module named pytest" in problem else FAILED, problem)
+        missing = "No module named" in problem
+        check.note(name, NOT_RUN if missing else FAILED, f"{problem}; {INSTALL}" if missing else problem)
         return
     cases = ElementTree.parse(report).getroot().findall(".//testcase")
     bad = [
@@ -131,7 +181,7 @@ def check_tests(check: Check, name: str, *where: str) -> None:
     skips = [_skip_reason(skip) for case in cases if (skip := case.find("skipped")) is not None]
     why = f"{len(cases) - len(bad) - len(skips)} passed"
     if skips:
-        why += f", {len(skips)} skipped ({'; '.join(sorted(set(skips)))})"
+        why += f", {len(skips)} skipped ({'; '.join(sorted({reason.partition(';')[0] for reason in skips}))})"
     if bad:
         check.note(name, FAILED, f"{', '.join(bad)}; {why}")
     elif len(cases) == len(skips):
@@ -184,6 +234,14 @@ def check_verify(check: Check, bundle: Path | None) -> None:
             check.write(f"{name.replace(' ', '_')}.json", report)
             worst = max(one["relative"] for one in report["deviations"])
             check.note(name, OK, f"worst error {worst:.1e}, overlap {report['clip']['mean']:.4f}")
+            if backend in CAPTURED_BACKENDS:
+                plain = [f"{part}: {how}" for part, how in report["launch"].items() if "graph" not in how]
+                captured = f"{len(report['launch'])} parts"
+                check.note(
+                    f"captures {name.removeprefix('verify ')}",
+                    FAILED if plain else OK,
+                    "; ".join(plain) or captured,
+                )
 
 
 def check_bench(check: Check, bundle: Path | None) -> None:
@@ -194,17 +252,27 @@ def check_bench(check: Check, bundle: Path | None) -> None:
     for backend in GPU_BACKENDS:
         if backend not in able:
             check.note(f"{name}, {backend}", NOT_RUN, check.unavailable(backend))
-    if able and not _bench(check, name, bundle, able, 300) and len(able) > 1:
+    if able and not _bench(check, name, bundle, able, check.frames) and len(able) > 1:
         for backend in able:
-            _bench(check, f"{name} {backend}", bundle, [backend], 300)
-    _bench(check, f"{name} cpu", bundle, [CPU], 60)
+            _bench(check, f"{name} {backend}", bundle, [backend], check.frames)
+    _bench(check, f"{name} cpu", bundle, [CPU], max(1, check.frames // CPU_SHARE))
 
 
-def _bench(check: Check, name: str, bundle: Path | None, backends: Sequence[str], frames: int) -> bool:
+def check_copies(check: Check) -> None:
+    """Images copied to the GPU's memory against images that it reads from the host's."""
+    backend, reason = check.first_able()
+    if not backend:
+        check.note("zero copy", NOT_RUN, reason)
+        return
+    _bench(check, "bench copied", None, [backend], check.frames)
+    _bench(check, "bench zero copy", None, [backend], check.frames, "--zero-copy")
+
+
+def _bench(
+    check: Check, name: str, bundle: Path | None, backends: Sequence[str], frames: int, *options: str
+) -> bool:
     stem = check.folder / name.replace(" ", "_")
-    command = efftam(
-        "bench", "--frames", str(frames // 10 if check.quick else frames), "--quiet", "--skip-unavailable"
-    )
+    command = efftam("bench", "--frames", str(frames), "--quiet", "--skip-unavailable", *options)
     command += ["--backend", ",".join(backends), "--json", f"{stem}.json", "--plot", f"{stem}.png"]
     try:
         check.run(name, [*command, *([] if bundle is None else ["--bundle", str(bundle)])])
@@ -221,13 +289,15 @@ def _bench(check: Check, name: str, bundle: Path | None, backends: Sequence[str]
 
 def check_soak(check: Check) -> None:
     name = "soak"
-    if reason := check.unavailable(OURS):
+    backend, reason = check.first_able()
+    if not backend:
         check.note(name, NOT_RUN, reason)
         return
     path = check.folder / "soak.json"
-    frames = "500" if check.quick else "5000"
+    frames = str(max(LEAST_SOAK, check.frames * SOAK_SHARE))
+    command = efftam("bench", "--soak", frames, "--backend", backend, "--quiet", "--json", str(path))
     try:
-        check.run(name, efftam("bench", "--soak", frames, "--backend", OURS, "--quiet", "--json", str(path)))
+        check.run(name, command)
     except RuntimeError as error:
         check.note(name, FAILED, str(error))
         return
@@ -243,7 +313,7 @@ def check_soak(check: Check) -> None:
 def check_waits(check: Check) -> None:
     name = "waits per frame"
     nsys = shutil.which("nsys")
-    reason = check.unavailable(OURS)
+    backend, reason = check.first_able()
     if nsys is None:
         reason = "nsys (Nsight Systems) is not installed; it is needed to trace CUDA calls"
     if reason or nsys is None:
@@ -251,7 +321,7 @@ def check_waits(check: Check) -> None:
         return
     try:
         found = gpu_check_waits.measure(
-            nsys, efftam("bench", "--quiet", "--backend", OURS), check.folder, check.run
+            nsys, efftam("bench", "--quiet", "--backend", backend), check.folder, check.run
         )
     except (RuntimeError, ValueError) as error:
         check.note(name, FAILED, str(error))
@@ -270,7 +340,7 @@ def check_profile(check: Check) -> None:
     if reason := check.unavailable("torch-cuda"):
         check.note(name, NOT_RUN, reason)
         return
-    command = efftam("profile", "--backend", "torch-cuda", "--frames", "5" if check.quick else "20")
+    command = efftam("profile", "--backend", "torch-cuda", "--frames", str(max(1, check.frames // 15)))
     try:
         check.run(name, [*command, "--quiet", "--json", str(check.folder / "profile.json")])
     except RuntimeError as error:
@@ -286,10 +356,12 @@ def check_benches(check: Check, bundle: Path | None) -> None:
 
 
 STEPS: dict[str, Callable[[Check, Path | None], None]] = {
+    "bindings": lambda check, _: check_bindings(check),
     "kernels": lambda check, _: check_tests(check, "kernels", "test/runtime/cuda"),
-    "agreement": lambda check, _: check_tests(check, "back ends agree", "test", "--ignore=test/runtime/cuda"),
     "engines": check_engines,
     "verify": check_verify,
+    "agreement": lambda check, _: check_tests(check, "back ends agree", "test/runtime/test_gpu_backends.py"),
+    "copies": lambda check, _: check_copies(check),
     "bench": check_benches,
     "soak": lambda check, _: check_soak(check),
     "waits": lambda check, _: check_waits(check),
@@ -312,7 +384,21 @@ def gpu_name(facts: Facts) -> str:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="gpu_check", description=__doc__)
     parser.add_argument("bundle", nargs="?", type=Path, help="bench this bundle too, such as a ti_512x512")
-    parser.add_argument("--quick", action="store_true", help="fewer frames")
+    parser.add_argument(
+        "--quick",
+        dest="frames",
+        action="store_const",
+        const=QUICK_FRAMES,
+        default=FRAMES,
+        help=f"--frames {QUICK_FRAMES}",
+    )
+    parser.add_argument(
+        "--frames",
+        type=int,
+        default=FRAMES,
+        metavar="N",
+        help=f"of each measurement; {SOAK_SHARE} times as many for memory (default {FRAMES})",
+    )
     parser.add_argument(
         "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"
     )
@@ -333,6 +419,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [step for step in steps if step not in STEPS]:
         print(f"gpu_check: --only {unknown[0]} is not known; choose of {', '.join(STEPS)}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    if args.frames < 1:
+        print(f"gpu_check: --frames is {args.frames}; it must be at least 1", file=sys.stderr)
+        return EXIT_BAD_INPUT
     if args.summary is not None:
         return finish(args.summary)
     system = System()
@@ -342,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpu_check: no NVIDIA GPU that answers ({reason}); nothing was run", file=sys.stderr)
         return EXIT_NO_GPU
     now = datetime.now()
-    check = Check(folder_for(facts, args.out.resolve(), now), args.quick)
+    check = Check(folder_for(facts, args.out.resolve(), now), args.frames)
     about = {"gpu": gpu_name(facts), "date": f"{now:%Y-%m-%d}", "environment": environment(system)}
     check.write("about.json", about)
     check.write("items.json", [])
@@ -361,7 +450,7 @@ def finish(folder: Path) -> int:
     path.write_text(summary(folder), encoding="utf-8")
     items = json.loads((folder / "items.json").read_text(encoding="utf-8"))
     counts = {state: sum(item["state"] == state for item in items) for state in (OK, FAILED, NOT_RUN)}
-    print(f"{', '.join(f'{count} {state}' for state, count in counts.items())}: {path}")
+    print(f"{', '.join(f'{count} {state}' for state, count in counts.items())}: paste {path} into an issue")
     return EXIT_FAILED if counts[FAILED] else 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 # Calls of the longer run minus those of the shorter one: opening and warm-up cancel out.
 FRAMES = (100, 200)
 WAITS = r"cuda(Event|Stream|Device)Synchronize|cu(Event|Stream|Ctx)Synchronize|cudaMemcpy|cuMemcpy(DtoH|HtoD)"
-ALLOCATIONS = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
+ALLOCATIONS = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
 # Suffixes that Nsight appends to some names.
 VERSION = r"(_v\d+|_ptsz)*"
 

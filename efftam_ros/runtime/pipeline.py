@@ -26,11 +26,14 @@ def open_pipeline(
     backend: str = DEFAULT_BACKEND,
     threads: int = 0,
     verify: str = "quick",
+    zero_copy: bool = False,
 ) -> Pipeline:
     """Load a bundle (default: the one that ships) into a back end, ready for the first frame.
 
     ``threads``: CPU threads of the network, 0 for one per physical core up to four. ``verify``: what is
     compared with the CPU before a GPU is trusted, "quick" (every graph), "full" (a clip too) or "off".
+    ``zero_copy``: the GPU reads images from the host's memory, which may pay on a GPU that shares it; else
+    they are copied to the device's.
 
     Raises InputError (unknown back end, faulty bundle) and BackendError (never a slower back end in
     place of the one asked for).
@@ -44,7 +47,7 @@ def open_pipeline(
     if not isinstance(bundle, Bundle):
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
-        return _open(bundle, backend, threads, verify)
+        return _open(bundle, backend, threads, verify, zero_copy)
     except ModuleNotFoundError as error:
         reason = f"the Python module {error.name} is not installed"
         raise _unavailable(backend, reason, "pip install onnxruntime") from error
@@ -52,11 +55,13 @@ def open_pipeline(
         raise _unavailable(backend, error.reason, error.remedy) from error
 
 
-def _open(bundle: Bundle, backend: str, threads: int, verify: str) -> Pipeline:
+def _open(bundle: Bundle, backend: str, threads: int, verify: str, zero_copy: bool) -> Pipeline:
     if backend in GPU_BACKENDS:
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
-        return open_device_pipeline(bundle, backend, verify)
+        return open_device_pipeline(bundle, backend, verify, zero_copy)
+    if zero_copy:
+        raise InputError(f"zero_copy is for the back ends on a GPU; {backend} reads images where they are")
     from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
     return OrtPipeline(bundle, threads=threads)

@@ -21,9 +21,10 @@ from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.tensorrt import engines as engines_module
+from efftam_ros.export.tensorrt.builder import BuildCancelledError
 from efftam_ros.export.tensorrt.engines import EngineBuilder
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
 from efftam_ros.runtime.cuda.device import open_device as open_gpu
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
@@ -161,6 +162,63 @@ def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
     assert any(line.startswith("rejected fused_fp32: mask_decoder computes ") for line in workshop.said)
 
 
+class TestASearchForTheWrongBlockThatFails:
+    """The next form is tried all the same; only a lost GPU and a cancelled build end it."""
+
+    @staticmethod
+    def fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        def search(*given: object) -> str:
+            raise error
+
+        monkeypatch.setattr(engines_module, "first_divergent_block", search)
+
+    def test_leaves_the_next_form_to_be_tried(
+        self, workshop: Workshop, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spoil(a_product("mask_decoder"), fp16_only=True)
+        self.fail(monkeypatch, BackendError("can't parse the part\nof the graph", "export again"))
+        report = workshop.build()["mask_decoder"]
+        assert report["form"] == "fp32"
+        assert all("can't parse the part of the graph" in reason for reason in report["rejected"])
+
+    @pytest.mark.parametrize(
+        "error", [DeviceLostError("cuMemAlloc", 700, "ILLEGAL_ADDRESS"), BuildCancelledError("cancelled")]
+    )
+    def test_ends_the_build_where_nothing_can_go_on(
+        self,
+        workshop: Workshop,
+        spoil: Callable[..., None],
+        monkeypatch: pytest.MonkeyPatch,
+        error: Exception,
+    ) -> None:
+        spoil(a_product("mask_decoder"), fp16_only=True)
+        self.fail(monkeypatch, error)
+        with pytest.raises(type(error)):
+            workshop.build()
+        assert workshop.kept() == []
+
+
+def test_a_form_that_tensorrt_refuses_is_rejected_with_its_reason_and_the_next_one_is_built(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older parsers refuse what they do not know."""
+    whole = engines_module.build_engine
+
+    def build(library, model, *rest, **named):
+        graph = onnx.load_from_string(model)
+        half = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in graph.graph.initializer)
+        if half and graph.graph.name == "mask_decoder":
+            raise BackendError("tensorrt 10.3.0 can't parse the graph (setComputePrecision)", "other form")
+        return whole(library, model, *rest, **named)
+
+    monkeypatch.setattr(engines_module, "build_engine", build)
+    reports = workshop.build()
+    assert reports["mask_decoder"]["form"] == "fp32"
+    assert all("setComputePrecision" in reason for reason in reports["mask_decoder"]["rejected"])
+    assert reports["image_encoder"]["form"] != "fp32"
+    assert len(workshop.kept()) == len(GRAPHS)
+
+
 def test_a_module_that_is_wrong_in_every_form_leaves_nothing_behind(
     workshop: Workshop, spoil: Callable[..., None]
 ) -> None:
@@ -263,6 +321,19 @@ class TestTheBackEnd:
             open_pipeline(backend="tensorrt-fp32")
         assert machine.gpu.memory.alive == []
         open_pipeline(backend="tensorrt-fp32", verify="off").close()
+
+    def test_leaves_seven_contexts_and_one_working_memory(self, machine: Workshop) -> None:
+        machine.build("fp32")
+        fake = machine.library.module.fake
+        assert fake.contexts_alive == 0
+        left = {}
+        for verify_by in ("quick", "off"):
+            pipeline = open_pipeline(backend="tensorrt-fp32", verify=verify_by)
+            left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
+            pipeline.close()
+        assert left["quick"] == left["off"]
+        assert left["quick"][0] == 7
+        assert machine.gpu.memory.alive == []
 
     def test_verify_prints_the_table_and_the_verdict(
         self, machine: Workshop, capsys: pytest.CaptureFixture[str]

@@ -13,6 +13,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.kept_images import BufferedFrame
+from efftam_ros.ros.tracker.work_thread import WorkThread
 from efftam_ros.ros.tracker.worker import Worker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
@@ -92,7 +93,8 @@ class Bench:
     def __init__(self) -> None:
         self.pipeline, self.heard, self.frame_buffer = Faulty(), Heard(), FrameBuffer(10.0, 10**9)
         self.heard.pipeline = self.pipeline
-        self.worker = Worker(Tracker(self.pipeline), self.frame_buffer, self.heard)
+        self.thread = WorkThread()
+        self.worker = Worker(Tracker(self.pipeline), self.frame_buffer, self.heard, self.thread)
         self.worker.start()
         self._stamp_ns = 0
 
@@ -122,6 +124,7 @@ def bench():
     bench = Bench()
     yield bench
     bench.worker.stop()
+    bench.thread.end()
 
 
 def test_an_internal_error_costs_the_target_and_no_more(bench):

@@ -6,6 +6,8 @@ onnxruntime doesn't have (which takes some of them in silence), and fails in onn
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -69,6 +71,9 @@ OUT_OF_MEMORY = (
     " 1048576"
 )
 
+ARENA_SHARE = 4
+"""Memory for the results between nodes over that of the tensors of a graph."""
+
 Range = tuple[int, int]
 Enqueue = Callable[..., None]
 """``enqueue(stream, name, reads=[(pointer, bytes)...], writes=[...], action)``: as ``FakeGpu.enqueue``."""
@@ -99,26 +104,34 @@ class Faults:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: of which graph file, on which stream, replayed from a captured graph or not, and whether the
-    host waited for it."""
+    """One run: of which graph file, on which stream, in which thread (a mark of its own, as identities are
+    used again), replayed from a captured graph or not, how many launches it took, and whether the host waited
+    for it."""
 
     graph: str
     stream: int
     graph_id: int
     replayed: bool
     host_waited: bool
+    thread: object
+    launches: int
 
 
 @dataclass
 class FakeOrt:
-    """The module. ``sessions`` and ``runs`` record what was opened and run."""
+    """The module. ``sessions`` and ``runs`` record what was opened and run; ``allocate(session, bytes)``
+    gives a session's arena more memory, in the first run of a binding with new shapes, until the session
+    goes."""
 
     enqueue: Enqueue = at_once
+    allocate: Callable[[object, int], bool] = lambda session, nbytes: True
     faults: Faults = field(default_factory=Faults)
     version: str = "1.31.1"
     providers: tuple[str, ...] = (TENSORRT, CUDA, CPU)
-    sessions: list[FakeSession] = field(default_factory=list)
+    kept: list[weakref.ref[FakeSession]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+
+    here: threading.local = field(default_factory=threading.local)
 
     file: str = "/nowhere/onnxruntime/__init__.py"  # beside it there are no provider libraries to look into
 
@@ -141,8 +154,19 @@ class FakeOrt:
 
     def InferenceSession(self, path_or_bytes: str | bytes, *args: Any, **kwargs: Any) -> Any:
         session = FakeSession(self, path_or_bytes, *args, **kwargs)
-        self.sessions.append(session)
+        self.kept.append(weakref.ref(session))
         return session
+
+    @property
+    def sessions(self) -> list[FakeSession]:
+        """Those that are still open."""
+        return [session for session in (kept() for kept in self.kept) if session is not None]
+
+    def thread(self) -> object:
+        """A mark of the calling thread."""
+        if not hasattr(self.here, "mark"):
+            self.here.mark = object()
+        return self.here.mark
 
     def opened(self, graph: str) -> FakeSession:
         """The last session of a graph, by its name in the bundle."""
@@ -197,10 +221,15 @@ class FakeSession:
         real_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         self._real = onnxruntime.InferenceSession(path_or_bytes, real_options, providers=[CPU])
         self.get_inputs, self.get_outputs = self._real.get_inputs, self._real.get_outputs
-        self.captured: dict[int, FakeBinding] = {}
+        self.captured: dict[tuple[object, int], dict[str, Place]] = {}
+        self.arenas: dict[tuple[object, tuple[Any, ...]], int] = {}
+        self.nodes = sum(len(part.get_nodes()) for part in self._real.get_provider_graph_assignment_info())
         self._open()
-        if not module.faults.placement_unknown:
-            self.get_provider_graph_assignment_info = self._assignment
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get_provider_graph_assignment_info" and not self.module.faults.placement_unknown:
+            return self._assignment
+        raise AttributeError(name)
 
     def get_providers(self) -> list[str]:
         return list(self.registered)
@@ -219,18 +248,36 @@ class FakeSession:
         # onnxruntime's default is 0: without the option every run of a capturing session is one graph's.
         graph_id = int(entries.get("gpu_graph_id", "0")) if self._captures else -1
         self._fail_if_asked()
-        replayed = graph_id in self.captured
+        # Captured graphs, like library handles, belong to the thread that made them.
+        thread = self.module.thread()
+        place = (thread, graph_id)
+        replayed = place in self.captured
+        if not replayed:
+            # At least one run without capture comes first: it makes the memory for the results between nodes.
+            self._grow_arena(thread, binding)
+            self._enqueue(dict(binding.places))
         if graph_id != -1 and not replayed:
             if self.module.faults.capture_fails:
                 raise Fail("[ONNXRuntimeError] : 1 : FAIL : CUDA failure 900: operation not permitted")
-            self.captured[graph_id] = binding.copy()
-        # A replay uses the addresses of its capture, whatever is bound by now.
-        self._enqueue(self.captured[graph_id] if replayed else binding.copy())
+            self.captured[place] = dict(binding.places)
+        if graph_id != -1:
+            # A replay uses the addresses of its capture, whatever is bound by now.
+            self._enqueue(self.captured[place])
         waits = entries.get("disable_synchronize_execution_providers", "0") != "1"
         # The TensorRT provider, and the CUDA provider before 1.28, wait after a replay whatever is asked.
         version = tuple(int(part) for part in self.module.version.split(".")[:2])
         waits = waits or (graph_id != -1 and (version < (1, 28) or self.provider == TENSORRT))
-        self.module.runs.append(Run(self.graph, self._stream, graph_id, replayed, waits))
+        launches = 1 if replayed else self.nodes + (graph_id != -1)
+        self.module.runs.append(Run(self.graph, self._stream, graph_id, replayed, waits, thread, launches))
+
+    def _grow_arena(self, thread: object, binding: FakeBinding) -> None:
+        shapes = tuple(sorted((name, place.shape) for name, place in binding.places.items()))
+        if (thread, shapes) in self.arenas:
+            return
+        nbytes = ARENA_SHARE * sum(place.extent[1] for place in binding.places.values())
+        if not self.module.allocate(self, nbytes):
+            raise RuntimeError(OUT_OF_MEMORY)
+        self.arenas[thread, shapes] = nbytes
 
     @property
     def _stream(self) -> int:
@@ -276,17 +323,17 @@ class FakeSession:
         if self.graph and self.module.faults.run_fails:
             raise Fail(self.module.faults.run_fails)
 
-    def _enqueue(self, binding: FakeBinding) -> None:
+    def _enqueue(self, places: Mapping[str, Place]) -> None:
         for tensor in (*self.get_inputs(), *self.get_outputs()):
-            if tensor.name not in binding.places:
+            if tensor.name not in places:
                 raise Fail(f"[ONNXRuntimeError] : 1 : FAIL : {tensor.name} is not bound")
-        reads = [binding.places[tensor.name].extent for tensor in self.get_inputs()]
-        writes = [binding.places[tensor.name].extent for tensor in self.get_outputs()]
-        self.module.enqueue(self._stream, self.graph, reads, writes, lambda: self._compute(binding))
+        reads = [places[tensor.name].extent for tensor in self.get_inputs()]
+        writes = [places[tensor.name].extent for tensor in self.get_outputs()]
+        self.module.enqueue(self._stream, self.graph, reads, writes, lambda: self._compute(places))
 
-    def _compute(self, binding: FakeBinding) -> None:
+    def _compute(self, places: Mapping[str, Place]) -> None:
         real = self._real.io_binding()
-        for name, place in binding.places.items():
+        for name, place in places.items():
             bind = real.bind_input if place.is_input else real.bind_output
             bind(name, "cpu", 0, place.dtype, place.shape, place.pointer)
         self._real.run_with_iobinding(real)
@@ -307,9 +354,9 @@ class Place:
 class FakeBinding:
     """An IOBinding of addresses on the GPU."""
 
-    def __init__(self, session: FakeSession, places: Mapping[str, Place] | None = None) -> None:
+    def __init__(self, session: FakeSession) -> None:
         self.session = session
-        self.places = dict(places or {})
+        self.places: dict[str, Place] = {}
 
     def bind_input(self, *place: Any) -> None:
         """``place``: name, device type and index, element type, shape, address."""
@@ -317,9 +364,6 @@ class FakeBinding:
 
     def bind_output(self, *place: Any) -> None:
         self._bind({tensor.name: tensor for tensor in self.session.get_outputs()}, False, *place)
-
-    def copy(self) -> FakeBinding:
-        return FakeBinding(self.session, self.places)
 
     def _bind(
         self,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from support.gpu_rig import Rig
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
@@ -79,12 +81,12 @@ PROMPTS = {
 
 
 @pytest.mark.parametrize(
-    ("prompt", "integrated"),
+    ("prompt", "zero_copy"),
     [*((prompt, False) for prompt in PROMPTS), ("box", True)],
     ids=[*PROMPTS, "box in memory that host and GPU share"],
 )
-def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, integrated: bool) -> None:
-    rig, cpu = Rig(shipped, seed=1, integrated=integrated), OrtPipeline(shipped)
+def test_gives_what_the_cpu_gives(shipped: Bundle, prompt: str, zero_copy: bool) -> None:
+    rig, cpu = Rig(shipped, seed=1, zero_copy=zero_copy), OrtPipeline(shipped)
     for (ours, our_mask), (theirs, their_mask) in zip(
         track(rig.pipeline, PROMPTS[prompt]), track(cpu, PROMPTS[prompt]), strict=True
     ):
@@ -453,6 +455,99 @@ class TestAnotherThread:
         thread.join()
         assert len(answers) == 1
         assert answers[0].is_finite
+
+    def test_is_made_ready_even_if_it_has_the_identity_of_one_that_ended(self, rig: Rig) -> None:
+        """Identities are used again, and a new thread has no device and no captured graphs."""
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        answers: list[Candidates] = []
+        identities: list[int | None] = []
+        for index in (1, 2, 3, 4):
+            thread = threading.Thread(target=lambda: answers.append(one_frame(rig.pipeline, 1)))
+            thread.start()
+            identities.append(thread.ident)
+            thread.join()
+            assert len(answers) == index
+            assert all(run.replayed for run in rig.ort.runs[-4:])
+        assert len(set(identities)) < len(identities)
+        assert len({run.thread for run in rig.ort.runs}) == 5
+
+    def test_asks_for_a_mask_and_closes(self, shipped: Bundle) -> None:
+        rig = Rig(shipped)
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        masks: list[np.ndarray] = []
+
+        def work() -> None:
+            masks.append(rig.pipeline.mask(0))
+            rig.pipeline.close()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert masks[0].any()
+        assert rig.gpu.memory.alive == []
+
+
+class TestOlderOnnxruntime:
+    """Before 1.28 every replay of a captured graph makes the host wait: slower, told, and right."""
+
+    @pytest.mark.parametrize(("version", "waits"), [("1.26.0", True), ("1.28.0", False)])
+    def test_replays_and_tells_the_waits(self, shipped: Bundle, rig: Rig, version: str, waits: bool) -> None:
+        old = Rig(shipped, onnxruntime_version=version)
+        told = [how for name, how in old.pipeline.launch.items() if name in GRAPHS]
+        assert all(("waits for every replay" in how) == waits for how in told)
+        for index in range(3):
+            prompt = None if index else PROMPTS["box"]
+            ours, theirs = (one_frame(r.pipeline, index, prompt) for r in (old, rig))
+            assert np.array_equal(ours.boxes, theirs.boxes)
+        frame = old.ort.runs[-4:]
+        assert [run.host_waited for run in frame] == [waits] * 4
+        assert all(run.launches == 1 for run in frame)
+        old.pipeline.close()
+
+
+class TestFailuresOnTheGpu:
+    """What fails there is told later, by another call: the pipeline is lost, and says so."""
+
+    @pytest.mark.parametrize("work", ["image_encoder", "memory_encoder", "gather_memory", "Memcpy DtoH"])
+    def test_end_the_pipeline_within_the_next_frame(self, rig: Rig, work: str) -> None:
+        for index in range(2):
+            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        rig.gpu.fail_work(work, 700)
+        with pytest.raises(PipelineLostError, match="restart it"):
+            list(map(partial(one_frame, rig.pipeline), (2, 3)))
+        rig.pipeline.close()
+
+    def test_of_a_search_are_told_too(self, rig: Rig) -> None:
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        rig.gpu.fail_work("mask_decoder", 716, calls=3)
+        with pytest.raises(PipelineLostError):
+            rig.pipeline.search(
+                Image.from_array(clip()[0][1], "rgb8"), [window(rig.pipeline, 1)] * 3, plan(1)
+            )
+
+
+class TestTooLittleMemory:
+    def test_to_pin_is_refused_and_leaves_nothing(self, shipped: Bundle, monkeypatch: Any) -> None:
+        gpus: list[FakeGpu] = []
+
+        def made(*args: Any, **kwargs: Any) -> FakeGpu:
+            gpus.append(FakeGpu(*args, **kwargs, pinned_bytes=1000))
+            return gpus[-1]
+
+        monkeypatch.setattr("support.gpu_rig.FakeGpu", made)
+        with pytest.raises(CudaError, match=r"cuMemHostAlloc failed: .*of pinned memory asked for"):
+            Rig(shipped)
+        assert gpus[0].memory.alive == []
+
+    def test_to_pin_a_larger_image_is_an_error_after_which_smaller_ones_go_on(self, rig: Rig) -> None:
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        rig.gpu.memory.limit_pinned(rig.gpu.memory.free_pinned_bytes - (1 << 20))
+        large = np.zeros((2160, 3840, 3), np.uint8)
+        view = View.full(3840, 2160, rig.pipeline.spec.image_side)
+        with pytest.raises(CudaError, match="pinned memory") as refused:
+            rig.pipeline.encode(Image.from_array(large, "bgr8"), view)
+        assert "\n" not in str(refused.value)
+        assert one_frame(rig.pipeline, 1).is_finite
 
 
 class TestBadInput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -210,19 +211,80 @@ class TestAFixedBinding:
         assert fake.opened("image_encoder").options["enable_cuda_graph"] == "0"
         assert not any(run.replayed for run in fake.runs)
 
-    def test_is_launched_plainly_where_a_replay_would_make_the_host_wait(self, opener: Opener) -> None:
-        old = FakeOrt(version="1.26.0")
-        for graphs, text in (
-            (opener(ort=old), "onnxruntime 1.26.0 waits for the GPU after every replay"),
-            (opener("tensorrt"), "TensorRT provider waits for the GPU after every replay"),
-        ):
-            graph = graphs.open("memory_encoder")
-            binding = graph.binding(fixed=True)
-            assert text in binding.launch
-            bind(binding, values(graph, {}, 0) | room(graph))
+    @pytest.mark.parametrize(("version", "waits"), [("1.20.2", True), ("1.26.0", True), ("1.28.0", False)])
+    def test_is_captured_by_every_version_and_says_where_a_replay_makes_the_host_wait(
+        self, opener: Opener, shipped: Bundle, version: str, waits: bool
+    ) -> None:
+        """A wait takes some tens of microseconds, hundreds of single launches take milliseconds."""
+        ort = FakeOrt(version=version)
+        graph = opener(ort=ort).open("image_encoder")
+        binding = graph.binding(fixed=True)
+        inputs, outputs = values(graph, {}, 0), room(graph)
+        bind(binding, inputs | outputs)
+        for _ in range(3):
             binding.run()
+        assert_same(outputs, expected(shipped, "image_encoder", inputs))
+        told = f"cuda graph: onnxruntime {version} waits for every replay, 1.28 does not"
+        assert binding.launch == (told if waits else "cuda graph")
+        assert [run.replayed for run in ort.runs] == [False, True, True]
+        assert [run.host_waited for run in ort.runs] == [waits] * 3
+        first, *later = [run.launches for run in ort.runs]
+        assert first > 50
+        assert later == [1, 1]
+
+    def test_is_launched_plainly_by_tensorrt_whose_replays_wait(self, opener: Opener, fake: FakeOrt) -> None:
+        graph = opener("tensorrt").open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        assert "TensorRT provider waits for the GPU after every replay" in binding.launch
+        bind(binding, values(graph, {}, 0) | room(graph))
+        binding.run()
+        binding.run()
+        assert not any(run.host_waited for run in fake.runs)
+
+    def test_is_captured_anew_in_another_thread(self, opener: Opener, fake: FakeOrt) -> None:
+        """As onnxruntime does: the reason why one thread opens, uses and closes a pipeline."""
+        graph = opener().open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        bind(binding, values(graph, {}, 0) | room(graph))
+        binding.run()
+        for _ in range(2):
+            thread = threading.Thread(target=binding.run)
+            thread.start()
+            thread.join()
+        binding.run()
+        assert [run.replayed for run in fake.runs] == [False, False, False, True]
+        assert len({run.thread for run in fake.runs}) == 3
+
+    def test_gets_the_memory_between_its_nodes_before_it_is_captured(
+        self, opener: Opener, fake: FakeOrt
+    ) -> None:
+        taken: list[int] = []
+        fake.allocate = lambda session, nbytes: taken.append(nbytes) is None
+        graph = opener().open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        bind(binding, values(graph, {}, 0) | room(graph))
+        for _ in range(3):
             binding.run()
-        assert not any(run.host_waited for run in old.runs)
+        assert len(taken) == 1
+
+    def test_without_memory_for_them_is_refused(self, opener: Opener, fake: FakeOrt) -> None:
+        fake.allocate = lambda session, nbytes: False
+        graph = opener().open("memory_encoder")
+        binding = graph.binding(fixed=True)
+        bind(binding, values(graph, {}, 0) | room(graph))
+        with pytest.raises(BackendError, match=r"GPU memory ran out in onnxruntime .*smaller bundle"):
+            binding.run()
+
+
+def test_closing_lets_the_sessions_go(opener: Opener, fake: FakeOrt) -> None:
+    """They hold memory as long as anything refers to them."""
+    graphs = opener()
+    opened = [graphs.open(name) for name in GRAPHS]
+    kept = [graph.binding(fixed) for graph in opened for fixed in (True, False)]
+    assert len(fake.sessions) == len(GRAPHS)
+    graphs.close()
+    assert kept
+    assert fake.sessions == []
 
 
 class TestWhatIsRefused:
@@ -495,7 +557,7 @@ def test_work_is_enqueued_with_what_it_reads_and_writes_and_done_later(shipped: 
     inputs, outputs = values(graph, {}, 0), room(graph)
     bind(binding, inputs | outputs)
     binding.run()
-    ((stream, name, reads, writes, action),) = waiting
+    stream, name, reads, writes, action = waiting[-1]
     assert (stream, name) == (STREAM, "memory_encoder")
     assert set(reads) == {(array.ctypes.data, array.nbytes) for array in inputs.values()}
     assert set(writes) == {(array.ctypes.data, array.nbytes) for array in outputs.values()}

@@ -41,6 +41,11 @@ def test_a_negative_number_of_threads_is_refused() -> None:
         open_pipeline(threads=-1)
 
 
+def test_zero_copy_is_refused_where_no_gpu_is_asked_for() -> None:
+    with pytest.raises(InputError, match="zero_copy is for the back ends on a GPU; onnxruntime-cpu"):
+        open_pipeline(zero_copy=True)
+
+
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "onnxruntime-cpu"])
 def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
     with pytest.raises(BackendError) as unavailable:

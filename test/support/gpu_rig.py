@@ -38,12 +38,13 @@ class Rig:
         bundle: Bundle,
         *,
         seed: int = 0,
-        integrated: bool = False,
+        zero_copy: bool = False,
         tensorrt: bool = False,
+        onnxruntime_version: str = "1.31.1",
         **faults: bool,
     ) -> None:
         shim = shared_shim()
-        self.gpu = FakeGpu("12.9", FakeDevice(integrated=integrated), seed=seed)
+        self.gpu = FakeGpu("12.9", FakeDevice(integrated=zero_copy), seed=seed)
         self.gpu.kernels = shim.launch
         self.gpu.signatures = {
             name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
@@ -58,13 +59,13 @@ class Rig:
             tables = {name: (graph.inputs, graph.outputs) for name, graph in bundle.graphs.items()}
             opener = TrtGraphs(library, facts, self.stream, tables, partial(_plan, library, bundle, facts))
         else:
-            self.ort = FakeOrt(self.gpu.enqueue, Faults(**faults))
+            self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
-        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(_divided_arena, self.gpu)):
-            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener)
+        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(divided_arena, self.gpu)):
+            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
 
 
-def _divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
+def divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:
     """Kernels get addresses within one allocation: each tensor is one thing that may be raced for."""
     arena = Arena(cuda, shapes)
     for name in shapes:

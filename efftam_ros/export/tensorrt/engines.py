@@ -12,13 +12,18 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.checks import check_fp16
 from efftam_ros.export.fp16.convert import Fp16Options, convert, load_graphs
 from efftam_ros.export.fp16.divergence import first_divergent_block
-from efftam_ros.export.tensorrt.builder import Progress, build_engine, timing_cache_path
-from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.export.tensorrt.builder import (
+    BuildCancelledError,
+    Progress,
+    build_engine,
+    timing_cache_path,
+)
+from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.signatures import Tensor
@@ -141,7 +146,12 @@ class EngineBuilder:
                 continue
             tried.add(form)
             self._say(f"building {name}, {form}")
-            engine = self._built(name, form, model, tuple(faults))
+            try:
+                engine = self._built(name, form, model, tuple(faults))
+            except BackendError as refusal:
+                faults.append(f"{form}: {refusal.reason}")
+                self._say(f"rejected {name}, {faults[-1]}")
+                continue
             with self._running({name: engine.plan}) as runners:
                 agreement = reference.judge(runners, clip=False)
             if not agreement.fault:
@@ -150,7 +160,7 @@ class EngineBuilder:
             faults.append(f"{form}: {agreement.fault}; the first wrong block is {block}")
             self._say(f"rejected {faults[-1]}")
         raise BackendError(
-            f"no engine of {name} agrees with the CPU ({faults[-1]})",
+            f"no engine of {name} could be built that agrees with the CPU ({faults[-1]})",
             "nothing was stored; report this with the versions that efftam doctor prints",
         )
 
@@ -246,7 +256,12 @@ class EngineBuilder:
             return CpuRunner(part.SerializeToString())
 
         plain, inputs = self._models[name], reference.chain.inputs[name]
-        found = first_divergent_block(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
+        try:
+            found = first_divergent_block(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
+        except (DeviceLostError, BuildCancelledError):
+            raise
+        except Exception as error:  # of a truncated graph: the next form may still be right
+            return f"not found: the search for it failed ({one_line(error)})"
         return found or "not found: the truncated engines agree"
 
     def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:

@@ -26,6 +26,7 @@ from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
+from efftam_ros.ros.tracker.work_thread import WorkThread
 from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
@@ -33,8 +34,8 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
-PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
+# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads, verify, zero copy.
+PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
@@ -65,10 +66,10 @@ class TrackerNode(LifecycleNode):
 
     | transition | takes | gives back |
     |---|---|---|
-    | configure | parameters, bundle, back end, publishers, services | |
-    | activate | subscriptions, worker thread | |
-    | deactivate | | subscriptions, worker thread (after the frame in work), the target |
-    | cleanup, shutdown | | publishers, services, back end |
+    | configure | parameters, working thread and in it bundle and back end, publishers, services | |
+    | activate | subscriptions | |
+    | deactivate | | subscriptions (after the frame in work), the target |
+    | cleanup, shutdown | | publishers, services, back end, working thread |
 
     Raises InputError when a parameter given at the start is not allowed.
     """
@@ -84,6 +85,7 @@ class TrackerNode(LifecycleNode):
         self._statistics = Statistics()
         self._setup = Setup()
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
+        self._thread: WorkThread | None = None
         self._pipeline: Pipeline | None = None
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
@@ -133,11 +135,23 @@ class TrackerNode(LifecycleNode):
 
     @_reported
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return self._configure()
+        except BaseException:
+            self._release()
+            raise
+
+    def _configure(self) -> TransitionCallbackReturn:
         self._setup = Setup()
         self._read_parameters()
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
-        self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
+        self._thread = WorkThread()
+        self._pipeline = self._thread.call(
+            lambda: self._pipeline_factory(
+                bundle, config.backend, config.threads, config.verify, config.zero_copy
+            )
+        )
         reserve_workspace()
         self._tracker = open_tracker(self._pipeline, self._tracker_config)
         self._outputs = Outputs(self, config.publish_detections)
@@ -170,9 +184,16 @@ class TrackerNode(LifecycleNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         assert self._tracker is not None
         assert self._outputs is not None
+        assert self._thread is not None
         self._statistics = Statistics()
         self._session = Session(
-            self, self._tracker, self._outputs, self._statistics, self._config, self._accepted
+            self,
+            self._tracker,
+            self._outputs,
+            self._statistics,
+            self._config,
+            self._accepted,
+            self._thread,
         )
         more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
         self._setup = Setup("active", self._setup.values | more)
@@ -221,9 +242,11 @@ class TrackerNode(LifecycleNode):
         self._offered = []
         if self._outputs is not None:
             self._outputs.close()
-        if self._pipeline is not None:
-            self._pipeline.close()
-        self._pipeline = self._tracker = self._outputs = None
+        if self._thread is not None:
+            if self._pipeline is not None:
+                self._thread.call(self._pipeline.close)
+            self._thread.end()
+        self._thread = self._pipeline = self._tracker = self._outputs = None
         self._setup = Setup()
 
     # Parameters

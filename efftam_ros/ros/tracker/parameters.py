@@ -29,6 +29,9 @@ class NodeConfig:
         "what is compared with the CPU before a GPU is trusted: every graph (quick), a clip too (full)",
         choices=VERIFY,
     )
+    zero_copy: bool = setting(
+        False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
+    )
     image_transport: str = setting(
         "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
     )
@@ -78,6 +81,7 @@ FIXED = (
     "bundle",
     "backend",
     "threads",
+    "zero_copy",
     "image_transport",
     "image_reliability",
     "publish_detections",

@@ -41,6 +41,7 @@ from efftam_ros.ros.tracker.image_input import ImageInput
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
+from efftam_ros.ros.tracker.work_thread import WorkThread
 from efftam_ros.ros.tracker.worker import Worker
 
 try:
@@ -98,6 +99,7 @@ class Session:
         statistics: Statistics,
         config: NodeConfig,
         accepted: int,
+        thread: WorkThread,
     ) -> None:
         self._node, self._tracker, self._outputs = node, tracker, outputs
         self._statistics, self._config = statistics, config
@@ -120,7 +122,7 @@ class Session:
         self._ending = ""  # why the node is about to be silent
         self._last_refusal = ""  # of an image, since the last that was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
-        self._worker = Worker(tracker, self.frame_buffer, self)
+        self._worker = Worker(tracker, self.frame_buffer, self, thread)
         compressed = config.image_transport == "compressed"
         if compressed:
             self.conversion = "OpenCV's decoder"

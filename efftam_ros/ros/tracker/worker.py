@@ -1,9 +1,10 @@
-"""The one thread that tracks: takes images from the frame buffer, steps the tracker, delivers its answers."""
+"""What the working thread does while the node is active: it steps the tracker from image to image."""
 
 from __future__ import annotations
 
-import threading
 import time
+import traceback
+from concurrent.futures import Future, wait
 from typing import Protocol
 
 from efftam_ros.core.config import TrackerConfig
@@ -12,6 +13,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Track, TrackState
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer, Task
 from efftam_ros.ros.tracker.kept_images import BufferedFrame
+from efftam_ros.ros.tracker.work_thread import WorkThread
 
 # How fast the estimate of a frame's time follows, as a share per frame.
 FRAME_TIME_GAIN = 0.2
@@ -47,13 +49,16 @@ class Listener(Protocol):
 class Worker:
     """Owns the tracker while it runs. `stop` lets the frame in work finish and be delivered."""
 
-    def __init__(self, tracker: Tracker, frame_buffer: FrameBuffer, listener: Listener) -> None:
+    def __init__(
+        self, tracker: Tracker, frame_buffer: FrameBuffer, listener: Listener, thread: WorkThread
+    ) -> None:
+        self._thread = thread
         self._tracker, self._frame_buffer, self._listener = tracker, frame_buffer, listener
         self._config: TrackerConfig | None = None
         self._frame_s = 0.0
         self._state = tracker.state
         self._lost = ""  # why the pipeline will never work again
-        self._thread = threading.Thread(target=self._run, name="efftam_worker", daemon=True)
+        self._running: Future[None] | None = None
 
     @property
     def state(self) -> TrackState:
@@ -66,13 +71,14 @@ class Worker:
         return self._frame_s
 
     def start(self) -> None:
-        self._thread.start()
+        self._running = self._thread.submit(self._run)
+        self._running.add_done_callback(_report)
 
     def stop(self) -> Command | None:
-        """Finish the frame in work and end the thread; returns the command that was left waiting."""
+        """Finish the frame in work; returns the command that was left waiting."""
         waiting = self._frame_buffer.close()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._running is not None:
+            wait([self._running])
         return waiting
 
     def reconfigure(self, config: TrackerConfig) -> None:
@@ -148,6 +154,13 @@ class Worker:
         if command is not None:
             self._frame_buffer.resume()
             self._listener.selection_refused(command, reason)
+
+
+def _report(running: Future[None]) -> None:
+    """A fault of the worker itself must not be silent."""
+    error = running.exception()
+    if error is not None:
+        traceback.print_exception(error)
 
 
 def _idle(stamp_ns: int, image: Image, reason: str) -> Track:

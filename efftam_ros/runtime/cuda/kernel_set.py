@@ -8,6 +8,8 @@ from efftam_ros.runtime.cuda.module import KernelModule, Launch
 
 THREADS = 256
 """Threads per block; one thread computes one element."""
+TILE = (32, 8)
+"""The same number as a tile of an image: its threads read pixels that lie close together."""
 
 
 class KernelSet:
@@ -30,8 +32,9 @@ class KernelSet:
     def launch(self, name: str, work: tuple[int, int], *values: int) -> Launch:
         """Bind a kernel to arguments (device addresses and integers); ``work``: threads in x and y."""
         columns, rows = work
-        grid = (-(-columns // THREADS), rows, 1)
-        return self._kernels[name].bind(grid, (THREADS, 1, 1), *values)
+        across, down = TILE if rows > 1 else (THREADS, 1)
+        grid = (-(-columns // across), -(-rows // down), 1)
+        return self._kernels[name].bind(grid, (across, down, 1), *values)
 
     def close(self) -> None:
         for module in self._modules.values():

@@ -47,8 +47,8 @@ class DeviceImage:
     """Two pinned buffers and device memory for one image, allocated for the first image and anew only when a
     larger one comes.
 
-    While the frame in work reads one buffer, the next image can be staged in the other. On a GPU that shares
-    the host's memory the kernel reads the pinned bytes themselves. `stage` may be called from any thread,
+    While the frame in work reads one buffer, the next image can be staged in the other. With
+    ``zero_copy`` the kernel reads the pinned bytes themselves. `stage` may be called from any thread,
     everything else from the pipeline's, and `prepare` only when nothing reads the image before it.
     """
 
@@ -58,11 +58,11 @@ class DeviceImage:
         kernels: KernelSet,
         parameters: PreprocessParameters,
         side: int,
-        shared_memory: bool,
+        zero_copy: bool,
     ) -> None:
         self._cuda, self._kernels = cuda, kernels
         self._parameters, self._side = parameters, side
-        self._shared = shared_memory
+        self._shared = zero_copy
         self._hosts: list[HostBuffer] = []
         self._device: DeviceBuffer | None = None
         self._launches: dict[tuple[int, int], Launch] = {}

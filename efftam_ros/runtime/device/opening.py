@@ -26,13 +26,14 @@ NEEDED_BYTES = 512 << 20
 """Free device memory below which nothing is tried: the libraries alone take about as much."""
 
 
-def open_device_pipeline(bundle: Bundle, backend: str, verify: str) -> Pipeline:
+def open_device_pipeline(bundle: Bundle, backend: str, verify: str, zero_copy: bool = False) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``verify``: of `pipeline.VERIFY`. Raises BackendError: no cuda-python, no driver, no GPU, too little
-    memory, a library that is missing or can't run every heavy node there, an engine that was not built, a
-    result that is not the CPU's. What the process can survive is found out before anything is touched that
-    would crash without a driver.
+    ``verify``: of `pipeline.VERIFY`; ``zero_copy``: as in `pipeline.open_pipeline`.
+
+    Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
+    can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the
+    process can survive is found out before anything is touched that would crash without a driver.
     """
     if ATTENTION not in bundle.graphs:
         raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
@@ -44,7 +45,7 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str) -> Pipeline:
         stream.close()
         raise
     try:
-        pipeline = DevicePipeline(bundle, cuda, facts, stream, opener)
+        pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy)
     except (CudaError, TensorRTError) as error:
         raise BackendError(f"opening {facts.name} failed", str(error)) from error
     if verify != "off":

@@ -61,15 +61,23 @@ class DevicePipeline(FramePipeline):
     is_asynchronous = True
 
     def __init__(
-        self, bundle: Bundle, cuda: Cuda, facts: DeviceFacts, stream: Stream, opener: GraphOpener
+        self,
+        bundle: Bundle,
+        cuda: Cuda,
+        facts: DeviceFacts,
+        stream: Stream,
+        opener: GraphOpener,
+        zero_copy: bool = False,
     ) -> None:
-        """Takes over ``stream`` and ``opener`` and closes them. Raises BackendError (a graph that
-        can't run on the GPU), CudaError (too little memory, no kernel for this GPU) and InputError."""
+        """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
+        pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
+        memory, no kernel for this GPU) and InputError."""
         super().__init__(bundle.spec)
         self._cuda, self._facts = cuda, facts
-        self._stream, self._opener = stream, opener
+        self._stream, self._opener, self._zero_copy = stream, opener, zero_copy
         self._layout = MemoryLayout.of(bundle)
-        self._thread = threading.get_ident()
+        self._here = threading.local()
+        self._here.adopted = self._here.current = True
         self._mask_output: _MaskOutput | None = None
         self._in_flight = False  # something runs that the host has not waited for, besides the memory encoder
         self._planned = False  # the frame attends to memory: its network runs in `decode`
@@ -202,6 +210,7 @@ class DevicePipeline(FramePipeline):
             self._store.run(self._stream)
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        self._make_current()
         output = self._mask_output
         if output is None or output.size != (width, height):
             self._free_mask_output()
@@ -223,6 +232,7 @@ class DevicePipeline(FramePipeline):
 
     def _close(self) -> None:
         with suppress(CudaError):  # a lost GPU can't be waited for, and nothing runs on it
+            self._make_current()
             self._end_all()
         for close in reversed(self._closing):
             close()
@@ -286,9 +296,7 @@ class DevicePipeline(FramePipeline):
         self._clock = StageClock(self._cuda, STAGES)
         self._closing.append(self._clock.close)
         parameters = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
-        self._image = DeviceImage(
-            self._cuda, self._kernels, parameters, spec.image_side, self._facts.integrated
-        )
+        self._image = DeviceImage(self._cuda, self._kernels, parameters, spec.image_side, self._zero_copy)
         self._closing += [self._image.free, self._free_mask_output]
         self._make_launches()
 
@@ -451,15 +459,21 @@ class DevicePipeline(FramePipeline):
             binding.run()
 
     def _adopt_thread(self) -> None:
-        """Make the device's context this thread's: the node opens in one thread and tracks in another.
+        """Make ready for frames in a thread that did not open the pipeline.
 
         What the libraries prepare per thread (onnxruntime its captured graphs) is prepared now, not in the
-        middle of a frame.
+        middle of a frame. Identities of threads are used again, so that each thread keeps a mark of its own.
         """
-        if self._thread != threading.get_ident():
-            self._cuda.make_current(self._facts.index)
+        if not getattr(self._here, "adopted", False):
+            self._make_current()
             self._warm_up()
-            self._thread = threading.get_ident()
+            self._here.adopted = True
+
+    def _make_current(self) -> None:
+        """Make the device's context this thread's."""
+        if not getattr(self._here, "current", False):
+            self._cuda.make_current(self._facts.index)
+            self._here.current = True
 
     def _pinned(self, nbytes: int) -> HostBuffer:
         buffer = HostBuffer(self._cuda, nbytes)

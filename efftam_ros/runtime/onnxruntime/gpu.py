@@ -28,7 +28,9 @@ from efftam_ros.runtime.onnxruntime.options import (
 )
 from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
 
-_ASYNCHRONOUS_REPLAY = (1, 28)  # in older versions every replay of a captured graph blocks the host
+# In older versions every replay of a captured graph blocks the host: some tens of microseconds, against
+# milliseconds for the hundreds of launches of a graph that is not captured.
+_ASYNCHRONOUS_REPLAY = (1, 28)
 
 # y = x + x on eight floats (opset 17), to check that onnxruntime has kernels for this GPU.
 _PROBE = (
@@ -106,7 +108,7 @@ class OrtGraphs:
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        means = Reopening(self._ort, self._device, most, self._open)
+        means = Reopening(self._ort, self._device, most, self._open, self._replay_waits())
         graph = OrtGraph(self._bundle.graphs[name], opened, means)
         self._opened.append(graph)
         return graph
@@ -120,8 +122,13 @@ class OrtGraphs:
         """Why sessions of this provider capture no CUDA graphs; "" when they can."""
         if self._provider == "tensorrt":
             return "onnxruntime's TensorRT provider waits for the GPU after every replay"
-        if tuple(int(part) for part in re.findall(r"\d+", self._ort.__version__)[:2]) < _ASYNCHRONOUS_REPLAY:
-            return f"onnxruntime {self._ort.__version__} waits for the GPU after every replay; 1.28 does not"
+        return ""
+
+    def _replay_waits(self) -> str:
+        """Why the host waits for replays; "" when it does not."""
+        version = self._ort.__version__
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _ASYNCHRONOUS_REPLAY:
+            return f"onnxruntime {version} waits for every replay, 1.28 does not"
         return ""
 
     def _open(self, name: str, no_capture: str) -> OpenedSession:

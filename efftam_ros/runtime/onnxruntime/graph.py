@@ -32,12 +32,14 @@ class OpenedSession:
 @dataclass(frozen=True)
 class Reopening:
     """How to bind and reopen a graph: onnxruntime module, index of the GPU, largest size of a dynamic axis
-    (None: any), and a function that opens a graph without capture, given its name and the reason."""
+    (None: any), a function that opens a graph without capture, given its name and the reason, and why the
+    host waits for replays ("" when it does not)."""
 
     ort: Any
     device: int
     most_dynamic: int | None
     open_plainly: Callable[[str, str], OpenedSession]
+    replay_waits: str = ""
 
 
 class OrtGraph:
@@ -47,6 +49,7 @@ class OrtGraph:
         self._graph, self._means = graph, means
         self._opened: OpenedSession | None = opened
         self._fixed_bindings = 0
+        self._bindings: list[OrtBinding] = []
 
     @property
     def name(self) -> str:
@@ -76,13 +79,20 @@ class OrtGraph:
         """See `DeviceGraph.binding`. A fixed binding becomes a CUDA graph at its first run where onnxruntime
         can do that."""
         self._fixed_bindings += fixed
-        return OrtBinding(self, self._means, self._fixed_bindings if fixed else None)
+        self._bindings.append(OrtBinding(self, self._means, self._fixed_bindings if fixed else None))
+        return self._bindings[-1]
+
+    def forget(self, binding: OrtBinding) -> None:
+        """A binding was closed by itself."""
+        self._bindings = [other for other in self._bindings if other is not binding]
 
     def give_up_capture(self, reason: str) -> None:
         """Replace the session by one without capture."""
         self._opened = self._means.open_plainly(self.name, reason)
 
     def close(self) -> None:
+        for binding in tuple(self._bindings):
+            binding.close()
         self._opened = None
 
 
@@ -95,6 +105,8 @@ class OrtBinding:
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._complete = False
         self._ran = False
+        self._opened: OpenedSession | None = None
+        self._binding: Any = None
         self._attach()
 
     @property
@@ -102,7 +114,10 @@ class OrtBinding:
         if self._graph_id is None:
             return "plain launches: addresses may change"
         reason = self._graph.opened.no_capture
-        return f"plain launches: {reason}" if reason else CUDA_GRAPH
+        if reason:
+            return f"plain launches: {reason}"
+        waits = self._means.replay_waits
+        return f"{CUDA_GRAPH}: {waits}" if waits else CUDA_GRAPH
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
         """See `Binding.bind`. Raises InputError: a shape that isn't the graph's, an address that isn't
@@ -124,15 +139,16 @@ class OrtBinding:
         """See `Binding.run`. The first run of a binding that is captured computes several times over. Raises
         ValueError when a tensor is not bound, BackendError when the GPU can't do it (no kernel, too
         little memory), else RuntimeError."""
-        if self._graph.opened is not self._opened:
+        opened = self._graph.opened
+        if opened is not self._opened:
             self._attach()
         if not self._complete:
             self._check_complete()
         try:
-            self._opened.session.run_with_iobinding(self._binding, self._options)
+            opened.session.run_with_iobinding(self._binding, self._options)
         except Exception as error:
             known = known_error(error, self._means.ort)
-            if known is None and not self._ran and self.launch == CUDA_GRAPH:
+            if known is None and not self._ran and self.launch.startswith(CUDA_GRAPH):
                 self._graph.give_up_capture(f"capture failed ({first_line(error)})")
                 return self.run()
             raise known or RuntimeError(
@@ -150,15 +166,17 @@ class OrtBinding:
         raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
     def close(self) -> None:
-        """Nothing but addresses is held here: the session belongs to the graph."""
+        """Let go of the session, which holds memory as long as anything refers to it. Can be called twice."""
+        self._opened = self._binding = None
         self._places.clear()
         self._complete = False
+        self._graph.forget(self)
 
     def _attach(self) -> None:
         """Bind to the session that the graph has now."""
-        self._opened = self._graph.opened
-        self._binding = self._opened.session.io_binding()
-        graph_id = None if self._opened.no_capture else (self._graph_id or -1)
+        opened = self._opened = self._graph.opened
+        self._binding = opened.session.io_binding()
+        graph_id = None if opened.no_capture else (self._graph_id or -1)
         self._options = run_options(self._means.ort, graph_id)
         for name in self._places:
             self._put(name)

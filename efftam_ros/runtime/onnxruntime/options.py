@@ -85,9 +85,10 @@ def provider_cache_folder(
 ) -> Path:
     """The folder under ``root`` for one graph's TensorRT engines, created if missing.
 
-    Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines are
-    ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself knows
-    only the architecture. Raises InputError when the folder can't be created or every user may write there.
+    Its name is a hash of the bundle's files, the graph's name, the provider's options and what the engines
+    are ``made_for``: the versions of onnxruntime and TensorRT and the board, of which onnxruntime itself
+    knows only the architecture. Raises InputError when the folder can't be created or every user may
+    write there.
     """
     # Loading the bundle verified these hashes.
     files = json.loads((bundle.folder / MANIFEST).read_text(encoding="utf-8"))["files"]

@@ -85,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     who.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads of each (default: one per core)"
     )
+    who.add_argument(
+        "--zero-copy",
+        action="store_true",
+        help="GPU back ends read images from host memory (default: copy them)",
+    )
     who.add_argument("--policy", choices=POLICIES, default="efficienttam", help="default efficienttam")
     who.add_argument("--view", choices=VIEWS, help="default: the bundle's")
     who.add_argument(
@@ -158,7 +163,9 @@ def _measure_network(
         args.view,
         next(scene_frames),
         skip_unavailable=args.skip_unavailable,
+        zero_copy=args.zero_copy,
     )
+    report["zero_copy"] = args.zero_copy
     report["image"] = list(args.image)
     report["left_out"] = [asdict(one) for one in left_out]
     try:

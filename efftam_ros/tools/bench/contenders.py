@@ -79,6 +79,7 @@ def open_contenders(
     first: tuple[Frame, Prompt | None],
     *,
     skip_unavailable: bool = False,
+    zero_copy: bool = False,
 ) -> tuple[list[Contender], list[LeftOut]]:
     """Open every bundle on every back end and run the first frame.
 
@@ -89,6 +90,7 @@ def open_contenders(
         policy: Policy of the trackers.
         view: View of the trackers, None for the bundle's.
         first: The first frame and its prompt.
+        zero_copy: As in `open_pipeline`.
         skip_unavailable: Return back ends that can't run here instead of raising.
 
     Returns:
@@ -105,7 +107,7 @@ def open_contenders(
         for bundle in bundles:
             for backend in backends:
                 try:
-                    contenders.append(_open(bundle, backend, threads, config, first))
+                    contenders.append(_open(bundle, backend, threads, config, first, zero_copy))
                 except BackendError as problem:
                     name = backend if bundle is None else f"{bundle.name} {backend}"
                     left_out.append(LeftOut(name, backend, problem.reason, problem.remedy))
@@ -124,9 +126,10 @@ def _open(
     threads: int,
     config: TrackerConfig,
     first: tuple[Frame, Prompt | None],
+    zero_copy: bool,
 ) -> Contender:
     before_mb, start = resident_mb(), time.perf_counter()
-    pipeline = InstrumentedPipeline(open_measurable(bundle, backend, threads))
+    pipeline = InstrumentedPipeline(open_measurable(bundle, backend, threads, zero_copy))
     try:
         tracker = open_tracker(cast(Pipeline, pipeline), config)
         tracker.step(*first)

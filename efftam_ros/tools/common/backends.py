@@ -11,8 +11,8 @@ from efftam_ros.runtime.pipeline import BACKENDS, open_pipeline
 MEASURABLE = (*BACKENDS, *BASELINES)
 
 
-def open_measurable(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
+def open_measurable(bundle: Path | None, name: str, threads: int = 0, zero_copy: bool = False) -> Pipeline:
     """A back end or a baseline. Raises as `open_pipeline` and `open_baseline` do."""
     if name in BASELINES:
         return open_baseline(bundle, name, threads)
-    return open_pipeline(bundle, name, threads)
+    return open_pipeline(bundle, name, threads, zero_copy=zero_copy)

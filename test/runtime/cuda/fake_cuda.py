@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -184,6 +185,16 @@ class FakeGpu:
         whatever comes when the GPU gets there answers ``code``: a wait for it, or any call once ``calls`` of
         them have passed."""
         self._faulty_work[name] = (code, calls)
+
+    def take(self, owner: object, nbytes: int) -> bool:
+        """Device memory that another library's ``owner`` holds as long as it lives; False where there is too
+        little, or a stream of this thread is being captured."""
+        capturing = any(capture.thread == threading.get_ident() for capture in self.captures.values())
+        if capturing or nbytes > self.memory.free_bytes:
+            return False
+        if nbytes:
+            weakref.finalize(owner, self.memory.release, self.memory.allocate("device", nbytes))
+        return True
 
     def divide(self, pointer: int, nbytes: int) -> None:
         """Let kernel pointers into these bytes stand for them alone, not for their whole block."""

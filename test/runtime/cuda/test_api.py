@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -11,8 +13,11 @@ from runtime.cuda import real_bindings
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.cuda.fake_status import real_driver
 
+import efftam_ros
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError
+from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.stream import Stream
 
 
 class TestACall:
@@ -130,6 +135,26 @@ class TestLoading:
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake.driver)
         loaded = Cuda.load()
         assert loaded.driver is fake.driver
+
+    def test_needs_the_driver_s_interface_alone(self, fake: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The bindings' CUDA runtime may be newer than the driver supports: JetPack 6 has CUDA 12.6."""
+        monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake.driver)
+        cuda = Cuda.load()
+        stream = Stream(cuda) if open_device(cuda) else None
+        assert stream is not None
+        stream.synchronize()
+
+    def test_never_names_the_runtime(self) -> None:
+        package = Path(efftam_ros.__file__).parent
+        naming = [
+            path.relative_to(package)
+            for path in package.rglob("*.py")
+            if re.search(
+                r"cuda\.bindings(\.| import .*\b)runtime|\bcudart\b", path.read_text(encoding="utf-8")
+            )
+        ]
+        assert naming == []
 
     def test_without_bindings_says_how_to_install_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)

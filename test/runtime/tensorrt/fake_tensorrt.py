@@ -87,8 +87,8 @@ class Control:
 
     ``faults``: names of calls that answer False or None, or "build", "context", "capturable", "driver" (too
     old for this TensorRT). ``told``: calls of execution contexts, in order. ``gone``: what was destroyed, in
-    order. ``at_step``: called at each step of a build. Weights and working memory are taken from the memory of
-    the GPU.
+    order. ``at_step``: called at each step of a build. Weights and working memory are taken from the memory
+    of the GPU.
     """
 
     def __init__(
@@ -111,13 +111,7 @@ class Control:
 
     def take(self, owner: Any, nbytes: int) -> bool:
         """Device memory that ``owner`` holds as long as it lives; False where there is too little."""
-        if self.gpu is None or nbytes == 0:
-            return True
-        memory = self.gpu.memory
-        if nbytes > memory.free_bytes:
-            return False
-        weakref.finalize(owner, memory.release, memory.allocate("device", nbytes))
-        return True
+        return self.gpu is None or self.gpu.take(owner, nbytes)
 
     def refuse_old_driver(self, logger: Any) -> None:
         if "driver" in self.faults:

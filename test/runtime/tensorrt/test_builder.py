@@ -72,7 +72,16 @@ def test_options_reach_the_builder(library: Library, shipped: Bundle, facts: Dev
 def test_every_option_is_a_part_of_the_key(other: dict[str, Any]) -> None:
     def key(options: BuildOptions) -> str:
         return EngineKey(
-            "mask_decoder", "0" * 64, "tensorrt", "10.3.0", "Orin", "8.7", 8, 16, options.precision, options.parts
+            "mask_decoder",
+            "0" * 64,
+            "tensorrt",
+            "10.3.0",
+            "Orin",
+            "8.7",
+            8,
+            16,
+            options.precision,
+            options.parts,
         ).hex
 
     assert key(BuildOptions(profiles=POINTS)) == key(BuildOptions(profiles=POINTS))

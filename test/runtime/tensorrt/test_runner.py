@@ -505,7 +505,9 @@ def test_a_driver_that_is_older_than_tensorrts_cuda_is_named(
         lambda: TrtGraphs(library, facts, stream, tables, lambda name: b""),
         lambda: build_engine(library, path, BuildOptions(), device=facts),
     ):
-        with pytest.raises(BackendError, match=r"does not start \(.*error: 35\); update the NVIDIA") as refused:
+        with pytest.raises(
+            BackendError, match=r"does not start \(.*error: 35\); update the NVIDIA"
+        ) as refused:
             start()
         assert "\n" not in str(refused.value)
 

@@ -1,0 +1,96 @@
+"""What the preprocessing kernel reads from memory, counted where every load of a byte is a call."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.cuda.kernel_set import THREADS, TILE
+from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
+
+SIDE = 512
+COUNTER = """\
+#include <unordered_set>
+#include "shim.hpp"
+static unsigned long long loads, sectors;
+static std::unordered_set<std::uintptr_t> of_block;
+static unsigned last_x, last_y;
+// A byte that counts its loads, and the 32-byte sectors that each block of threads fetches.
+struct Byte {
+    unsigned char value;
+    operator int() const {
+        if (blockIdx.x != last_x || blockIdx.y != last_y) of_block.clear();
+        last_x = blockIdx.x, last_y = blockIdx.y;
+        ++loads;
+        sectors += of_block.insert(reinterpret_cast<std::uintptr_t>(this) / 32).second;
+        return value;
+    }
+};
+KERNEL
+extern "C" void count(unsigned gx, unsigned gy, unsigned bx, unsigned by, void *params, void *pixels,
+                      void *out, unsigned long long *found) {
+    loads = sectors = 0;
+    of_block.clear();
+    void *arguments[] = {&params, &pixels, &out};
+    run_grid(preprocess, dim3{gx, gy, 1}, dim3{bx, by, 1}, arguments);
+    found[0] = loads, found[1] = sectors;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if shutil.which("g++") is None:
+        pytest.skip("counting loads needs g++")
+    folder = tmp_path_factory.mktemp("traffic")
+    kernel = (KERNEL_FOLDER / "preprocess.cu").read_text().replace("const unsigned char", "const Byte")
+    (folder / "count.cpp").write_text(COUNTER.replace("KERNEL", kernel))
+    here = Path(__file__).parent
+    command = ["g++", "-std=c++17", "-O2", "-shared", "-fPIC", f"-I{here}", "-o", str(folder / "count.so")]
+    subprocess.run([*command, str(folder / "count.cpp")], check=True)
+    library = ctypes.CDLL(str(folder / "count.so"))
+    library.count.argtypes = [*[ctypes.c_uint] * 4, *[ctypes.c_void_p] * 4]
+    library.count.restype = None
+    return library
+
+
+def traffic(
+    counter: ctypes.CDLL, size: tuple[int, int], block: tuple[int, int], region: tuple[int, int]
+) -> tuple[float, int]:
+    """Loads per thread, and bytes that the blocks fetch, for the first columns and rows (``region``) of a
+    full view of a bgr8 image."""
+    width, height = size
+    image = Image.from_array(np.zeros((height, width, 3), np.uint8), "bgr8")
+    parameters = PreprocessParameters(SIDE, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    record = parameters.record(image, View.full(width, height, SIDE))
+    pixels, out = np.ascontiguousarray(image.rows), np.empty((3, SIDE, SIDE), np.float32)
+    found = np.zeros(2, np.uint64)
+    described = np.frombuffer(record.tobytes(), np.uint8).copy()
+    addresses = [array.ctypes.data for array in (described, pixels, out, found)]
+    grid = [threads // by for threads, by in zip(region, block, strict=True)]
+    counter.count(*grid, *block, *addresses)
+    return int(found[0]) / np.prod(region), 32 * int(found[1])
+
+
+@pytest.mark.parametrize(("size", "loads"), [((1280, 720), 48), ((3840, 2160), 300)])
+def test_a_thread_loads_each_byte_several_times(
+    counter: ctypes.CDLL, size: tuple[int, int], loads: int
+) -> None:
+    """Why images are copied to memory that the GPU caches, unless a board is measured to be faster without:
+    pinned memory is not cached there."""
+    assert traffic(counter, size, TILE, TILE)[0] == loads
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])
+def test_tiles_fetch_less_than_rows_of_threads(counter: ctypes.CDLL, size: tuple[int, int]) -> None:
+    region = (THREADS, 16)
+    tiles, rows = (traffic(counter, size, block, region)[1] for block in (TILE, (THREADS, 1)))
+    assert tiles < 0.8 * rows

@@ -1,0 +1,108 @@
+"""`scripts/gpu_check` from start to end on a board made of fakes, without PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import rehearsal
+from test_gpu_check import NSYS
+from tools_helpers import ROOT, package_environment
+
+pytest.importorskip("cuda.bindings.driver", reason="the fakes take their names from cuda-bindings")
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """The finished process and its folder."""
+    folder = tmp_path_factory.mktemp("board")
+    (folder / "nsys").write_text(NSYS)
+    (folder / "nsys").chmod(0o755)
+    env = {**os.environ, **package_environment(), **rehearsal.environment(folder, ROOT)}
+    env["PATH"] = f"{folder}:{env['PATH']}"
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_check_run.py"), "--frames", "3"]
+    steps = "bindings,engines,verify,agreement,copies,bench,soak,waits,profile"
+    done = subprocess.run(
+        [*command, "--only", steps, "--out", str(folder)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1500,
+    )
+    found = list(folder.glob("gpu_check_*"))
+    assert len(found) == 1, done.stderr
+    return done, found[0]
+
+
+@pytest.fixture(scope="module")
+def items(rehearsed: tuple[subprocess.CompletedProcess[str], Path]) -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in json.loads((rehearsed[1] / "items.json").read_text())}
+
+
+def test_the_board_is_named(rehearsed: Any, items: dict[str, dict[str, Any]]) -> None:
+    assert rehearsed[1].name.startswith("gpu_check_Orin_")
+    assert items["bindings"]["state"] == "OK"
+    assert "1 GPU(s); Orin, compute capability 8.7, 8 multiprocessors, 16 GiB" in items["bindings"]["why"]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_engines_are_built_and_compared(
+    rehearsed: Any, items: dict[str, dict[str, Any]], precision: str
+) -> None:
+    item = items[f"engines {precision} shipped"]
+    assert item["state"] == "OK", item["why"]
+    report = json.loads((rehearsed[1] / f"engines_{precision}_shipped.json").read_text())
+    assert len(report["engines"]) == 5
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt-fp32"])
+def test_engines_are_verified_and_their_captures_told(
+    rehearsed: Any, items: dict[str, dict[str, Any]], backend: str
+) -> None:
+    for name in (f"verify {backend} shipped", f"captures {backend} shipped"):
+        assert items[name]["state"] == "OK", items[name]["why"]
+    report = json.loads((rehearsed[1] / f"verify_{backend}_shipped.json").read_text())
+    assert report["clip"]["frames"] == rehearsal.CLIP_FRAMES
+
+
+@pytest.mark.parametrize("name", ["bench copied", "bench zero copy", "bench shipped", "bench shipped cpu"])
+def test_frames_are_timed(items: dict[str, dict[str, Any]], name: str) -> None:
+    assert items[name]["state"] == "OK", items[name]["why"]
+
+
+@pytest.mark.parametrize("name", ["soak, resident memory", "soak, device memory", "waits per frame"])
+def test_memory_and_waits_are_measured_on_the_first_back_end_that_runs(
+    rehearsed: Any, items: dict[str, dict[str, Any]], name: str
+) -> None:
+    """On a board that is TensorRT: onnxruntime has no code for it."""
+    assert items[name]["state"] != "NOT RUN", items[name]["why"]
+    soak = json.loads((rehearsed[1] / "soak.json").read_text())["soak"]
+    assert soak["name"].endswith(" tensorrt")
+
+
+def test_engines_track_as_the_cpu_does(items: dict[str, dict[str, Any]]) -> None:
+    assert items["back ends agree"]["state"] == "OK"
+    assert items["back ends agree"]["why"].startswith("4 passed, 12 skipped")
+
+
+def test_what_can_not_run_says_why(items: dict[str, dict[str, Any]]) -> None:
+    for name in ("verify onnxruntime-cuda shipped", "profile torch-cuda"):
+        assert items[name]["state"] == "NOT RUN"
+        assert items[name]["why"]
+
+
+def test_the_summary_has_every_item(rehearsed: Any, items: dict[str, dict[str, Any]]) -> None:
+    done, folder = rehearsed
+    text = (folder / "summary.md").read_text()
+    assert all(f"| {name} | {item['state']} |" in text for name, item in items.items())
+    assert f"paste {folder / 'summary.md'}" in done.stdout
+    failed = [name for name, item in items.items() if item["state"] == "FAILED"]
+    # Stand-ins for nsys report three waits; kernels that Python runs leave memory behind.
+    assert set(failed) <= {"environment", "waits per frame", "soak, resident memory"}
+    assert done.returncode == 1
