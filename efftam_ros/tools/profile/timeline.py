@@ -92,7 +92,7 @@ def host_ms() -> float:
 def record_timeline(
     contender: Contender, scene_frames: Frames, frames: int, *, quiet: bool = False
 ) -> Timeline:
-    """Run ``frames`` tracked frames back to back after a warm-up, whose first is prompted. An image is fetched
+    """Run ``frames`` tracked frames back to back after a warm-up, whose first is prompted. Images are fetched
     ahead, as the node does it. The contender must run on a GPU."""
     spans: list[Span] = []
     watched = _Watched(contender.pipeline, spans)
