@@ -58,6 +58,14 @@ def test_grey_and_small_images_do_as_well(ground):
     assert moved_point(told(*grey, encoding="mono8").matrix, 160, 90) == pytest.approx((155, 90), abs=0.7)
 
 
+@pytest.mark.parametrize(("width", "height"), [(1930, 1086), (2560, 1440), (1366, 768)])
+def test_any_width_does_as_well(ground, width, height):
+    """Also one of which no whole number of columns can be left out."""
+    pictures = [cv2.resize(look(ground, x), (width, height)) for x in (400, 420)]
+    expected = (width / 2 - 20 * width / WIDTH, height / 2)
+    assert moved_point(told(*pictures).matrix, width / 2, height / 2) == pytest.approx(expected, abs=1.5)
+
+
 def noise(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
 
