@@ -21,6 +21,7 @@ from efftam_ros.tools.bench.machine import environment, resident_mb
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
 from efftam_ros.tools.bench.report import launch_summary, print_frames
 from efftam_ros.tools.bench.soak import SETTLED, measure_soak
+from efftam_ros.tools.cli import main
 from efftam_ros.tools.doctor.system import System
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")
@@ -271,3 +272,16 @@ def test_the_node_is_measured_over_the_middleware(efftam):
     assert (node["width"], node["height"]) == (1280, 720)
     assert node["answered"] > 100
     assert 0 < node["p50_ms"] <= node["p99_ms"]
+
+
+def test_python_alone_is_measured_on_a_gpu_that_does_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The target rests where it is prompted, so every counted frame is a tracked one that is remembered."""
+    pytest.importorskip("cuda.bindings.driver", reason="the calls take their names from cuda-bindings")
+    monkeypatch.setattr("efftam_ros.tools.bench.command.PYTHON_FRAMES", 3)
+    assert main(["bench", "--python", "--image", "320x192", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)["python"]
+    assert (found["frames"], found["image"]) == (3, [320, 192])
+    assert found["off"] > 0
+    assert found["auto"] > 0

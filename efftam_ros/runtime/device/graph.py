@@ -34,7 +34,7 @@ class Binding(Protocol):
         ...
 
     def enqueue(self) -> None:
-        """Enqueue single launches, also where `run` launches a captured graph."""
+        """Enqueue plain launches, also where `run` launches a captured graph."""
         ...
 
     def close(self) -> None:

@@ -37,11 +37,11 @@ class Section:
         self._stream, self._clock = stream, clock
         self._stages, self._after = stages, tuple(after)
         self._graph: CapturedGraph | None = None
-        self._launch = "single launches: not captured yet"
+        self._launch = "plain launches: not captured yet"
 
     @property
     def launch(self) -> str:
-        """How `run` starts the work: "cuda graph", or "single launches" with the reason."""
+        """How `run` starts the work: "cuda graph", or "plain launches" with the reason."""
         return self._launch
 
     def run(self) -> None:
@@ -59,7 +59,7 @@ class Section:
         bindings = [step for stage in self._stages for step in stage.steps if not callable(step)]
         alone = next((binding.alone for binding in bindings if binding.alone), "")
         if alone:
-            self._launch = f"single launches: {alone}"
+            self._launch = f"plain launches: {alone}"
             return
         try:
             with self._stream.capture() as graph:
@@ -67,7 +67,7 @@ class Section:
         except DeviceLostError:
             raise
         except (TensorRTError, CudaError) as error:
-            self._launch = f"single launches: {error}"
+            self._launch = f"plain launches: {error}"
             return
         self._graph, self._launch = graph, CUDA_GRAPH
 

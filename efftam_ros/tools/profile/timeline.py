@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, cast
@@ -150,7 +150,7 @@ def draw_timeline(path: Path, timeline: Timeline) -> None:
 
     rows = (HOST, NETWORK, IMAGES)
     names = _names(timeline.spans)
-    colours = dict(zip(names, pyplot.get_cmap("tab10").colors, strict=False))
+    colours = dict(zip(names, cycle(pyplot.rcParams["axes.prop_cycle"].by_key()["color"]), strict=False))
     first = min(span.start_ms for span in timeline.spans)
     figure, axes = pyplot.subplots(figsize=(12, 3), layout="constrained")
     for name in names:
