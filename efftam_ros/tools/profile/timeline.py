@@ -92,8 +92,8 @@ def host_ms() -> float:
 def record_timeline(
     contender: Contender, scene_frames: Frames, frames: int, *, quiet: bool = False
 ) -> Timeline:
-    """Run ``frames`` tracked frames back to back after a warm-up, whose first is prompted. An image is fetched
-    ahead, as the node does it. The contender must run on a GPU."""
+    """Run ``frames`` tracked frames back to back after a warm-up, whose first is prompted. An image is
+    fetched ahead, as the node does it. The contender must run on a GPU."""
     spans: list[Span] = []
     watched = _Watched(contender.pipeline, spans)
     tracker = open_tracker(cast(Pipeline, watched), contender.tracker.config)
