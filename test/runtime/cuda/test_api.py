@@ -194,7 +194,8 @@ def made(kind, **fields):
     thing = kind.__new__(kind)
     vars(thing).update(_cuda=cuda, **fields)
     return thing
-stream = made(Stream, _stream=driver.CUstream(64))
+stream = made(Stream, _stream=driver.CUstream(64), is_capturing=False)
+in_capture = made(Stream, _stream=driver.CUstream(64), is_capturing=True)
 event = made(Event, _event=driver.CUevent(64), _timing=True)
 host = made(HostBuffer, _pointer=4096, nbytes=64)
 graph = made(CapturedGraph, _executable=driver.CUgraphExec(64))
@@ -208,6 +209,7 @@ for call in (
     lambda: DeviceBuffer(cuda, 64), lambda: HostBuffer(cuda, 64), lambda: Stream(cuda), lambda: Event(cuda),
     lambda: stream.copy_in(4096, host, 64), lambda: stream.copy_out(host, 4096, 64),
     lambda: stream.copy(4096, 8192, 64), lambda: stream.zero(4096, 64), lambda: stream.record(event),
+    lambda: in_capture.record(event),
     lambda: stream.wait(event), stream.synchronize, capture, event.wait, event.reached,
     lambda: event.milliseconds_since(event), lambda: graph.launch(stream),
     lambda: cuda.call("cuStreamEndCapture", stream.opened), host.free, stream.close, event.close,
