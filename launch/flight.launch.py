@@ -24,6 +24,13 @@ TRACKER_ARGUMENTS = (
     ),
     ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
     ("backend", "", "what computes the network; empty: as the parameter file says", None),
+    (
+        "camera_motion",
+        "",
+        "where the tracker learns the camera's motion; empty: as the parameter file says",
+        ["", "auto", "topic", "off"],
+    ),
+    ("attitude", "gimbal_attitude", "topic of the camera's attitude, for camera_motion:=topic", None),
     ("params", "tracker", "parameter file of the tracker: tracker, desktop, jetson, or a path", None),
     ("namespace", "", "namespace of the nodes and their topics", None),
     ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),

@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     base = "/" + args.topic.strip("/")
     compressed = args.encoding == "jpeg"
     total = min(source.count or math.inf, args.frames or math.inf)
+    focal_px = source.width / 2 / math.tan(math.radians(args.fov) / 2) if args.fov is not None else None
     with writing(args.out, args.storage) as writer:
         topics = {
             IMAGE_TYPES[compressed]: base + "/compressed" * compressed,
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
                 stamp = START_NS + frame.stamp_ns
                 header = make_header(store, stamp)
                 messages = {
-                    CAMERA_INFO_TYPE: camera_info(store, header, source.width, source.height, args.fov),
+                    CAMERA_INFO_TYPE: camera_info(store, header, source.width, source.height, focal_px),
                     IMAGE_TYPES[compressed]: make_image(store, header, frame.bgr, compressed),
                 }
                 for kind, message in messages.items():
@@ -105,12 +106,11 @@ def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
     )
 
 
-def camera_info(store: Any, header: Any, width: int, height: int, fov_deg: float | None) -> Any:
-    """A sensor_msgs/CameraInfo without distortion; uncalibrated (K zero) where no field of view is given."""
+def camera_info(store: Any, header: Any, width: int, height: int, focal_px: float | None) -> Any:
+    """A sensor_msgs/CameraInfo without distortion; uncalibrated (K zero) where no focal length is given."""
     k: NDArray[np.float64] = np.zeros(9)
-    if fov_deg is not None:
-        focal = width / 2 / math.tan(math.radians(fov_deg) / 2)
-        k = np.array([focal, 0, width / 2 - 0.5, 0, focal, height / 2 - 0.5, 0, 0, 1.0])
+    if focal_px is not None:
+        k = np.array([focal_px, 0, width / 2 - 0.5, 0, focal_px, height / 2 - 0.5, 0, 0, 1.0])
     whole = store.types["sensor_msgs/msg/RegionOfInterest"](
         x_offset=0, y_offset=0, height=0, width=0, do_rectify=False
     )

@@ -38,6 +38,7 @@ COMMANDS = {
     "build": "build",
     "verify": "verify",
     "fetch": "fetch",
+    "demo": "demo.command",
     "doctor": "doctor.command",
     "operator": "operator",
 }

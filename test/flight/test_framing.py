@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.flight.mavlink.dialect import mav
@@ -46,6 +46,7 @@ def test_a_stream_finds_every_frame_however_it_is_cut(junk, pieces):
     assert [m.get_seq() for m in found][-3:] == [0, 1, 2]
 
 
+@example(10, 0xFD)  # looks like the start of a frame that reaches into the next
 @given(st.integers(0, len(frame()) - 1), st.integers(1, 255))
 def test_a_flipped_byte_loses_that_frame_alone(place, flip):
     broken = bytearray(frame(0))

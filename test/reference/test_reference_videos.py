@@ -54,7 +54,7 @@ class Recorder(OrtPipeline):
 
     def remember(self, choice, slot, present):
         super().remember(choice, slot, present)
-        row = self._rows[choice]
+        row = self.frame.row(choice)
         self.frames[-1].update(
             best=choice,
             logits=self._answers["masks"].array[0, row].copy() if present else np.full((128, 128), -1024.0),
@@ -79,6 +79,7 @@ def run(folder: Path, name: str, pillow: bool = True):
     for i, rgb in enumerate(frames):
         pipeline.rgb = rgb
         track = tracker.step(Frame(Image.from_array(rgb, "rgb8"), i * FRAME_NS), prompts.get(i), refine=i > 0)
+        tracker.commit()
         masks.append(tracker.mask() if track.measured else np.zeros(rgb.shape[:2], np.uint8))
     pipeline.close()
     return pipeline.frames, np.stack(masks) > 0, truth

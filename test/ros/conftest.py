@@ -21,7 +21,10 @@ def ros(tmp_path_factory):
     rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-    os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+    # Neighbours have a domain of their own: other runs by the process, workers of one run by their number.
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    os.environ["ROS_DOMAIN_ID"] = str(1 + (4 * run + int(worker)) % 100)
     profile = tmp_path_factory.mktemp("profile") / PROFILE.name
     profile.write_text(PROFILE.read_text().replace("<rtps>", QUICK_DISCOVERY))
     for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):

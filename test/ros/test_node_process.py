@@ -155,5 +155,5 @@ def test_topics_at_the_root_of_the_graph_are_mentioned(processes, peers):
     peer = peers(new_namespace())
     process = processes([*tracker_command("x")[:2], "--ros-args", "-r", "image:=/nobody/image"])
     peer.wait(lambda: "active" in process.output, "the start")
-    assert "topics are at the root (/bbox, /velocity, ...)" in process.output
+    assert "topics are in the root namespace (/bbox, /velocity, ...)" in process.output
     assert "namespace:=NAME" in process.output

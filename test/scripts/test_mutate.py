@@ -134,10 +134,17 @@ def test_a_fault_that_hangs_the_tests_is_caught(checkout):
     assert "+    while id(3)" in result.stdout
 
 
+def interruptible():
+    """Ctrl-C reaches the process also where the tests run in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_ctrl_c_leaves_the_checkout_and_nothing_else(checkout):
     env, scratch = environment(checkout.parent)
     command = [sys.executable, "-u", str(MUTATE), "box/tally.py", "--count", "30"]
-    process = subprocess.Popen(command, cwd=checkout, env=env, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=checkout, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=interruptible
+    )
     assert "caught in" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=30)[0]

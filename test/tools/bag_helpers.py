@@ -9,7 +9,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from efftam_ros.interop.bags import open_typestore, reading, writing
+from efftam_ros.interop.bags import CAMERA_INFO_TYPE, open_typestore, reading, writing
+from efftam_ros.tools import bag
 
 NS = 1_000_000_000
 START_NS = 1_700_000_000 * NS
@@ -67,26 +68,8 @@ def selection(
     return name, message
 
 
-def camera_info(width: int, height: int, focal: float) -> tuple[str, Any]:
-    name = "sensor_msgs/msg/CameraInfo"
-    k = np.array([focal, 0, width / 2 - 0.5, 0, focal, height / 2 - 0.5, 0, 0, 1.0])
-    region = TYPES["sensor_msgs/msg/RegionOfInterest"](
-        x_offset=0, y_offset=0, height=0, width=0, do_rectify=False
-    )
-    message = TYPES[name](
-        header=header(START_NS),
-        height=height,
-        width=width,
-        distortion_model="plumb_bob",
-        d=np.zeros(5),
-        k=k,
-        r=np.eye(3).reshape(-1),
-        p=np.insert(k, (3, 6, 9), 0.0),
-        binning_x=0,
-        binning_y=0,
-        roi=region,
-    )
-    return name, message
+def camera_info(width: int, height: int, focal_px: float) -> tuple[str, Any]:
+    return CAMERA_INFO_TYPE, bag.camera_info(STORE, header(START_NS), width, height, focal_px)
 
 
 def write_bag(
@@ -104,14 +87,14 @@ def write_bag(
 
 def read_raw(path: Path) -> list[tuple[str, int, bytes]]:
     """Topic, time recorded and serialized bytes of every message."""
-    with reading(path) as bag:
-        return [(c.topic, recorded, bytes(raw)) for c, recorded, raw in bag.messages(bag.connections)]
+    with reading(path) as opened:
+        return [(c.topic, recorded, bytes(raw)) for c, recorded, raw in opened.messages(opened.connections)]
 
 
 def read_messages(path: Path, topic: str) -> list[Any]:
-    with reading(path) as bag:
-        connections = [c for c in bag.connections if c.topic == topic]
-        return [STORE.deserialize_cdr(raw, c.msgtype) for c, _, raw in bag.messages(connections)]
+    with reading(path) as opened:
+        connections = [c for c in opened.connections if c.topic == topic]
+        return [STORE.deserialize_cdr(raw, c.msgtype) for c, _, raw in opened.messages(connections)]
 
 
 def stamps(messages: list[Any]) -> list[int]:

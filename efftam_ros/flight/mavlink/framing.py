@@ -14,13 +14,16 @@ class Decoder:
     """Finds the messages in one peer's bytes.
 
     After a broken frame the search goes on one byte further, so that a damaged length cannot swallow the
-    whole frames behind it. ``datagrams``: every piece holds whole frames; what is left of it is dropped.
+    whole frames behind it; until the next frame whose checksum is right, a message outside the dialect, whose
+    checksum nobody can tell, is not believed either. ``datagrams``: every piece holds whole frames; what is
+    left of it is dropped.
     """
 
     def __init__(self, datagrams: bool) -> None:
         self._datagrams = datagrams
         self._bytes = bytearray()
         self._decoder = mav.MAVLink(None)
+        self._in_step = datagrams
         self.broken = 0
 
     def feed(self, data: bytes) -> list[Message]:
@@ -32,23 +35,27 @@ class Decoder:
             length = _frame_length(self._bytes, position)
             if length is None:
                 position += 1
-            elif length == 0 or position + length > len(self._bytes):
+                continue
+            if length == 0 or position + length > len(self._bytes):
                 if not self._datagrams:
                     break
                 # The frame was cut off: what looks like its inside may still hold whole ones.
-                self.broken += 1
-                position += 1
+                message = None
             else:
                 message = self._decode(bytes(self._bytes[position : position + length]))
-                if message is None:
-                    self.broken += 1
-                    position += 1
-                else:
-                    position += length
-                    if not message.get_type().startswith(UNKNOWN_PREFIX):
-                        messages.append(message)
+            unknown = message is not None and message.get_type().startswith(UNKNOWN_PREFIX)
+            if message is None or (unknown and not self._in_step):
+                self.broken += 1
+                self._in_step = False
+                position += 1
+                continue
+            position += length
+            if not unknown:
+                self._in_step = True
+                messages.append(message)
         if self._datagrams:
             self._bytes.clear()
+            self._in_step = True
         else:
             del self._bytes[:position]
         return messages

@@ -34,10 +34,10 @@ class VideoRecording:
 def open_recording(
     run: Path, other: Path | None = None, video: Path | None = None, fps: float | None = None
 ) -> VideoRecording:
-    """Open the JSON that `efftam track --json` writes (or the folder that holds it as its only ``.json``),
-    and the video that it names or ``video``; or a bag with the tracker's answers, and its own images or those
-    of the bag ``video``. ``other``: a second run of the same video. ``fps`` of a folder of images, where the
-    JSON doesn't tell.
+    """Open the JSON that `efftam track --json` writes (or the folder that holds it, as ``track.json`` or as
+    its only ``.json``), with the video that it names or ``video``; or a bag with the tracker's answers, with
+    its own images or those of the bag ``video``. ``other``: a second run of the same video. ``fps`` of a folder
+    of images, where the JSON doesn't tell.
 
     Raises InputError: one line with the file, what is wrong and what to give.
     """
@@ -76,6 +76,9 @@ def _open_bags(run: Path, other: Path | None, video: Path | None) -> VideoRecord
 def _json_file(path: Path) -> Path:
     if not path.is_dir():
         return path
+    # What the demo writes; other commands may have left files of theirs beside it.
+    if (path / "track.json").is_file():
+        return path / "track.json"
     found = sorted(path.glob("*.json"))
     if len(found) != 1:
         raise InputError(f"{path} holds {len(found)} .json files; name the one that efftam track wrote")

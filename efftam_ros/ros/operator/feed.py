@@ -19,11 +19,11 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
 from efftam_ros.operator.recorded.messages import box_report, motion_report
+from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.operator import reports
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.parameters import OperatorConfig
-from efftam_ros.ros.tracker.image_input import ImageInput
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 REPORT_DEPTH = 10

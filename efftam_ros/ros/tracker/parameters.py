@@ -1,4 +1,4 @@
-"""The tracker node's parameters, and when they may change."""
+"""Parameters of the tracker node, and when each may change."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The node's own settings. Times in seconds. Raises InputError naming the field, the value and the
-    range."""
+    """Settings of the node itself. Times in seconds.
+
+    Raises InputError naming the field, the value and the allowed range.
+    """
 
     bundle: str = setting("", "folder of the network bundle; empty: the one that ships")
     backend: str = setting(DEFAULT_BACKEND, "what computes the network", choices=BACKENDS)
@@ -61,6 +63,12 @@ class NodeConfig:
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
     )
+    attitude_offset: float = setting(
+        0.0,
+        "added to the stamps of the topics attitude and vehicle_heading (camera_motion topic), s",
+        low=-1.0,
+        high=1.0,
+    )
     publish_detections: bool = setting(
         True, "publish vision_msgs on detections, where vision_msgs is installed"
     )
@@ -80,15 +88,16 @@ class NodeConfig:
             check_setting(f.name, getattr(self, f.name), f.metadata)
 
 
-# Read once, when the node starts.
+# Read once, at start-up.
 READ_ONLY = ("autostart",)
-# Read when the node is configured: a running network or its subscriptions can't be exchanged under it.
+# Read when the node is configured: the network and its subscriptions can't be replaced while they run.
 FIXED = (
     "bundle",
     "backend",
     "threads",
     "image_transport",
     "image_reliability",
+    "attitude_offset",
     "publish_detections",
     "publish_annotations",
     "clicks",
@@ -99,7 +108,7 @@ PARAMETERS = ParameterSet((("The node", NodeConfig), ("Tracking", TrackerConfig)
 
 
 def as_yaml() -> str:
-    """Every parameter with its default, described, as a parameter file."""
+    """Return a parameter file with every parameter, its description and its default."""
     head = (
         "# Every parameter of efftam_tracker, with its default. Written by:\n"
         "# python -m efftam_ros.ros.tracker.parameters\n"
