@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import Hands, chromium
+from browser import Hands
 from ground_scene import HEIGHT, WIDTH, GroundScene
 
 from efftam_ros.core.types import TrackState
@@ -84,12 +84,6 @@ RUNS = {
     "before": [(0.4, A), (3.0, T), (4.2, C), (6.0, L), (6.4, A), (9, T)],
     "after": [(0.4, A), (3.4, T), (3.9, C), (4.2, A), (9, T)],
 }
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 def save(page, name, folder):

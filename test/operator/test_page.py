@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from barcode_feed import RecordedSteering
-from browser import Hands, chromium
+from browser import one_selection, until
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.palette import STATE_STYLES
@@ -21,57 +21,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import Controller, Outcome, Result
 
 TOKEN = "0123456789abcdef0123456789abcdef"
-DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def open_page(browser):
-    """``open_page(url, phone=False)``: Hands on a new page that shows a picture; errors of the page fail the
-    test."""
-    contexts, errors = [], []
-
-    def open_(url, *, phone=False, wait=True, size=(640, 360)):
-        size_ = PHONE if phone else DESKTOP
-        context = browser.new_context(
-            viewport=size_, has_touch=phone, is_mobile=phone, device_scale_factor=2 if phone else 1
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if "Content Security" in said.text else None)
-        page.goto(url)
-        hands = Hands(page, size)
-        if wait:
-            hands.see()
-        return hands
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert errors == []
-
-
-def until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
-    return value
-
-
-def one_selection(feed):
-    until(lambda: feed.selections)
-    assert len(feed.selections) == 1
-    return feed.selections[0]
-
-
 # Selecting
 
 
@@ -348,9 +297,9 @@ def test_a_silent_tracker_an_inactive_one_and_no_images_have_their_banners(serve
 
 def test_pictures_that_stop_while_the_tracker_goes_on_are_called_old(serve, feed, open_page):
     hands = open_page(serve(feed).url)
-    feed.sink.picture, shown = (lambda picture: None), feed.sink.picture
+    feed.blind = True
     hands.wait_text("#banners", "PICTURE OLD")
-    feed.sink.picture = shown
+    feed.blind = False
     until(lambda: hands.page.locator("#banners p").count() == 0)
 
 

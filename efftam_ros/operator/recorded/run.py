@@ -36,8 +36,8 @@ def open_recording(
 ) -> VideoRecording:
     """Open the JSON that `efftam track --json` writes (or the folder that holds it, as ``track.json`` or as
     its only ``.json``), with the video that it names or ``video``; or a bag with the tracker's answers, with
-    its own images or those of the bag ``video``. ``other``: a second run of the same video. ``fps`` of a folder
-    of images, where the JSON doesn't tell.
+    its own images or those of the bag ``video``. ``other``: a second run of the same video. ``fps`` of a
+    folder of images, where the JSON doesn't tell.
 
     Raises InputError: one line with the file, what is wrong and what to give.
     """

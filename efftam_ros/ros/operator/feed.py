@@ -139,9 +139,14 @@ class RosFeed:
             if self._config.image_transport == "compressed"
             else reports.raw_picture
         )
-        if self._sink is not None:
-            sink = self._sink
-            self._use("image", lambda m: sink.picture(make(m, self._config.max_image_pixels)), message)
+        if self._sink is None:
+            return
+        try:
+            self._sink.picture(make(message, self._config.max_image_pixels))
+        except InputError as refusal:
+            self._sink.unreadable(str(refusal))
+        except ValueError as error:
+            self._warn("image", f"an image is passed over: {error}")
 
     def _select(self, selection: Selection, reply: Reply) -> None:
         try:

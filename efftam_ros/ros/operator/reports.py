@@ -8,7 +8,7 @@ from geometry_msgs.msg import Point
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.messages import Outcome as SaidOutcome
-from efftam_ros.interop.messages import compressed_size
+from efftam_ros.interop.messages import compressed_size, image_from_message
 from efftam_ros.interop.pictures import compressed_bgr, raw_bgr
 from efftam_ros.msg import TargetSelection
 from efftam_ros.operator.feed import Outcome, Picture, Result, Selection
@@ -20,20 +20,18 @@ JPEG_START = b"\xff\xd8"
 
 
 def raw_picture(message: Any, most_pixels: int) -> Picture:
-    """A sensor_msgs/Image; read when somebody looks."""
+    """A sensor_msgs/Image; its pixels are read when somebody looks. Raises InputError where they can't be."""
+    image_from_message(message, most_pixels)
     return Picture(image_stamp(message), bgr=lambda: raw_bgr(message, most_pixels))
 
 
 def compressed_picture(message: Any, most_pixels: int) -> Picture:
-    """A sensor_msgs/CompressedImage; a JPEG goes to the pages as it came."""
+    """A sensor_msgs/CompressedImage; a JPEG goes to the pages as it came. Raises InputError where its first
+    bytes say that it can't be read."""
+    compressed_size(message, most_pixels)
     data = bytes(message.data)
     if data.startswith(JPEG_START):
-        try:
-            compressed_size(message, most_pixels)
-        except InputError:
-            pass  # said by what reads it, below
-        else:
-            return Picture(image_stamp(message), jpeg=data)
+        return Picture(image_stamp(message), jpeg=data)
     return Picture(image_stamp(message), bgr=lambda: compressed_bgr(message, most_pixels))
 
 
