@@ -145,6 +145,19 @@ def test_drawing_on_a_phone(browser, scene, tmp_path):
     page.close()
 
 
+def test_the_gimbal_follows(browser, scene, tmp_path):
+    _, steering, url = scene
+    page, hands = opened(browser, url, {"viewport": {"width": 1100, "height": 560}})
+    hands.drag(400, 440, 560, 540)
+    hands.wait_text("#state", "TRACKING")
+    hands.keys("p")
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
+    time.sleep(6.5)
+    save(page, "operator-steering.png", tmp_path)
+    page.close()
+
+
 def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     feed, steering, url = scene
     page, hands = opened(browser, url, PHONE)
