@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from barcode_feed import BarcodeFeed
 from browser import one_selection, until
 from thin_link import thin_link
@@ -121,12 +120,11 @@ def test_a_hidden_tab_takes_no_pictures_and_goes_on_when_it_is_seen(serve, feed,
     hands.see_newer(feed.stamps[-1])
 
 
-@pytest.mark.parametrize("ratio", [1, 3])
-def test_a_refused_selection_leaves_the_page_as_it_was(serve, feed, open_page, ratio):
+def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed, open_page):
     feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(10, 10, 40, 40), 4
     feed.refuse = "the selection's image is 9.20 s old and only 8.00 s of images are kept"
     hands = open_page(serve(feed).url)
-    for _ in range(ratio):
+    for _ in range(3):
         hands.drag(200, 100, 260, 150)
         hands.wait_text("#notices .refusal", feed.refuse)
         hands.wait_mode("live")
