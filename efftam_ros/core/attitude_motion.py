@@ -73,7 +73,7 @@ class AttitudeMotion:
         if intrinsics is None:
             return CameraMotion(None, "no calibration: the attitude needs camera_info to move pixels")
         if previous is None:
-            return CameraMotion(None, "no attitude at the image before")
+            return CameraMotion(None, "no attitude for the previous image")
         matrix = rotation_motion(intrinsics, present @ previous.T)
         fault = rejection(matrix, image.width, image.height)
         return CameraMotion(None, f"attitude refused: {fault}") if fault else CameraMotion(matrix)

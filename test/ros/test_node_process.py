@@ -146,7 +146,7 @@ def test_a_second_tracker_on_the_same_topics_is_told(tracker, processes):
     status, _ = peer.diagnosis(lambda s, v: said in s.message and "efftam_tracker:" in s.name, "the other")
     assert status.level == b"\x01"
     assert "another" in status.message
-    assert "namespace of its own" in status.message
+    assert "its own namespace" in status.message
     peer.wait(lambda: said in peer.process.output, "the same in the log")
     other.end()
 

@@ -34,7 +34,7 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline from: bundle folder (None: the bundled one), back end, CPU threads, verification.
+# Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification.
 PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 

@@ -22,14 +22,14 @@ class NodeConfig:
     Raises InputError naming the field, the value and the allowed range.
     """
 
-    bundle: str = setting("", "folder of the network bundle; empty: the one that ships")
-    backend: str = setting(DEFAULT_BACKEND, "what computes the network", choices=BACKENDS)
+    bundle: str = setting("", "folder of the network bundle; empty: the default network")
+    backend: str = setting(DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS)
     threads: int = setting(
-        0, "CPU threads of the network; 0: one per physical core, four at most", low=0, high=256
+        0, "CPU threads of the network; 0: one per physical core, at most four", low=0, high=256
     )
     verify: str = setting(
         "quick",
-        "what is compared with the CPU before a GPU is trusted: every graph (quick), a clip too (full)",
+        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
         choices=VERIFY,
     )
     image_transport: str = setting(
@@ -37,16 +37,16 @@ class NodeConfig:
     )
     image_reliability: str = setting(
         "auto",
-        "how images are asked for: reliably where every publisher offers it (auto), or always one of the two",
+        "reliability of the image subscription; auto: reliable if every publisher offers it",
         choices=RELIABILITIES,
     )
     max_image_pixels: int = setting(
         MOST_PIXELS,
-        "most pixels of an image, raw, compressed or a selection's mask; larger ones are refused unread",
+        "most pixels of an image (raw, compressed or a selection's mask); larger ones are refused unread",
         low=1024,
         high=2**30,
     )
-    rectified: bool = setting(False, "images are rectified: camera_info counts by its P, without distortion")
+    rectified: bool = setting(False, "images are rectified: use P of camera_info and no distortion")
     image_timeout: float = setting(
         0.25,
         "time without an image after which the velocity is published as not valid, s",
@@ -55,8 +55,8 @@ class NodeConfig:
     )
     selection_buffer: float = setting(
         8.0,
-        "how old the image of a selection may be: images are kept for so long, 1.5 s of them all, older ones"
-        " about 5 per second, s",
+        "greatest age of a selection's image, s; images of the last 1.5 s are all kept, older ones at about 5"
+        " per second",
         low=0.0,
         high=60.0,
     )
@@ -70,7 +70,7 @@ class NodeConfig:
         high=1.0,
     )
     publish_detections: bool = setting(
-        True, "publish vision_msgs on detections, where vision_msgs is installed"
+        True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
     )
     publish_annotations: bool = setting(
         True, "publish foxglove_msgs/ImageAnnotations on annotations, where foxglove_msgs is installed"
