@@ -288,21 +288,25 @@ def main() -> int:
         print("operator_figures: no playwright: pip install playwright (the driver alone)", file=sys.stderr)
         return 2
     figures: list[Figure] = []
-    try:
-        with sync_playwright() as driver:
-            browser = Browser(driver)
-            for part in args.only or PARTS:
-                print(f"measuring: {part}", file=sys.stderr, flush=True)
-                figures += MEASURE[part](browser, args.seconds)
-            browser.close()
-    except RuntimeError as problem:
-        print(f"operator_figures: {problem}", file=sys.stderr)
-        return 2
+    problems: list[str] = []
+    with sync_playwright() as driver:
+        browser = Browser(driver)
+        for part in args.only or PARTS:
+            print(f"measuring: {part}", file=sys.stderr, flush=True)
+            try:
+                figures.extend(MEASURE[part](browser, args.seconds))  # those before a problem count
+            except RuntimeError as problem:
+                problems.append(f"operator_figures: {part}: {problem}")
+        browser.close()
     rows = [(f.name, _goal(f), f"{f.measured:.3g} {f.unit}".rstrip(), _word(f)) for f in figures]
     title = f"{os.cpu_count()} processor cores, load {os.getloadavg()[0]:.1f}"
     print_table(("figure", "asked", "measured", ""), rows, title=title)
+    for problem in problems:
+        print(problem, file=sys.stderr)
     if args.json is not None:
         write_text(args.json, json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
+    if problems:
+        return 2
     return 0 if all(figure.is_met for figure in figures) else 1
 
 

@@ -51,7 +51,7 @@ def annotations_message(foxglove: Any, track: Track, header: Any) -> Any:
             segments = _segments(track.box, style.line)
             message.points.append(lines(pieces, [point for segment in segments for point in segment]))
     text = track.state.name
-    if not track.measured and track.age_s > 0:
+    if track.age_s > 0:
         text += f" unseen {track.age_s:.1f} s"
     message.texts.append(
         foxglove.TextAnnotation(

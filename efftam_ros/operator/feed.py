@@ -135,6 +135,9 @@ class Sink(Protocol):
     def picture(self, picture: Picture) -> None:
         """An image; its pixels must stay unchanged afterwards."""
 
+    def unreadable(self, reason: str) -> None:
+        """An image that can't be read, and why: the tracker will give no box for it."""
+
     def box(self, report: BoxReport) -> None:
         """Where a target is in an image. The image is shown once this has arrived."""
 

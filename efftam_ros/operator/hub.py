@@ -52,6 +52,9 @@ class Hub:
     def picture(self, picture: Picture) -> None:
         self.post(self._add_picture, picture)
 
+    def unreadable(self, reason: str) -> None:
+        self.post(self._set_unreadable, reason)
+
     def box(self, report: BoxReport) -> None:
         self.post(self._add_box, report, time.time_ns())
 
@@ -163,6 +166,9 @@ class Hub:
         self._picture_times.append(time.monotonic())
         self._pairing.add_picture(picture)
         self._show_newest()
+
+    def _set_unreadable(self, reason: str) -> None:
+        self._picture_refusal = reason
 
     def _add_box(self, report: BoxReport, arrived_ns: int) -> None:
         self._heard_s = now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Play a run of efftam track, or two runs of one video side by side, on a page in the browser.
+"""Play a run of efftam track or a bag, or two runs of one video side by side, on a page in the browser.
 
 Prints the address of the page and serves it until Ctrl-C. The live page of a camera comes with the tracker's
 node: ros2 launch efftam_ros tracker.launch.py operator:=true
@@ -18,11 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="RUN",
-        help="what efftam track --json or scripts/demo wrote: the JSON file, or the folder that holds it",
+        help="what efftam track --json or scripts/demo wrote: the JSON file, or the folder that holds it;"
+        " or a bag with bbox and velocity",
     )
     parser.add_argument("--compare", type=Path, metavar="RUN", help="a second run of the same video")
     parser.add_argument(
-        "--video", type=Path, help="video file or folder of images (default: the one that the run names)"
+        "--video",
+        type=Path,
+        help="video file or folder of images (default: the one that the run names); of a bag without images:"
+        " the bag that was tracked",
     )
     parser.add_argument("--fps", type=float, help="frame rate of a folder of images (default: as in the run)")
     add_page_arguments(parser)

@@ -52,6 +52,7 @@ class BarcodeFeed:
         self.selection = 0
         self.refuse = ""
         self.mute = False  # the tracker answers nothing and publishes nothing
+        self.blind = False  # the tracker answers images that do not reach the page
         self.stamp_offset_ns = 0
         self.selections: list[Selection] = []
         self.cleared: list[int] = []
@@ -101,7 +102,8 @@ class BarcodeFeed:
         width, height = self.size
         picture = barcode_picture(stamp_ns, width, height)
         self.stamps.append(stamp_ns)
-        self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
+        if not self.blind:
+            self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
         if self.mute:
             return
         shown = self.state not in (TrackState.IDLE, TrackState.LOST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -114,3 +115,17 @@ class Hands:
             [self.canvas, points],
         )
         return [(r, g, b) for r, g, b, _ in colours]
+
+
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+    return value
+
+
+def one_selection(feed):
+    until(lambda: feed.selections)
+    assert len(feed.selections) == 1
+    return feed.selections[0]

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from barcode_feed import BarcodeFeed, RecordedSteering
-from browser import Hands, chromium
+from browser import Hands
 from ground_scene import HEIGHT, WIDTH, GroundScene
 
 from efftam_ros.core.types import TrackState
@@ -39,7 +39,8 @@ class SceneFeed(BarcodeFeed):
         picture = SCENE.picture(t)
         self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
         self.sink.box(report(t, stamp_ns, self.state if self.selection else TrackState.IDLE, self.reason))
-        self.sink.motion(MotionReport(stamp_ns, valid=self.selection > 0, velocity=(45.0, -9.0)))
+        moves = self.selection > 0 and self.state is not TrackState.LOST
+        self.sink.motion(MotionReport(stamp_ns, valid=moves, velocity=(45.0, -9.0)))
 
 
 def report(t, stamp_ns, state, reason=""):
@@ -53,7 +54,7 @@ def report(t, stamp_ns, state, reason=""):
         box=SCENE.car(t) if measured or state is TrackState.COASTING else None,
         presence=0.95 + 0.03 * np.sin(3 * t) if measured else 0.12,
         quality=0.84 + 0.05 * np.sin(2 * t) if measured else float("nan"),
-        age_s=0.0 if measured else 0.8,
+        age_s=0.0 if measured else 2.1 if state is TrackState.LOST else 0.8,
     )
 
 
@@ -86,14 +87,9 @@ RUNS = {
 }
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
-
-
 def save(page, name, folder):
-    """Keep a screenshot; it must show something."""
+    """Keep a screenshot without what is said for a moment; it must show something."""
+    page.evaluate("document.querySelector('#notices').replaceChildren()")
     path = folder / name
     page.screenshot(path=path)
     image = cv2.imread(str(path))
@@ -101,7 +97,11 @@ def save(page, name, folder):
     if os.environ.get("EFFTAM_UPDATE_IMAGES"):
         from PIL import Image
 
-        picture = Image.open(path).convert("RGB").quantize(200, dither=Image.Dither.NONE)
+        picture = (
+            Image.open(path)
+            .convert("RGB")
+            .quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        )
         picture.save(DOCS / name, optimize=True)
     assert (DOCS / name).stat().st_size < 200_000
 
@@ -127,7 +127,7 @@ def test_live_on_a_desktop(browser, scene, tmp_path):
     time.sleep(1)
     hands.drag(400, 440, 560, 540)
     hands.wait_text("#state", "TRACKING")
-    time.sleep(6.5)
+    time.sleep(4.0)
     feed.state, feed.reason = C, ""
     time.sleep(1)
     feed.state = T
@@ -151,6 +151,18 @@ def test_drawing_on_a_phone(browser, scene, tmp_path):
     page.close()
 
 
+def test_the_gimbal_follows(browser, scene, tmp_path):
+    _, steering, url = scene
+    page, hands = opened(browser, url, {"viewport": {"width": 1100, "height": 560}})
+    hands.drag(400, 440, 560, 540)
+    hands.wait_text("#state", "TRACKING")
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
+    time.sleep(0.5)
+    save(page, "operator-steering.png", tmp_path)
+    page.close()
+
+
 def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     feed, steering, url = scene
     page, hands = opened(browser, url, PHONE)
@@ -162,7 +174,7 @@ def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     page.tap("#sun")
     steering.say(enabled=True, phase="holding", reason="the target is lost")
     hands.wait_text("#state", "LOST")
-    time.sleep(6.5)
+    time.sleep(2.0)
     save(page, "operator-phone-sun.png", tmp_path)
     page.close()
 

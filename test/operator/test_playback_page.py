@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser import Hands, chromium
+from browser import Hands
 from runs import BITS, BLOCK, FPS, write_run, write_video
 
 from efftam_ros.core.geometry import Box
@@ -14,12 +14,6 @@ from efftam_ros.operator.recorded.run import open_recording
 pytest.importorskip("av", reason="videos need av: pip install efftam_ros[tools]")
 COUNT = 100
 STATES = "1" * 5 + "2" * 45 + "3" * 20 + "4" * 30
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class _Relay:
-    def __init__(self, port: int, bits_per_s: float, delay_s: float) -> None:
+    def __init__(self, port: int, bits_per_s: float, delay_s: Callable[[], float]) -> None:
         self._port, self._bytes_per_s, self._delay_s = port, bits_per_s / 8, delay_s
 
     async def start(self) -> int:
@@ -30,7 +30,7 @@ class _Relay:
         free = loop.time()
         while data := await reader.read(4096):
             free = max(free, loop.time()) + len(data) / self._bytes_per_s
-            loop.call_at(free + self._delay_s, writer.write, data)
+            loop.call_at(free + self._delay_s(), writer.write, data)
             await asyncio.sleep(max(0.0, free - loop.time()))
         writer.close()
 
@@ -43,13 +43,14 @@ async def _end_all() -> None:
 
 
 @contextlib.contextmanager
-def thin_link(port: int, bits_per_s: float, delay_s: float) -> Iterator[int]:
-    """The port of a relay to ``port``, on a thread of its own."""
+def thin_link(port: int, bits_per_s: float, delay_s: float | Callable[[], float]) -> Iterator[int]:
+    """The port of a relay to ``port``, on a thread of its own. ``delay_s``: a function may change it."""
+    delay = delay_s if callable(delay_s) else lambda: delay_s
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        yield asyncio.run_coroutine_threadsafe(_Relay(port, bits_per_s, delay_s).start(), loop).result()
+        yield asyncio.run_coroutine_threadsafe(_Relay(port, bits_per_s, delay).start(), loop).result()
     finally:
         asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
         loop.call_soon_threadsafe(loop.stop)

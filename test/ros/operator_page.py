@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,14 @@ class Page:
     def status(self) -> dict[str, Any]:
         told = self.messages("status")
         return told[-1] if told else {}
+
+    def wait(self, condition: Callable[[], Any], seconds: float = 20.0) -> None:
+        """For what comes over the socket."""
+
+        async def wait() -> None:
+            await self._client.until(condition, seconds)
+
+        asyncio.run_coroutine_threadsafe(wait(), self._loop).result(seconds + 5.0)
 
     def send(self, **message: Any) -> None:
         self._run(self._client.send(**message))

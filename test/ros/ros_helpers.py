@@ -220,6 +220,10 @@ class Process:
         return self._process.pid
 
     @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
     def output(self) -> str:
         return self.log.read_text()
 

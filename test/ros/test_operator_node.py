@@ -21,7 +21,7 @@ from level_pipeline import bright_box, grey_box, scene
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from operator_page import Page, address_in, operator_command
-from ros_helpers import box_of, box_selection, new_namespace, stamp_of
+from ros_helpers import box_of, box_selection, image_message, new_namespace, stamp_of
 from sensor_msgs.msg import CompressedImage
 
 from efftam_ros.core.geometry import iou
@@ -383,3 +383,22 @@ def test_a_port_in_use_is_named(processes, peers):
         taken.listen()
         port = taken.getsockname()[1]
         assert str(port) in refused(processes, peers, "-p", f"port:={port}")
+
+
+def test_an_encoding_that_nobody_knows_is_named_on_the_page(chain):
+    running = chain()
+    peer, page = running.peer, running.page()
+    number = running.show_until_seen(page, 0)
+
+    def is_named() -> bool:
+        nonlocal number
+        number += 1
+        message = image_message(scene(0), stamp_of(number))
+        message.encoding = "yuv99"
+        peer.images.publish(message)
+        peer.spin_for(0.2)
+        return "yuv99" in page.status.get("picture", "")
+
+    peer.wait(is_named, "word of the encoding")
+    running.show_until_seen(page, number + 1)
+    peer.wait(lambda: page.status["picture"] == "", "the word to go")

@@ -1,4 +1,4 @@
-"""A run of `efftam track` from its JSON and its video, or two runs of one video to compare."""
+"""A run of `efftam track`, or a bag, with its pictures; or two runs of the same pictures to compare."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, RecordedRun
+from efftam_ros.operator.recorded.bag import BagPictures, bag_run, has_images, is_bag
 from efftam_ros.operator.recorded.pictures import Pictures, open_pictures
 
 NS = 1_000_000_000
@@ -33,12 +34,15 @@ class VideoRecording:
 def open_recording(
     run: Path, other: Path | None = None, video: Path | None = None, fps: float | None = None
 ) -> VideoRecording:
-    """Open the JSON that `efftam track --json` writes (or the folder that holds it as its only ``.json``),
-    and the video that it names or ``video``. ``other``: a second run of the same video. ``fps`` of a folder
-    of images, where the JSON doesn't tell.
+    """Open the JSON that `efftam track --json` writes (or the folder that holds it, as ``track.json`` or as
+    its only ``.json``), with the video that it names or ``video``; or a bag with the tracker's answers, with
+    its own images or those of the bag ``video``. ``other``: a second run of the same video. ``fps`` of a
+    folder of images, where the JSON doesn't tell.
 
     Raises InputError: one line with the file, what is wrong and what to give.
     """
+    if is_bag(run):
+        return _open_bags(run, other, video)
     paths = [_json_file(path) for path in (run, other) if path is not None]
     data = [_read(path) for path in paths]
     found = video or _video(paths[0], data[0])
@@ -52,9 +56,29 @@ def open_recording(
     )
 
 
+def _open_bags(run: Path, other: Path | None, video: Path | None) -> VideoRecording:
+    paths = [path for path in (run, other) if path is not None]
+    for path in paths:
+        if not is_bag(path):
+            raise InputError(f"{run} is a bag, {path} is none; compare two bags of the same images")
+    source = video or next((path for path in paths if has_images(path)), None)
+    if source is None:
+        raise InputError(f"{run} holds no images; give the bag that was tracked with --video BAG")
+    if not is_bag(source):
+        raise InputError(f"{source} is no bag, and stamps tell which image of a bag was answered; give a bag")
+    pictures = BagPictures(source)
+    names = _names(paths)
+    return VideoRecording(
+        pictures, [bag_run(p, pictures.stamps_ns, n) for p, n in zip(paths, names, strict=True)]
+    )
+
+
 def _json_file(path: Path) -> Path:
     if not path.is_dir():
         return path
+    # What the demo writes; other commands may have left files of theirs beside it.
+    if (path / "track.json").is_file():
+        return path / "track.json"
     found = sorted(path.glob("*.json"))
     if len(found) != 1:
         raise InputError(f"{path} holds {len(found)} .json files; name the one that efftam track wrote")

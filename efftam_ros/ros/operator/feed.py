@@ -18,6 +18,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
+from efftam_ros.operator.recorded.messages import box_report, motion_report
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.operator import reports
@@ -112,8 +113,8 @@ class RosFeed:
         when somebody does."""
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m))),
-            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(reports.motion_report(m))),
+            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(box_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(motion_report(m))),
         ]
 
     def _watch(self, watched: bool) -> None:
@@ -138,9 +139,14 @@ class RosFeed:
             if self._config.image_transport == "compressed"
             else reports.raw_picture
         )
-        if self._sink is not None:
-            sink = self._sink
-            self._use("image", lambda m: sink.picture(make(m, self._config.max_image_pixels)), message)
+        if self._sink is None:
+            return
+        try:
+            self._sink.picture(make(message, self._config.max_image_pixels))
+        except InputError as refusal:
+            self._sink.unreadable(str(refusal))
+        except ValueError as error:
+            self._warn("image", f"an image is passed over: {error}")
 
     def _select(self, selection: Selection, reply: Reply) -> None:
         try:

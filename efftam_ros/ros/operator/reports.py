@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from geometry_msgs.msg import Point
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome as SaidOutcome
-from efftam_ros.interop.messages import compressed_size, image_from_compressed, image_from_message, stamp_ns
+from efftam_ros.interop.messages import compressed_size, image_from_message
+from efftam_ros.interop.pictures import compressed_bgr, raw_bgr
 from efftam_ros.msg import TargetSelection
-from efftam_ros.operator.feed import BoxReport, MotionReport, Outcome, Picture, Result, Selection
-from efftam_ros.runtime.image.encodings import to_bgr
+from efftam_ros.operator.feed import Outcome, Picture, Result, Selection
+from efftam_ros.operator.recorded.messages import image_stamp
 
 LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
 """builtin_interfaces/Time counts seconds in 31 bits."""
@@ -22,58 +20,25 @@ JPEG_START = b"\xff\xd8"
 
 
 def raw_picture(message: Any, most_pixels: int) -> Picture:
-    """A sensor_msgs/Image; read when somebody looks."""
-    stamp = _stamp(message)
-    return Picture(stamp, bgr=lambda: to_bgr(image_from_message(message, most_pixels)))
+    """A sensor_msgs/Image; its pixels are read when somebody looks. Raises InputError where they can't be."""
+    image_from_message(message, most_pixels)
+    return Picture(image_stamp(message), bgr=lambda: raw_bgr(message, most_pixels))
 
 
 def compressed_picture(message: Any, most_pixels: int) -> Picture:
-    """A sensor_msgs/CompressedImage; a JPEG goes to the pages as it came."""
+    """A sensor_msgs/CompressedImage; a JPEG goes to the pages as it came. Raises InputError where its first
+    bytes say that it can't be read."""
+    compressed_size(message, most_pixels)
     data = bytes(message.data)
     if data.startswith(JPEG_START):
-        try:
-            compressed_size(message, most_pixels)
-        except InputError:
-            pass  # said by what reads it, below
-        else:
-            return Picture(_stamp(message), jpeg=data)
-    return Picture(_stamp(message), bgr=lambda: to_bgr(image_from_compressed(message, most_pixels)))
-
-
-def box_report(message: Any) -> BoxReport:
-    """A BoundingBox. Raises ValueError for a state or a stamp that does not exist."""
-    return BoxReport(
-        _stamp(message),
-        (message.image_width, message.image_height),
-        TrackState(message.state),
-        target_id=message.target_id,
-        selection=message.selection,
-        reason=message.reason,
-        measured=message.measured,
-        box=_box(message.x, message.y, message.width, message.height),
-        presence=message.presence,
-        quality=message.quality,
-        age_s=message.age,
-    )
-
-
-def motion_report(message: Any) -> MotionReport:
-    """A TargetVelocity. Raises ValueError for a stamp that does not exist."""
-    return MotionReport(
-        _stamp(message),
-        target_id=message.target_id,
-        valid=message.valid,
-        velocity=(message.velocity_x, message.velocity_y),
-        predicted=_box(
-            message.predicted_x, message.predicted_y, message.predicted_width, message.predicted_height
-        ),
-    )
+        return Picture(image_stamp(message), jpeg=data)
+    return Picture(image_stamp(message), bgr=lambda: compressed_bgr(message, most_pixels))
 
 
 def result_of(message: Any) -> Result:
     """A SelectionResult. Raises ValueError for an outcome or a stamp that does not exist."""
     return Result(
-        _stamp(message),
+        image_stamp(message),
         Outcome[SaidOutcome(message.outcome).name],
         target_id=message.target_id,
         selection=message.selection,
@@ -97,15 +62,3 @@ def selection_message(selection: Selection) -> TargetSelection:
         message.points = [Point(x=float(x), y=float(y)) for x, y in selection.points]
         message.labels = list(selection.labels)
     return message
-
-
-def _stamp(message: Any) -> int:
-    stamp = stamp_ns(message.header.stamp)
-    if stamp < 0:
-        raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
-    return stamp
-
-
-def _box(x: float, y: float, width: float, height: float) -> Box | None:
-    known = all(math.isfinite(v) for v in (x, y, width, height))
-    return Box(x, y, width, height) if known else None

@@ -1,0 +1,133 @@
+"""What goes wrong in the field, as a person at the page sees it."""
+
+from __future__ import annotations
+
+import time
+
+from barcode_feed import BarcodeFeed
+from browser import one_selection, until
+from thin_link import thin_link
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator.feed import Picture
+
+HOUR_OFF = "const now = Date.now; Date.now = () => now() + 3600e3;"
+
+
+def banners(hands) -> str:
+    return hands.page.locator("#banners").inner_text()
+
+
+def test_without_an_image_the_page_says_so(serve, feed, open_page):
+    feed.blind = True
+    hands = open_page(serve(feed).url, wait=False)
+    hands.wait_text("#banners", "NO PICTURE")
+    hands.wait_text("#banners", "none has arrived yet")
+    hands.drag(200, 100, 260, 150)
+    assert feed.selections == []
+
+
+def test_without_image_and_tracker_the_page_names_both(serve, feed, open_page):
+    url = serve(feed).url
+    feed.close()
+    hands = open_page(url, wait=False)
+    hands.wait_text("#banners", "TRACKER SILENT")
+    hands.wait_text("#banners", "no images and no answer")
+
+
+def test_an_encoding_that_is_not_known_is_named(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    said = "image encoding 'yuv99' is not known; use bgr8"
+    show = feed.sink.picture
+    feed.mute = True  # nor does the tracker answer such an image
+    feed.sink.picture = lambda picture: feed.sink.unreadable(said)
+    hands.wait_text("#banners", f"NO PICTURE{said}")
+    feed.mute, feed.sink.picture = False, show
+    until(lambda: banners(hands) == "")
+
+
+def test_an_image_that_turns_out_unreadable_when_it_is_drawn_is_named(serve, feed, open_page):
+    def broken():
+        raise InputError("the camera's JPEG (12 bytes) can't be read; is it cut off?")
+
+    hands = open_page(serve(feed).url)
+    show = feed.sink.picture
+    feed.sink.picture = lambda picture: show(Picture(picture.stamp_ns, bgr=broken))
+    hands.wait_text("#banners", "is it cut off?")
+    feed.sink.picture = show
+    until(lambda: banners(hands) == "")
+
+
+def test_a_4k_camera_is_shown_and_selected_on(serve, open_page):
+    feed = BarcodeFeed(rate_hz=3.0, size=(3840, 2160))
+    try:
+        hands = open_page(serve(feed).url, size=(3840, 2160))
+        hands.drag(2000, 1000, 2300, 1200)
+        assert iou(one_selection(feed).box, Box(2000, 1000, 300, 200)) > 0.9
+        assert feed.selections[0].stamp_ns in feed.stamps
+    finally:
+        feed.close()
+
+
+def test_a_laptop_whose_clock_is_an_hour_off_shows_the_true_age(serve, feed, open_page):
+    hands = open_page(serve(feed).url, script=HOUR_OFF)
+    until(lambda: hands.page.locator("#age").inner_text().endswith(" ms"))
+    assert int(hands.page.locator("#age").inner_text()[:-3]) < 2000
+    hands.drag(200, 100, 260, 150)
+    assert one_selection(feed).stamp_ns in feed.stamps
+
+
+def test_a_proxy_that_buffers_makes_an_old_picture_and_the_stamp_stays_true(serve, feed, open_page):
+    held_s = 0.0
+    with thin_link(serve(feed).port, 1e9, lambda: held_s) as port:
+        hands = open_page(f"http://127.0.0.1:{port}/")
+        until(lambda: hands.page.locator("#age").inner_text().endswith(" ms"))
+        held_s = 2.0
+        hands.wait_text("#banners", "PICTURE OLD")
+        until(lambda: int(hands.page.locator("#age").inner_text()[:-3]) >= 1900)
+        drawn_on = int(hands.page.get_attribute("#view", "data-stamp"))
+        hands.drag(200, 100, 260, 150)
+        selection = one_selection(feed)
+        assert selection.stamp_ns in feed.stamps
+        assert selection.stamp_ns >= drawn_on
+
+
+def test_a_second_tab_views_and_the_first_goes_on(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    tab = hands.page.context.new_page()
+    tab.goto(hands.page.url)
+    tab.locator("#banners").filter(has_text="VIEW ONLY").wait_for()
+    hands.page.bring_to_front()
+    hands.drag(200, 100, 260, 150)
+    one_selection(feed)
+    tab.close()
+
+
+def test_a_hidden_tab_takes_no_pictures_and_goes_on_when_it_is_seen(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hide = """(hidden) => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    hands.page.evaluate(hide, True)
+    time.sleep(0.5)
+    before = hands.page.get_attribute("#view", "data-stamp")
+    time.sleep(0.5)
+    assert hands.page.get_attribute("#view", "data-stamp") == before
+    hands.page.evaluate(hide, False)
+    hands.see_newer(feed.stamps[-1])
+
+
+def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed, open_page):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(10, 10, 40, 40), 4
+    feed.refuse = "the selection's image is 9.20 s old and only 8.00 s of images are kept"
+    hands = open_page(serve(feed).url)
+    for _ in range(3):
+        hands.drag(200, 100, 260, 150)
+        hands.wait_text("#notices .refusal", feed.refuse)
+        hands.wait_mode("live")
+        time.sleep(0.3)
+    assert hands.page.locator("#notices .refusal").count() == 1
+    hands.wait_text("#state", "TRACKING")
