@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
@@ -281,6 +281,7 @@ def test_short_of_bytes_the_reach_back_is_kept_and_the_full_rate_shortened():
 
 
 @settings(max_examples=100, deadline=None)
+@example(450.0)  # half-way between two images
 @given(age_ms=st.floats(0, 7700))
 def test_every_stamp_within_the_span_of_a_steady_camera_finds_an_image_near(age_ms):
     frame_buffer = camera(12.0, keep_s=8.0)

@@ -23,6 +23,8 @@ MOST_IMAGES = 4096
 WHOLE_S, LEAST_WHOLE_S = 1.5, 0.5
 # Least interval between kept older images, s.
 APART_S = 0.2
+# Reach of an image, in periods: with jitter the middle between two images is a little further than half off.
+HALF = 0.51
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class KeptImages:
         gaps = [b.stamp_ns - a.stamp_ns for a, b in pairwise(self._whole)]
         period = median(gaps) if gaps else 0.0
         thinned = bool(self._thinned) and stamp_ns < self._whole[0].stamp_ns
-        return (period + APART_S * 1e9 if thinned else period) / 2
+        return HALF * (period + APART_S * 1e9 if thinned else period)
 
     def _span_s(self, oldest: Kept) -> float:
         return (self._whole[-1].stamp_ns - oldest.stamp_ns) * 1e-9
