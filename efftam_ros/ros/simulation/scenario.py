@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.tracking_status import Edges
 from efftam_ros.flight.simulation.record import Sample
 from efftam_ros.flight.simulation.rendered_flight import RenderedFlight, angle_between
 from efftam_ros.flight.simulation.station import Station
@@ -24,6 +25,7 @@ STEP_S = 0.004
 START_S, ANSWER_S = 60.0, 20.0
 # The pilot's hand follows the moving target for so long before it is selected.
 BY_HAND_S = 2.0
+SELECTIONS = 5
 # How old the picture is that the operator draws on: the bridge's parameter video_latency.
 VIDEO_LATENCY_S = 0.2
 # From exposure to the topic: about a frame in a real camera.
@@ -72,22 +74,37 @@ class Scenario:
         self._until("stopping", self._stands, ANSWER_S, "zero rates")
 
     def _select(self) -> None:
-        """Draw the target's box at the station, on a picture as old as the operator's."""
+        """Draw the target's box at the station; again when it is refused, as an operator does."""
+        node, station = self._node, self._station
+        for _ in range(SELECTIONS):
+            sent_s = station.track(self._drawn())
+            self._until(
+                "selecting",
+                lambda: 1 in node.first_answers or self._refused(),
+                ANSWER_S,
+                "a box of the selection",
+            )
+            if 1 in node.first_answers:
+                break
+        else:
+            raise InputError(f"the selection was refused {SELECTIONS} times, at last with {station.result}")
+        self._node.event("selected", sent_s)
+        node.event("answered", node.first_answers[1])
+        self._until("selecting", lambda: station.result is not None, ANSWER_S, "the station's answer")
+        self._until("selecting", self._tracks, ANSWER_S, "the state TRACKING")
+
+    def _drawn(self) -> Edges:
+        """The target's box, 0..1, in a picture as old as the one that the operator sees."""
         now_s, config = time.monotonic(), self._flight.world.config
         seen = [s for s in self._shown if s.time_s <= now_s - VIDEO_LATENCY_S and s.box is not None]
         if not seen or seen[-1].box is None:
             raise InputError("the target was not in the picture when it was to be selected")
         x, y, width, height = seen[-1].box
         w, h = config.width, config.height
-        sent_s = self._station.track((x / w, y / h, (x + width) / w, (y + height) / h))
-        self._node.event("selected", sent_s)
-        node = self._node
-        self._until("selecting", lambda: 1 in node.first_answers, ANSWER_S, "a box of the selection")
-        node.event("answered", node.first_answers[1])
-        self._until("selecting", lambda: self._station.result is not None, ANSWER_S, "the station's answer")
-        if self._station.result != mav.MAV_RESULT_ACCEPTED:
-            raise InputError(f"the selection was refused at the station: result {self._station.result}")
-        self._until("selecting", self._tracks, ANSWER_S, "the state TRACKING")
+        return x / w, y / h, (x + width) / w, (y + height) / h
+
+    def _refused(self) -> bool:
+        return self._station.result not in (None, mav.MAV_RESULT_ACCEPTED)
 
     def _tracks(self) -> bool:
         answer = self._node.answer

@@ -22,7 +22,7 @@ from typing import Any
 
 from efftam_ros.core.config import CAMERA_MOTIONS
 from efftam_ros.core.errors import InputError
-from efftam_ros.tools.common.options import add_network_arguments
+from efftam_ros.tools.common.options import add_network_arguments, open_bundle
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " or nowhere (off) (default auto)",
     )
     group = parser.add_argument_group("camera")
-    group.add_argument("--fps", type=float, default=30.0, help="pictures per second, 1 to 60 (default 30)")
+    group.add_argument("--fps", type=float, default=20.0, help="pictures per second, 1 to 60 (default 20)")
     group.add_argument(
         "--size", type=_size, default=(640, 360), metavar="WxH", help="of the picture, px (default 640x360)"
     )
@@ -109,6 +109,7 @@ def _check(args: argparse.Namespace) -> None:
     for name, remedy in NEEDED:
         if importlib.util.find_spec(name) is None:
             raise InputError(f"the Python package {name} is missing for {sys.executable}: {remedy}")
+    open_bundle(args.bundle)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -134,8 +134,9 @@ def _seconds(samples: list[Sample], holds: Callable[[Sample], bool]) -> float:
 
 def _spells(answers: list[Answer], end_s: float) -> Iterator[tuple[Answer, float]]:
     """Each answer, and how long it was the newest."""
-    ends = [a.time_s for a in answers[1:]] + [end_s]
-    yield from zip(answers, (end - a.time_s for a, end in zip(answers, ends, strict=True)), strict=True)
+    ends = [*(a.time_s for a in answers[1:]), end_s]
+    for answer, end in zip(answers, ends, strict=False):
+        yield answer, end - answer.time_s
 
 
 def _seconds_in(answers: list[Answer], state: TrackState, end_s: float) -> float:

@@ -102,6 +102,8 @@ class Processes:
                         break
                     word = json.loads(line)
                     yield word["phase"], word["seconds"]
+                    if word["phase"] == "starting":
+                        self._check_start()
                 self._check()
         if simulation.wait():
             raise InputError(self._why(SIMULATION))
@@ -121,6 +123,13 @@ class Processes:
         for name, process in self._running.items():
             if name != SIMULATION and process.poll() is not None:
                 raise InputError(self._why(name))
+
+    def _check_start(self) -> None:
+        """A node that can't work says so and waits for a better configuration: nobody gives it one here."""
+        for name in self._running:
+            for line in self._log(name).read_text(errors="replace").splitlines():
+                if line.startswith("[ERROR]"):
+                    raise InputError(f"{name}: {line.rpartition(']: ')[2]} (all of it: {self._log(name)})")
 
     def _why(self, name: str) -> str:
         """What an ended process said last."""
