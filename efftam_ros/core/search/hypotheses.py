@@ -18,7 +18,7 @@ MATCH_IOU = 0.15  # of a candidate with a hypothesis' predicted box
 MATCH_SIZES = 0.8  # or distance of their centres, in sizes
 INNER_SHARE = 0.8  # of a window: what lies in it should have been seen
 MISS_WORTH = -1.5  # of a look that does not show what it should
-KEPT = 0.75  # of the evidence, when a further look comes
+KEPT = 0.65  # of the evidence, when a further look comes: looks at one thing tell much the same again
 LEAST_EVIDENCE = -2.0  # what was once seen at a place does not bar it
 FORGET_S = 1.5  # without a look
 MOST = 12  # hypotheses at a time
@@ -56,6 +56,13 @@ class Hypothesis:
     def score(self) -> float:
         """Logarithm of the odds that this is the target."""
         return self.prior + self.evidence
+
+    def score_after(self, looks: int) -> float:
+        """What the score would be after that many good looks in a row, each worth as much as the last: places
+        that were looked at less often than others are compared by it."""
+        if not 0 < self.good_looks < looks:
+            return self.score
+        return self.prior + max(self.evidence, self._worth * (1 - KEPT**looks) / (1 - KEPT))
 
     def look(self, stamp_ns: int, look: Look) -> None:
         """It was seen. Several windows of one image tell one thing: the best counts."""
