@@ -169,13 +169,6 @@ def test_of_two_alike_in_equal_places_none_is_taken():
     assert not any(searching.show((left, 1.5), (right, 1.5)) for _ in range(20))
 
 
-def test_a_place_that_was_looked_at_less_often_is_compared_as_if_it_had_been_looked_at_as_often():
-    for rival, accepted in ((0.3, True), (2.0, False)):
-        searching = Searching()
-        searching.show((NEAR, 2.0))
-        assert searching.show((NEAR, 2.0), (TARGET.moved(-60, 0), rival)) is accepted
-
-
 def test_weak_evidence_does_not_add_up_without_limit():
     searching = Searching()
     assert not any(searching.show((NEAR, 0.5)) for _ in range(100))

@@ -57,13 +57,6 @@ class Hypothesis:
         """Logarithm of the odds that this is the target."""
         return self.prior + self.evidence
 
-    def score_after(self, looks: int) -> float:
-        """What the score would be after that many good looks in a row, each worth as much as the last: places
-        that were looked at less often than others are compared by it."""
-        if not 0 < self.good_looks < looks:
-            return self.score
-        return self.prior + max(self.evidence, self._worth * (1 - KEPT**looks) / (1 - KEPT))
-
     def look(self, stamp_ns: int, look: Look) -> None:
         """It was seen. Several windows of one image tell one thing: the best counts."""
         if self.seen_ns != stamp_ns:

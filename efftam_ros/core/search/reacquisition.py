@@ -13,7 +13,7 @@ from efftam_ros.core.search.hypotheses import Hypotheses, Hypothesis, Look
 from efftam_ros.core.search.sweep import Sweep
 
 # A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
-# LEAD ahead of what every other would reach by as many looks.
+# LEAD ahead of every other.
 ACCEPT_SCORE = 1.5
 LEAST_LOOKS = 2  # good ones in a row
 LEAD = 1.0
@@ -104,7 +104,7 @@ class Reacquisition:
         """Whether a hypothesis is the target."""
         if item is None or item.good_looks < LEAST_LOOKS or item.score < ACCEPT_SCORE:
             return False
-        others = [o.score_after(item.good_looks) for o in self.hypotheses.items if o is not item]
+        others = [other.score for other in self.hypotheses.items if other is not item]
         return not others or item.score >= max(others) + LEAD
 
     def _priors(self, boxes: Sequence[Box]) -> Sequence[float]:
