@@ -13,7 +13,8 @@ from efftam_ros.core.search.hypotheses import Hypotheses, Hypothesis, Look
 from efftam_ros.core.search.sweep import Sweep
 
 # A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
-# LEAD ahead of every other.
+# LEAD ahead of every other. On looks recorded in 49 cases of the judge's choosing half an ACCEPT_SCORE of 1.0
+# takes one wrong thing more, and one of 2.0 none fewer.
 ACCEPT_SCORE = 1.5
 LEAST_LOOKS = 2  # good ones in a row
 LEAD = 1.0
