@@ -39,6 +39,8 @@ class DrawnExtent:
 
     def grown(self, box: Box) -> Box:
         """The target's box for a box of its mask, about the same centre."""
+        if self.factors == (1.0, 1.0):
+            return box
         return Box.from_centre(box.cx, box.cy, self.factors[0] * box.width, self.factors[1] * box.height)
 
 
