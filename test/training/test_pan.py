@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,13 @@ def test_a_frame_counts_as_lost_without_a_claim_and_with_one_on_something_else(c
     assert pan.run_pan(follower(0, True), clip) == pan.Lost(shown, 0)
     assert pan.run_pan(follower(0, False), clip) == pan.Lost(shown, shown)
     assert pan.run_pan(follower(5, True), clip) == pan.Lost(shown, shown)
+
+
+def test_a_clip_whose_target_disappears_by_itself_tells_nothing_of_the_pan(clip):
+    boxes = np.where(np.isnan(clip.boxes), clip.boxes[0], clip.boxes)  # without the scene's bridge
+    assert pan.suits(replace(clip, boxes=boxes))
+    boxes[20] = np.nan
+    assert not pan.suits(replace(clip, boxes=boxes))
 
 
 def test_small_clips_alone_are_refused(tmp_path: Path):

@@ -35,6 +35,7 @@ FOCAL_PX = 457.0  # 914 px at 1280 px width: 70 degrees wide
 MOST_TURN_RAD = math.radians(26)  # to either side: the target stays in the picture
 STILL_FRAMES = 12  # before the pan
 LEAST_WIDTH = 1000  # of a clip
+FRAMES = STILL_FRAMES + round(4 * MOST_TURN_RAD / RATE_RAD_S * FPS)
 GYRO_HZ = 200.0
 NS = 1_000_000_000
 SOURCES = ("images", "gyro")
@@ -54,8 +55,7 @@ class PanFilm:
     where not all of it shows)."""
 
     def __init__(self, clip: Footage) -> None:
-        turns = 4 * MOST_TURN_RAD / RATE_RAD_S * FPS
-        self._count = min(len(clip), STILL_FRAMES + round(turns))
+        self._count = min(len(clip), FRAMES)
         self._boxes = [clip.box(i) for i in range(self._count)]
         self._frames = clip.pictures(range(self._count))
         first = self._boxes[0]
@@ -129,6 +129,12 @@ def gyro() -> AttitudeMotion:
     return motion
 
 
+def suits(clip: Footage) -> bool:
+    """Whether a clip is large enough to turn in, and its target does not disappear by itself."""
+    shown = all(clip.box(i) is not None for i in range(min(len(clip), FRAMES)))
+    return shown and clip.width >= LEAST_WIDTH
+
+
 def run_pan(follower: Follower, clip: Footage) -> Lost:
     """Follow a clip's target through the pan."""
     shown = lost = 0
@@ -155,9 +161,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    clips = [clip for clip in find_footage(args.folders) if clip.width >= LEAST_WIDTH]
+    clips = [clip for clip in find_footage(args.folders) if suits(clip)]
     if not clips:
-        raise InputError(f"no clip there is {LEAST_WIDTH} px wide; give folders of larger clips")
+        raise InputError(
+            f"no clip there is {LEAST_WIDTH} px wide and shows its target throughout; give folders of others"
+        )
     cv2.setNumThreads(args.threads)
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     rows: list[list[Cell]] = []
