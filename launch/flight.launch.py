@@ -24,8 +24,18 @@ TRACKER_ARGUMENTS = (
     ),
     ("bundle", "", "folder of the network bundle; empty: as the parameter file says", None),
     ("backend", "", "what computes the network; empty: as the parameter file says", None),
+    (
+        "camera_motion",
+        "",
+        "where the tracker learns the camera's motion; empty: as the parameter file says",
+        ["", "auto", "topic", "off"],
+    ),
+    ("attitude", "gimbal_attitude", "topic of the camera's attitude, for camera_motion:=topic", None),
     ("params", "tracker", "parameter file of the tracker: tracker, desktop, jetson, or a path", None),
     ("namespace", "", "namespace of the nodes and their topics", None),
+    ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
+    ("operator_port", "8080", "port of the operator's page; 0: a free one", None),
+    ("operator_address", "127.0.0.1", "address that the operator's page is served on", None),
     ("use_sim_time", "false", "follow /clock, for bags and simulators", ["true", "false"]),
     ("log_level", "info", "how much the nodes say", ["debug", "info", "warn", "error"]),
 )

@@ -6,6 +6,7 @@ from ament_index_python.packages import get_package_share_directory
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable, LaunchConfiguration
 from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 
@@ -24,6 +25,13 @@ ARGUMENTS = (
     ),
     ("bundle", "", "folder of the network bundle; empty: from the parameter file", None),
     ("backend", "", "back end; empty: from the parameter file", None),
+    (
+        "camera_motion",
+        "",
+        "where the tracker learns the camera's motion; empty: from the parameter file",
+        ["", "auto", "topic", "off"],
+    ),
+    ("attitude", "", "topic of the camera's attitude, for camera_motion:=topic; empty: attitude", None),
     ("params", "tracker", "parameter file: tracker, desktop, jetson (shipped), or a path", None),
     ("namespace", "", "namespace of the node and its topics", None),
     ("operator", "false", "serve the operator's page beside the tracker", ["true", "false"]),
@@ -70,7 +78,9 @@ def operator_node(value):
 
 def start_nodes(context):
     value = {name: LaunchConfiguration(name).perform(context) for name, *_ in ARGUMENTS}
-    given = {name: value[name] for name in ("image_transport", "bundle", "backend") if value[name]}
+    settings = ("image_transport", "bundle", "backend", "camera_motion")
+    # Texts: "off" would else become false.
+    given = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
     tracker = Node(
         package="efftam_ros",
         executable="efftam_tracker",
@@ -81,7 +91,7 @@ def start_nodes(context):
             parameter_file(value["params"]),
             {"use_sim_time": value["use_sim_time"] == "true", **given},
         ],
-        remappings=[(name, value[name]) for name in ("image", "camera_info") if value[name]],
+        remappings=[(name, value[name]) for name in ("image", "camera_info", "attitude") if value[name]],
         ros_arguments=["--log-level", value["log_level"]],
     )
     return [tracker, operator_node(value)] if value["operator"] == "true" else [tracker]

@@ -1,5 +1,5 @@
-"""`python -m training data | distil | train | evaluate | disappearances | pan | export`: produces and judges
-the shipped compact network."""
+"""`python -m training data | distil | train | evaluate | disappearances | pan | export`: trains and
+evaluates the shipped compact network."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
-    _add_distil(commands.add_parser("distil", help="teach a new image encoder what others see"))
+    _add_distil(commands.add_parser("distil", help="distil a new image encoder from other networks"))
     _add_evaluate(
-        commands.add_parser("evaluate", help="judge a bundle on held-out clips, scenes and sequences")
+        commands.add_parser("evaluate", help="evaluate a bundle on held-out clips, scenes and sequences")
     )
     _add_disappearances(
-        commands.add_parser("disappearances", help="judge returns after a disappearance on real clips")
+        commands.add_parser(
+            "disappearances", help="evaluate reacquisition after a disappearance on real clips"
+        )
     )
     _add_pan(commands.add_parser("pan", help="frames lost while the camera pans quickly"))
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
@@ -60,7 +62,7 @@ def _data(args: argparse.Namespace) -> int:
 
     from training.material import pack_material
 
-    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # a refusal is one line
+    with tqdm(desc="packing", unit="item", delay=0.1) as bar:  # errors are reported in one line
         counts = pack_material(args.source, args.out, bar.update)
     for kind, count in sorted(counts.items()):
         print(f"{kind:24}{count:6}")
@@ -105,15 +107,19 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[0], help="default %(default)s"
     )
     parser.add_argument(
-        "--easy", action="store_true", help="clips as the held-out ones: no shadows cast, none made small"
+        "--easy",
+        action="store_true",
+        help="clips like the held-out ones: no cast shadows, no reduced resolution",
     )
     parser.add_argument(
         "--backbone",
         type=Path,
         metavar="FILE",
-        help="ONNX file of a tracker's backbone to go on learning from; default: none",
+        help="ONNX file of a tracker's backbone to distil features from; default: none",
     )
-    parser.add_argument("--open-data-only", action="store_true", help="leave out research-use material")
+    parser.add_argument(
+        "--open-data-only", action="store_true", help="leave out data licensed for research use only"
+    )
     parser.add_argument(
         "--workers", type=int, default=1, help="processes that compose clips; default %(default)s"
     )
@@ -149,7 +155,7 @@ def _train(args: argparse.Namespace) -> int:
     network = new_network(options.config)
     if not args.resume:
         _start(network, args)
-    # Not drawn before the first step, so that what is refused until then is said in one line.
+    # Created at the first step, so that an error before it is reported on a single line.
     with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
 
         def progress(step: int, summary: str) -> None:
@@ -162,7 +168,7 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _start(network: object, args: argparse.Namespace) -> None:
-    """Initial weights, as asked for; says what they are."""
+    """Load the initial weights as requested by the options; returns a description of them."""
     from efftam_ros.model.compact.network import CompactTAM
     from efftam_ros.model.compact.trunk import LITE0
     from efftam_ros.runtime.bundle import Bundle
@@ -198,7 +204,8 @@ def _start(network: object, args: argparse.Namespace) -> None:
 
 
 def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
-    """Of a bundle's folder or a run's weights.pt. Raises InputError when they are another network's."""
+    """Weights of a bundle's folder or of a run's weights.pt. Raises InputError when they belong to another
+    network."""
     from efftam_ros.export.onnx import networks
     from efftam_ros.model.common.from_bundle import load_bundle_network
     from efftam_ros.runtime.bundle import Bundle
@@ -213,11 +220,14 @@ def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
 
 def _add_distil(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Teach a network's image encoder, give it the heads of a bundle: a start for training."
+        "Distil a network's image encoder and give it the heads of a bundle, as initial weights for training."
     )
     parser.add_argument("--backbone", type=Path, required=True, help="ONNX file of a tracker's backbone")
     parser.add_argument(
-        "--bundle", type=Path, default=SHIPPED, help="whose encoder is learned from too; default %(default)s"
+        "--bundle",
+        type=Path,
+        default=SHIPPED,
+        help="bundle whose encoder is the second teacher; default %(default)s",
     )
     parser.add_argument(
         "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[1], help="default %(default)s"

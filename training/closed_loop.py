@@ -1,9 +1,9 @@
-"""Windows that follow the model's own boxes inside a larger picture, so that its errors feed back in training
-as they do in tracking.
+"""Windows that follow the model's own boxes inside a larger image, so that its errors feed back as in
+tracking.
 
-A clip's pictures show more than the network sees, around where a prediction of the target would be. What is
-cut from the next picture lies around the box that the model's mask had in the one before, and is as wide as
-that box asks for: a mask that creeps or shrinks takes the window with it.
+A clip's images show more than the network sees, around the predicted target position. The window in the next
+image is centred on the box of the model's mask in the previous one and sized by it, so a mask that grows or
+shrinks changes the window as well.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MARGIN = 1.5  # side of the pictures in network sides
-GROWS, SHRINKS = 1.1, 0.97  # most change of a window's side per frame
-FOLLOW = 0.5  # of a change of the box's size, in its logarithm
+MARGIN = 1.5  # side of the images, in network sides
+GROWS, SHRINKS = 1.1, 0.97  # largest change of a window's side per frame
+FOLLOW = 0.5  # exponent applied to a change of the box's size
 NARROWEST = 0.5  # network sides
 
 
 class ClosedWindows:
-    """The windows of a batch: centres [B,2] and sides [B] in px of pictures of ``outer`` px."""
+    """The windows of a batch: centres [B,2] and sides [B], in px of images of ``outer`` px."""
 
     def __init__(self, batch: int, outer: int, side: int, device: torch.device) -> None:
         self._outer, self._side = outer, side
@@ -30,7 +30,8 @@ class ClosedWindows:
         self._first_size: Tensor | None = None
 
     def cut(self, pictures: Tensor, side: int, mode: str = "bilinear") -> Tensor:
-        """[B,c,h,h], of the whole picture at any resolution -> the windows, [B,c,side,side]; 0 outside."""
+        """Crop the windows from whole images [B,c,h,h] of any resolution to [B,c,side,side]; 0 outside the
+        image."""
         scale = self.extent / self._outer
         shift = 2 * self.centre / self._outer - 1
         zero = torch.zeros_like(scale)
@@ -42,7 +43,8 @@ class ClosedWindows:
 
     @torch.no_grad()
     def follow(self, mask_logits: Tensor, seen: Tensor) -> None:
-        """Move to the boxes of these masks [B,n,n]; where nothing is seen [B] or drawn, stay."""
+        """Move the windows to the boxes of these masks [B,n,n]; where nothing is seen [B] or the mask is
+        empty, stay."""
         drawn = mask_logits > 0
         known = seen & drawn.flatten(1).any(1)
         cells = mask_logits.shape[-1]
@@ -61,13 +63,13 @@ class ClosedWindows:
 
 
 def outer_side(side: int) -> int:
-    """Side of the pictures for a network of this side: a multiple of 8, so that its half margin is one of
-    the mask's cells."""
+    """Side of the images for a network of this side: a multiple of 8, so that half its margin is a whole
+    number of mask cells."""
     return 8 * math.ceil(MARGIN * side / 8)
 
 
 def _ends(occupied: Tensor) -> tuple[Tensor, Tensor]:
-    """First and one past the last true place along each row of [B,n], as floats."""
+    """First and one past the last true position along each row of [B,n], as floats."""
     count = occupied.shape[1]
     numbers = occupied.to(torch.int32)
     return numbers.argmax(1).float(), (count - numbers.flip(1).argmax(1)).float()

@@ -1,4 +1,4 @@
-"""Composite clips: cut-outs that move over backdrops, with look-alikes, occluders and absences."""
+"""Composite clips: cut-outs that move over backgrounds, with look-alikes, occluders and absences."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ KIND_WEIGHTS = {
 }
 FROM_ABOVE = "photo_aerial"
 """Photographed from straight above: no side is up, and the colours are true ones."""
-RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # of the window's, so that small targets look small
+RESOLUTIONS = (1.0, 0.75, 0.5, 0.34, 0.22)  # shares of the window's, so that small targets look small
 RESOLUTION_SHARES = (0.38, 0.17, 0.2, 0.15, 0.1)
 
 
 @dataclass(frozen=True)
 class RawClip:
-    """``images`` uint8 [n,S,S,3], ``masks`` uint8 [n,S,S] (0..255 coverage), ``ignored`` bool [n,S,S] or
-    None, ``whole`` [n]: px the target would cover if nothing hid it."""
+    """A clip before prompts are drawn.
+
+    ``images``: uint8 [n,S,S,3]; ``masks``: uint8 [n,S,S], coverage 0..255; ``ignored``: bool [n,S,S] or None;
+    ``whole`` [n]: area in px of the target without occlusion.
+    """
 
     images: Bytes
     masks: Bytes
@@ -74,7 +77,7 @@ class Body:
         return path if self.bend is None else path + 0.5 * self.bend * frame**2
 
     def shadow(self, frame: int, view: _View, sun: Sun) -> Bytes:
-        """What its shadow covers, uint8 [side,side]: the outline dragged along the ground."""
+        """Area covered by its shadow, uint8 [side,side]: the outline extended along the ground."""
         covers = []
         for share in (0.4, 0.7, 1.0):
             dragged = replace(self, start=self.start + share * self.size * sun.offset)
@@ -97,7 +100,7 @@ class Body:
 
 @dataclass(frozen=True)
 class _View:
-    """World px -> render px of one frame."""
+    """Map from world px to render px of one frame."""
 
     centre: NDArray[np.float64]
     zoom: float
@@ -109,13 +112,13 @@ class _View:
 
 
 class Compositor:
-    """Draws composite clips from one split of the material."""
+    """Draws composite clips from one split of the dataset."""
 
     def __init__(self, material: Material, hardness: Hardness = EASY) -> None:
         self._hardness = hardness
         self._sprites = [sprite_pyramid(sprite.rgba) for sprite in material.sprites]
         self._from_above = [sprite.kind == FROM_ABOVE for sprite in material.sprites]
-        # Kinds count by weight, not by how many of them there are; yet a larger kind shows more.
+        # Kinds are drawn by weight, not by their number of items; larger kinds get a larger weight.
         counts = Counter(sprite.kind for sprite in material.sprites)
         shares = [KIND_WEIGHTS[sprite.kind] / math.sqrt(counts[sprite.kind]) for sprite in material.sprites]
         weights = np.array(shares)
@@ -135,7 +138,7 @@ class Compositor:
         return len(self._sprites)
 
     def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
-        """One clip of ``frames`` pictures of ``side`` px, ``margin`` times as wide as the windows."""
+        """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
         resolution = rng.choice(RESOLUTIONS, p=RESOLUTION_SHARES)
         render = round(side * float(resolution))
         path = draw_path(rng, frames, margin)
@@ -162,7 +165,7 @@ class Compositor:
             for other in others:
                 canvas = over(canvas, other.drawn(frame, view))
             layer = target.drawn(frame, view)
-            if blended:  # camouflage: towards the surroundings' mean colour
+            if blended:  # camouflage: towards the mean colour of the surroundings
                 mean = 0.3 * canvas.mean()
                 layer[..., :3] = layer[..., :3] * 0.7 + mean * (layer[..., 3:] / 255)
             mask = layer[..., 3].copy()
@@ -176,12 +179,12 @@ class Compositor:
             images.append(_resized(canvas, side))
             masks.append(_resized(mask, side))
         hidden = np.array(whole) * (side / render) ** 2
-        # A target that the view leaves out has no outline there to compare with.
+        # A target outside the view has no outline for comparison.
         hidden = np.maximum(hidden, 0.5 * hidden[0])
         return RawClip(np.stack(images), np.stack(masks), None, hidden)
 
     def _sequence(self, rng: np.random.Generator) -> list[Pyramid]:
-        """A target of real footage; every scene alike where clips are to be hard."""
+        """Draw a target of real footage; in hard clips all scenes have equal probability."""
         if self._hardness.scene_power <= EASY.scene_power:
             return self._moving[rng.integers(len(self._moving))]
         scene = list(self._scenes)[rng.integers(len(self._scenes))]
@@ -189,7 +192,7 @@ class Compositor:
         return self._moving[of_scene[rng.integers(len(of_scene))]]
 
     def _sprite(self, rng: np.random.Generator) -> tuple[Pyramid, bool]:
-        """A cut-out, perhaps in another colour, and whether it was seen from above."""
+        """Draw a cut-out, possibly recoloured, and whether it was seen from above."""
         index = int(rng.choice(len(self._sprites), p=self._weights))
         if self._from_above[index]:
             return self._sprites[index], True
@@ -239,7 +242,7 @@ class Compositor:
         )
 
     def _companion(self, rng: np.random.Generator, target: Body, frames: int) -> Body:
-        """A look-alike that goes beside the target, a little apart in size and angle."""
+        """A look-alike that moves beside the target, slightly different in size and angle."""
         side = target.angle + rng.uniform(0, 2 * math.pi)
         distance = rng.uniform(0.9, 1.7) * target.size
         return replace(
@@ -252,7 +255,7 @@ class Compositor:
         )
 
     def _bar(self, rng: np.random.Generator, target: Body, frames: int) -> _Panel:
-        """A textured bar across the view that the target passes behind."""
+        """A textured bar across the view, which the target passes behind."""
         meets = int(rng.integers(min(1, frames - 1), frames))
         speed = rng.normal(0, 0.3, 2) * target.size - target.speed * rng.random()
         start = target.place(meets) + rng.normal(0, 0.2, 2) * target.size - speed * meets
@@ -336,8 +339,10 @@ def _views(rng: np.random.Generator, path: WindowPath, target: Body, render: int
 
 
 def cut_out_sequence(clip: Footage, track: list[Bytes]) -> list[Pyramid]:
-    """A target of real footage, cut out frame by frame, with its natural motion. Empty when it is too
-    small or cut by the border most of the time."""
+    """Cut a target out of real footage frame by frame, with its natural motion.
+
+    Empty if it is too small, or cut by the border most of the time.
+    """
     out = []
     height, width = track[0].shape
     for frame, mask in zip(clip.frames, track, strict=True):

@@ -14,9 +14,16 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Camera:
-    """One clip's camera. ``tables`` uint8 [n,256,3] map colours per frame; ``is_grey``: a thermal or
-    grey camera; ``blur`` px of motion at
-    ``blur_angle`` rad; ``noise`` standard deviation in grey levels; ``jpeg`` quality or None."""
+    """The camera effects of one clip.
+
+    Attributes:
+        tables: uint8 [n,256,3], colour mapping per frame.
+        is_grey: A thermal or monochrome camera.
+        blur: Motion blur, px.
+        blur_angle: Its direction, rad.
+        noise: Standard deviation, grey levels.
+        jpeg: Quality or None.
+    """
 
     tables: Bytes
     is_grey: bool
@@ -42,7 +49,7 @@ class Camera:
         )
 
     def shoot(self, rng: np.random.Generator, image: Bytes, frame: int) -> Bytes:
-        """``image`` uint8 [h,w,3] as this camera records it."""
+        """Apply the effects to ``image`` uint8 [h,w,3]."""
         image = np.asarray(cv2.LUT(image, self.tables[frame][None]), np.uint8)
         if self.is_grey:
             image = np.asarray(cv2.merge([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)] * 3), np.uint8)

@@ -1,8 +1,8 @@
 """Evaluates a tracker on scenes in which the target disappears: presence decisions and reacquisition.
 
-Over scenes with fixed seeds, from a first box jittered as `efftam eval --repeats` does it. A tracker *claims*
-the target in a frame when it calls its box measured and its state is TRACKING (or ACQUIRING since the
-selection): unconfirmed candidates are not claims.
+Uses scenes with fixed seeds and a first box jittered as in `efftam eval --repeats`. A tracker *claims* the
+target in a frame when its box is measured and its state is TRACKING (or ACQUIRING since the selection):
+unconfirmed candidates are not claims.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MATERIAL = Path("runs/material.zip")
 SEEDS = tuple(range(1000, 1024))
 REGAIN_S = 0.5
 HIT_IOU = 0.5
-SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # a pixel's error of each edge costs a small box half of its overlap
+SMALL_PX, SMALL_HIT_IOU = 16.0, 0.3  # an error of one px per edge costs a small box half of its overlap
 WRONG_IOU = 0.1
 WRONG_FRAMES = 3
 BEFORE_FRAMES = 5
@@ -49,7 +49,8 @@ class Claim(NamedTuple):
 
 
 class Follower(Protocol):
-    """A tracker under evaluation. ``first`` is given on the first frame of a scene and re-initialises it."""
+    """A tracker under evaluation. ``first`` is given with the first frame of a scene and re-initialises
+    it."""
 
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim: ...
 
@@ -64,7 +65,7 @@ class TrackerFollower:
     def __call__(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None) -> Claim:
         prompt = None if first is None else Prompt(box=first)
         track = self._tracker.step(Frame(Image.from_array(bgr), stamp_ns), prompt)
-        # ACQUIRING stands for a selection at first and for an unconfirmed return later.
+        # ACQUIRING follows a selection first, and an unconfirmed return later.
         self._selected = first is not None or (self._selected and track.state is TrackState.ACQUIRING)
         confirmed = track.state is TrackState.TRACKING or self._selected
         return Claim(track.box, confirmed and track.measured)
@@ -74,12 +75,15 @@ class TrackerFollower:
 class Return:
     """Result of one disappearance.
 
-    ``lost_before``: in the last 5 frames that showed at least half of the target none had a claim on it, so
-    that the return cannot be credited. ``regained``: within 0.5 s of the return a claim with IoU of at least
-    0.5 with what is visible (0.3 where that is smaller than 16 px), not lost before. ``regained_after_s`` the
-    time to that claim, NaN without one. ``wrong``: from the disappearance to 0.5 s after the return at least
-    3 claims in a row overlapped the target's outline (hidden or not) by less than 0.1. ``alike``: the claimed
-    box was on the look-alike.
+    Attributes:
+        lost_before: No claim on the target in the last 5 frames that showed at least half of it, so the
+            return is not credited.
+        regained: Within 0.5 s of the return a claim with IoU of at least 0.5 with the visible part (0.3 if
+            that is smaller than 16 px), and not lost before.
+        regained_after_s: Time to that claim, NaN without one.
+        wrong: Between the disappearance and 0.5 s after the return, at least 3 successive claims overlapped
+            the target's outline (hidden or not) by less than 0.1.
+        alike: The claimed box was on the look-alike.
     """
 
     seed: int
@@ -94,9 +98,12 @@ class Return:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One scene: claims counted against presence (frames with at least 0.3 of the target visible are present,
-    those with none absent, others are not counted), the returns, and the mean overlap of the answers with
-    what is visible, over present frames after the first (no answer: 0)."""
+    """Result of one scene.
+
+    Claims are counted against presence (present: at least 0.3 of the target visible; absent: nothing visible;
+    other frames are not counted). Also the returns, and the mean overlap of the boxes with the visible part
+    over present frames after the first (no box: 0).
+    """
 
     seed: int
     present: int
@@ -109,7 +116,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All scenes. Shares 0..1; NaN where there is nothing to count."""
+    """Results of all scenes. Shares 0..1; NaN where nothing can be counted."""
 
     verdicts: tuple[Verdict, ...]
 
@@ -145,7 +152,7 @@ class Judgement:
 
     @property
     def ao(self) -> float:
-        """Mean over the scenes."""
+        """Average overlap, mean over the scenes."""
         return float(np.mean([v.ao for v in self.verdicts])) if self.verdicts else math.nan
 
     def figures(self) -> dict[str, float]:
@@ -153,7 +160,7 @@ class Judgement:
         return {name: getattr(self, name) for name in names}
 
     def record(self) -> dict[str, Any]:
-        """For a JSON file; unknown numbers are null."""
+        """Record for a JSON file; unknown numbers are null."""
         figures = {name: _or_none(value) for name, value in self.figures().items()}
         verdicts = [asdict(verdict) for verdict in self.verdicts]
         for verdict in verdicts:
@@ -162,7 +169,7 @@ class Judgement:
         return {"scenes": len(self.verdicts), "returns": len(self.returns), **figures, "verdicts": verdicts}
 
     def rows(self) -> list[list[Cell]]:
-        """One row per scene under `HEADERS`, the last for all."""
+        """One row per scene under `HEADERS`, the last one for all scenes."""
         rows: list[list[Cell]] = [
             [
                 str(v.seed),
@@ -222,7 +229,7 @@ def judge(
 def verdict_of(
     follower: Follower, scene: Scene, watch: Callable[[int, NDArray[np.uint8], Claim], object] | None = None
 ) -> Verdict:
-    """Run a tracker over one scene. ``watch`` is given each frame's number, picture and claim."""
+    """Run a tracker over one scene. ``watch`` is called with each frame's index, image and claim."""
     start = scene.truth[0].box
     if start is None:
         raise ValueError(f"scene {scene.seed} does not show its target on the first frame")
@@ -245,8 +252,11 @@ def score(
     look_alike: int | None = None,
     regain_s: float = REGAIN_S,
 ) -> Verdict:
-    """Score the claims of one scene, one per frame; ``regain_s``: time that a tracker has to claim a target
-    that is back. Raises ValueError when there are more or fewer claims."""
+    """Score the claims of one scene, one per frame.
+
+    ``regain_s``: time within which a tracker has to claim a target that has returned. Raises ValueError when
+    the number of claims differs.
+    """
     if len(claims) != len(truth):
         raise ValueError(f"{len(claims)} claims for {len(truth)} frames")
     # The first frame is the selection itself.
@@ -307,7 +317,7 @@ def _overlap(claimed: Box | None, true: Box | None) -> float:
 
 
 def _runs(flags: Sequence[bool]) -> list[int]:
-    """Length of the run of true flags that ends at each."""
+    """Length of the run of true flags that ends at each index."""
     runs = []
     count = 0
     for flag in flags:
@@ -321,7 +331,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--material", type=Path, default=MATERIAL, help="from the command data; default %(default)s"
     )
     parser.add_argument(
-        "--split", choices=("validation", "train"), default="validation", help="cut-outs and backdrops to use"
+        "--split",
+        choices=("validation", "train"),
+        default="validation",
+        help="split of cut-outs and backgrounds to use",
     )
     parser.add_argument("--scenes", type=int, default=len(SEEDS), metavar="N", help="number of scenes")
     parser.add_argument(

@@ -1,9 +1,9 @@
-"""Teaches a new image encoder what other encoders see, before it is trained to track.
+"""Distils a new image encoder from other encoders, before it is trained to track.
 
-The student's stride-16 features, through a linear map of their own, should point where a tracking-trained
-backbone's do (cosine distance of standardised features), and its outputs should be those of a bundle's
-encoder, so that the bundle's heads work on them from the start. The teachers run in onnxruntime and leave
-nothing but gradients behind.
+The student's stride-16 features, after a linear map used only here, are aligned with those of a
+tracking-trained backbone (cosine distance of standardised features), and its outputs with those of a bundle's
+encoder, so that the bundle's heads work on them from the start. The teachers run in onnxruntime; none of
+their weights are copied.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from training.unroll import normalised
 from training.validation import validation_clips
 from training.warm_start import copy_heads
 
-CLIP_FRAMES = 2  # images of one draw: composing is cheaper by the clip
-STATISTICS_IMAGES = 128  # that the teachers' means and variances are taken from
+CLIP_FRAMES = 2  # images per clip: composing whole clips is cheaper
+STATISTICS_IMAGES = 128  # images from which the teachers' means and variances are estimated
 HELD_OUT_CLIPS = 16
 OUTPUT_WEIGHTS = {"features": 1.0, "features_s8": 0.5, "features_s4": 0.5}
 DIRECTION_WEIGHT = 1.0
@@ -45,7 +45,8 @@ BACKBONE = "backbone"
 
 @dataclass(frozen=True)
 class DistilOptions:
-    """``backbone``: an ONNX graph from ``image`` [1,3,h,w] RGB 0..255 to ``features`` [1,c,h/16,w/16]."""
+    """Options. ``backbone``: an ONNX graph from ``image`` [1,3,h,w] RGB 0..255 to ``features``
+    [1,c,h/16,w/16]."""
 
     material: Path
     out: Path
@@ -60,7 +61,7 @@ class DistilOptions:
 
 
 class Teachers:
-    """Both teachers' features of a batch of images uint8 [n,3,S,S], standardised by channel."""
+    """Features of both teachers for a batch of images uint8 [n,3,S,S], standardised per channel."""
 
     def __init__(self, backbone: Path, bundle: Bundle) -> None:
         self._backbone = Backbone(backbone)
@@ -69,7 +70,7 @@ class Teachers:
         self._statistics: dict[str, tuple[Tensor, Tensor]] = {}
 
     def measure(self, images: Tensor) -> None:
-        """Take means and deviations from these images."""
+        """Estimate means and standard deviations from these images."""
         for name, value in self._raw(images).items():
             deviation = value.std((0, 2, 3), keepdim=True).clamp(min=1e-4)
             self._statistics[name] = value.mean((0, 2, 3), keepdim=True), deviation
@@ -83,7 +84,7 @@ class Teachers:
         return (value - mean) / std
 
     def channels(self) -> int:
-        """Of the backbone's features."""
+        """Channels of the backbone's features."""
         return int(self._statistics[BACKBONE][0].shape[1])
 
     def _raw(self, images: Tensor) -> dict[str, Tensor]:
@@ -95,7 +96,7 @@ class Teachers:
 
 
 class Student(nn.Module):
-    """An image encoder with batch norms in its trunk, and the map to the backbone's features."""
+    """An image encoder with batch norms in its trunk, and the linear map to the backbone's features."""
 
     def __init__(self, encoder: ImageEncoder, backbone_channels: int) -> None:
         super().__init__()
@@ -109,14 +110,14 @@ class Student(nn.Module):
         return outputs | {BACKBONE: self.map(taken[2])}
 
     def merged(self) -> ImageEncoder:
-        """A copy of the encoder without norms."""
+        """A copy of the encoder with the norms merged."""
         encoder = copy.deepcopy(self.encoder).eval()
         merge_norms(encoder)
         return encoder
 
 
 def distances(teachers: Teachers, seen: dict[str, Tensor], taught: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Cosine distance to the backbone; of each output, the share of its variance not explained."""
+    """Cosine distance to the backbone and, for each output, the unexplained share of its variance."""
     out = {BACKBONE: 1 - F.cosine_similarity(seen[BACKBONE], taught[BACKBONE], 1).mean()}
     for name in OUTPUT_WEIGHTS:
         out[name] = (teachers.standardised(name, seen[name]) - taught[name]).square().mean()
@@ -133,10 +134,11 @@ def weighed(parts: dict[str, Tensor]) -> Tensor:
 def distil(
     options: DistilOptions, network: CompactTAM, resume: bool, progress: Callable[[int, str], None]
 ) -> None:
-    """Train ``network``'s image encoder and leave weights.pt, with the bundle's heads, in ``options.out``.
+    """Train ``network``'s image encoder and write weights.pt, including the bundle's heads, to
+    ``options.out``.
 
-    ``resume`` continues from the folder's checkpoint with the images that would have come next. Raises
-    InputError when a teacher is missing or the bundle's heads do not fit.
+    ``resume`` continues from the folder's checkpoint with the next images of the sequence. Raises InputError
+    when a teacher is missing or the bundle's heads do not fit.
     """
     cv2.setNumThreads(0)  # before workers are forked: OpenCV's thread pool does not survive it
     if options.threads:

@@ -1,4 +1,4 @@
-"""Evaluates a bundle: held-out clips, rendered scenes with disappearance, and whole sequences."""
+"""Evaluates a bundle on held-out clips, rendered scenes with disappearance, and whole sequences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[Mixture, Hardness]] = {
 
 def add_arguments(parser: argparse.ArgumentParser, material: Path) -> None:
     parser.add_argument("--material", type=Path, default=material, help="default %(default)s")
-    parser.add_argument("--bundle", type=Path, help="default: the one that ships")
+    parser.add_argument("--bundle", type=Path, help="default: the shipped bundle")
     parser.add_argument(
         "--clips", type=int, default=64, metavar="N", help="held-out clips of each kind, 0: none"
     )
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser, material: Path) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print all figures; with ``--out`` write clips.json, scenes.json and sequences.json."""
+    """Print all figures; with ``--out`` also write clips.json, scenes.json and sequences.json."""
     folder = args.bundle or default_bundle().folder
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)

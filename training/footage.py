@@ -1,4 +1,4 @@
-"""Clips of real pixels: footage with masks, and single photographs seen through a moving window."""
+"""Clips from real images: footage with masks, and single photographs seen through a moving window."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Bytes = NDArray[np.uint8]
 
 LONGEST_STEP = 4  # frames between two frames of a clip
 LEAST_TRACK_SIZE = 9.0  # px, square root of the area
-FOLLOWED = 0.3  # of a change of the target's size, per frame
-WHOLE_IMAGE_SHARE = 0.12  # of the clips show all of the image, stretched to a square as the view "full" does
-LEAST_IN_WHOLE = 10.0  # px of the network, so that something is to see there
-KEPT_INSIDE_SHARE = 0.8  # of the clips have windows that don't leave the image, as the tracker's don't
+FOLLOWED = 0.3  # share of a change of the target's size that the window follows, per frame
+WHOLE_IMAGE_SHARE = 0.12  # share of clips with the whole image, stretched to a square as in the view "full"
+LEAST_IN_WHOLE = 10.0  # least size in network px, so that the target is visible
+KEPT_INSIDE_SHARE = 0.8  # share of the clips whose windows stay inside the image, as the tracker's do
 
 
 class Track:
-    """One target of one clip, to be sampled in windows."""
+    """One target of one clip, sampled in windows."""
 
     def __init__(self, clip: Footage, masks: list[Bytes], frames: list[Pyramid]) -> None:
         self.scene = clip.scene
@@ -38,7 +38,8 @@ class Track:
 
 
 class FootageSampler:
-    """Clips of real footage. Scenes weigh by ``scene_power`` (see Hardness), less where targets are tiny."""
+    """Clips of real footage. Scenes are weighted by ``scene_power`` (see Hardness), less where targets are
+    tiny."""
 
     def __init__(self, material: Material, scene_power: float = EASY.scene_power) -> None:
         self._tracks: list[Track] = []
@@ -54,7 +55,7 @@ class FootageSampler:
         return len(self._tracks)
 
     def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
-        """One clip of ``frames`` pictures of ``side`` px, ``margin`` times as wide as the windows."""
+        """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
         track = self._tracks[rng.choice(len(self._tracks), p=self._weights)]
         order = _order(rng, len(track.frames), frames)
         if track.bounds[order[0]] is None:
@@ -92,13 +93,13 @@ class FootageSampler:
 
 
 def fair_share(extent: float, size: float) -> float:
-    """Of a window's error in target sizes: large targets, seen through narrow windows, move little for their
-    size."""
+    """Factor for a window's error in target sizes: large targets, seen through narrow windows, move little
+    relative to their size."""
     return min(1.0, extent / (4.5 * size))
 
 
 def whole(size: tuple[int, int], side: int, mirrored: bool) -> Matrix:
-    """All of an image of ``size`` (width, height) on a square of ``side`` px."""
+    """Map of a whole image of ``size`` (width, height) to a square of ``side`` px."""
     x, y = side / size[0], side / size[1]
     if mirrored:
         return np.array([[-x, 0, side - 0.5 - 0.5 * x], [0, y, 0.5 * y - 0.5]])
@@ -110,8 +111,8 @@ def box_size(box: tuple[int, int, int, int]) -> float:
 
 
 def _order(rng: np.random.Generator, available: int, wanted: int) -> list[int]:
-    """Frames of a clip, forwards or backwards in equal steps; a short clip is repeated forwards and
-    backwards."""
+    """Frame indices of a clip, forwards or backwards in equal steps; a short clip is repeated back and
+    forth."""
     step = int(rng.integers(1, max(2, min(LONGEST_STEP + 1, 1 + (available - 1) // wanted))))
     first = int(rng.integers(max(1, available - step * (wanted - 1))))
     order = [first + step * i for i in range(wanted)]
@@ -121,8 +122,10 @@ def _order(rng: np.random.Generator, available: int, wanted: int) -> list[int]:
 
 
 class PhotographSampler:
-    """One photograph seen several times: true outlines and surroundings, motion by the window alone. Where
-    the window looks elsewhere, it shows another photograph."""
+    """One photograph seen several times: true outlines and surroundings, with motion of the window only.
+
+    Where the window moves off the target, it shows another photograph.
+    """
 
     def __init__(self, material: Material) -> None:
         self._objects = [
@@ -136,7 +139,7 @@ class PhotographSampler:
         return len(self._objects)
 
     def clip(self, rng: np.random.Generator, frames: int, side: int, margin: float = 1.0) -> RawClip:
-        """One clip of ``frames`` pictures of ``side`` px, ``margin`` times as wide as the windows."""
+        """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
         photograph, label = self._objects[rng.integers(len(self._objects))]
         mask = np.where(photograph.labels == label, 255, 0).astype(np.uint8)
         unknown = np.where(photograph.labels == IGNORED, 255, 0).astype(np.uint8)
@@ -174,7 +177,7 @@ class PhotographSampler:
             images.append(camera.shoot(rng, image, index))
             masks.append(_look(mask, matrix, side, cv2.BORDER_CONSTANT))
             ignored.append(_look(unknown, matrix, side, cv2.BORDER_CONSTANT) > 0)
-            if border != cv2.BORDER_CONSTANT:  # what the border repeats is no background
+            if border != cv2.BORDER_CONSTANT:  # replicated border pixels are not valid background
                 real = _look(np.full_like(mask, 255), matrix, side, cv2.BORDER_CONSTANT) > 0
                 ignored[-1] |= ~real
         area = np.array([(m > 127).sum() for m in masks], float)

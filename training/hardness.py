@@ -1,4 +1,5 @@
-"""What makes training clips harder than the held-out ones, which stay as they were for the figures' sake."""
+"""Effects that make training clips harder than the held-out ones, which stay unchanged so that figures are
+comparable."""
 
 from __future__ import annotations
 
@@ -11,15 +12,19 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
-SMALLEST, LARGEST = 0.2, 0.5  # resolutions, of the window's: a target of 40 px has 8 to 20 then
+SMALLEST, LARGEST = 0.2, 0.5  # resolutions as a share of the window's: a target of 40 px then has 8 to 20
 
 
 @dataclass(frozen=True)
 class Hardness:
-    """Shares of clips. ``shadows``: composites whose things cast shadows, which are no part of them;
-    ``companions``: composites with a look-alike beside the target, and a bar that hides both; ``small``: real
-    clips seen at a fraction of the resolution; ``scene_power``: a scene with n tracks weighs n to 1 less this
-    power (1: all scenes alike)."""
+    """Shares of clips with each effect.
+
+    Attributes:
+        shadows: Composites whose objects cast shadows, which do not belong to their masks.
+        companions: Composites with a look-alike beside the target, and a bar that hides both.
+        small: Real clips at a fraction of the resolution.
+        scene_power: A scene with n tracks has weight n to the power of 1 minus this (1: all scenes equal).
+    """
 
     shadows: float = 0.0
     companions: float = 0.0
@@ -27,7 +32,7 @@ class Hardness:
     scene_power: float = 0.5
 
     def resolution(self, rng: np.random.Generator) -> float:
-        """Of a real clip; 1 for the window's own."""
+        """Draw the resolution of a real clip; 1 is the window's own."""
         if self.small == 0 or rng.random() >= self.small:
             return 1.0
         return math.exp(rng.uniform(math.log(SMALLEST), math.log(LARGEST)))
@@ -39,8 +44,11 @@ HARD = Hardness(shadows=0.4, companions=0.2, small=0.3, scene_power=1.0)
 
 @dataclass(frozen=True)
 class Sun:
-    """Where shadows fall: ``offset`` of the far end in sizes of the thing that casts one, world axes;
-    ``darkness`` 0..1 of the ground in the shadow's core; ``blur`` px."""
+    """Shadow parameters.
+
+    ``offset``: of the far end, in sizes of the casting object, world axes; ``darkness``: 0..1, of the ground
+    in the shadow's core; ``blur``: px.
+    """
 
     offset: NDArray[np.float64]
     darkness: float
@@ -53,7 +61,7 @@ class Sun:
         return cls(offset, rng.uniform(0.3, 0.75), rng.uniform(0.3, 1.6))
 
     def darken(self, canvas: Bytes, cover: Bytes) -> Bytes:
-        """``canvas`` uint8 [h,w,3] where ``cover`` uint8 [h,w] lies in the shadow."""
+        """Darken ``canvas`` uint8 [h,w,3] where ``cover`` uint8 [h,w] is in shadow."""
         soft = cv2.GaussianBlur(cover, (0, 0), self.blur)
         light = 255 - cv2.convertScaleAbs(soft, alpha=self.darkness)
         return np.asarray(cv2.multiply(canvas, cv2.merge([light] * 3), scale=1 / 255), np.uint8)

@@ -1,4 +1,4 @@
-"""Images placed at any position and scale: premultiplied pyramids, affine maps, alpha blending."""
+"""Places images at any position and scale: premultiplied pyramids, affine maps, alpha blending."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Matrix = NDArray[np.float64]
 Point = NDArray[np.float64]
 
 Pyramid = list[Bytes]
-"""A picture and its halvings, [h,w] or [h,w,c]; cut-outs have premultiplied alpha in channel 3."""
+"""An image and its halvings, [h,w] or [h,w,c]; cut-outs have premultiplied alpha in channel 3."""
 
 LEAST_LEVEL_SIDE = 6
 
 
 def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
-    """The picture and up to ``levels`` halvings by area average."""
+    """The image and up to ``levels`` successive halvings by area averaging."""
     out = [image]
     for _ in range(levels):
         height, width = out[-1].shape[:2]
@@ -33,14 +33,15 @@ def pyramid(image: Bytes, levels: int = 4) -> Pyramid:
 
 
 def sprite_pyramid(rgba: Bytes, margin: int = 2) -> Pyramid:
-    """Of a cut-out with straight alpha: feathered by about a pixel, premultiplied, with a clear margin.
+    """Pyramid of a cut-out with straight alpha: feathered by about a pixel, premultiplied, with a transparent
+    margin.
 
     Feathering is needed because many cut-outs have hard edges, unlike camera images.
     """
     padded = cv2.copyMakeBorder(rgba, *(margin,) * 4, cv2.BORDER_REPLICATE)
     alpha = np.zeros(padded.shape[:2], np.float32)
     alpha[margin:-margin, margin:-margin] = rgba[..., 3]
-    # Blurred inwards only, so that no colour from outside the cut-out shows.
+    # Blurred inwards only, so that no colour from outside the cut-out appears.
     alpha = np.minimum(alpha, cv2.GaussianBlur(alpha, (3, 3), 0.7))
     out = np.empty(padded.shape, np.uint8)
     out[..., :3] = padded[..., :3] * (alpha / 255)[..., None]
@@ -51,8 +52,10 @@ def sprite_pyramid(rgba: Bytes, margin: int = 2) -> Pyramid:
 def similarity(
     scale: float, angle: float, source: Any, target: Any, mirrored: bool = False, aspect: float = 1.0
 ) -> Matrix:
-    """The map that takes the point ``source`` to ``target``, turns by ``angle`` rad, scales, and may mirror
-    or stretch by ``aspect`` (x over y, area kept)."""
+    """Map that takes the point ``source`` to ``target``, rotates by ``angle`` rad and scales.
+
+    It may also mirror, or stretch by ``aspect`` (x over y, area kept).
+    """
     cos, sin = math.cos(angle) * scale, math.sin(angle) * scale
     stretch = math.sqrt(aspect)
     flip = -1.0 if mirrored else 1.0
@@ -61,7 +64,7 @@ def similarity(
 
 
 def warp(picture: Pyramid, matrix: Matrix, side: int, border: int = cv2.BORDER_CONSTANT) -> Bytes:
-    """A [side, side] view of the picture, sampled bilinearly from the level just finer than needed."""
+    """Sample a [side, side] view of the image bilinearly from the level just finer than needed."""
     scale = math.sqrt(abs(float(np.linalg.det(matrix[:, :2]))))
     level = int(np.clip(math.floor(math.log2(1 / max(scale, 1e-6)) + 0.3), 0, len(picture) - 1))
     image = picture[level]
@@ -73,7 +76,7 @@ def warp(picture: Pyramid, matrix: Matrix, side: int, border: int = cv2.BORDER_C
 
 
 def over(canvas: Bytes, layer: Bytes, opacity: float = 1.0) -> Bytes:
-    """``layer`` [h,w,4] premultiplied on ``canvas`` [h,w,3]."""
+    """Blend the premultiplied ``layer`` [h,w,4] over ``canvas`` [h,w,3]."""
     if opacity < 1:
         layer = np.asarray(cv2.convertScaleAbs(layer, alpha=opacity), np.uint8)
     clear = cv2.merge([255 - layer[..., 3]] * 3)
@@ -85,12 +88,12 @@ def centre_of(image: Bytes) -> Point:
 
 
 def extent_of(image: Bytes) -> float:
-    """Square root of the picture's area in px."""
+    """Square root of the image's area, px."""
     return math.sqrt(image.shape[0] * image.shape[1])
 
 
 def tinted(rng: np.random.Generator, picture: Pyramid) -> Pyramid:
-    """The cut-out in another colour, half of the time."""
+    """The cut-out, recoloured with probability one half."""
     if rng.random() < 0.5:
         return picture
     gains = rng.uniform(0.4, 1.2, 3) if rng.random() < 0.6 else np.full(3, rng.uniform(0.3, 1.2))

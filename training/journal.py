@@ -25,7 +25,7 @@ class Journal:
         return [line for line in lines if line["kind"] == kind]
 
     def plot(self) -> None:
-        """Draw loss, overlap and presence against the steps."""
+        """Plot loss, overlap and presence over the steps."""
         import matplotlib
 
         matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""A tracker's backbone as a second teacher while the network learns to track.
+"""Feature distillation from a tracker's backbone while the network is trained to track.
 
-A few thousand clips teach less about how things look than the footage that a tracking-trained backbone has
-seen. So the features at stride 16 should, through a linear map that training alone has, go on pointing where
-the backbone's do. The backbone runs in onnxruntime; nothing of it is kept.
+A few thousand clips contain less visual variety than the footage that a tracking-trained backbone was trained
+on. The stride-16 features are therefore kept aligned with the backbone's, through a linear map used only in
+training. The backbone runs in onnxruntime; none of its weights are copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import CompactTAM
 from training.tensor_runner import TensorRunner
 
-SHARE = 2  # of a step's images, one in so many is compared
+SHARE = 2  # one in this many of a step's images is compared
 
 
 class Backbone:
@@ -25,17 +25,17 @@ class Backbone:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise InputError(f"there is no backbone {path} to learn from; name an ONNX file")
+            raise InputError(f"there is no backbone {path} to distil from; name an ONNX file")
         self._session = TensorRunner(path)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Of RGB 0..255 [n,3,h,w]."""
+        """Features of images [n,3,h,w], RGB 0..255."""
         one_by_one = images.float().cpu().split(1)
         return torch.cat([self._session({"image": image})["features"] for image in one_by_one])
 
 
 class Lesson(nn.Module):
-    """Compares what a network's trunk made of a step's images with what the backbone makes of them."""
+    """Compares the trunk's features of a step's images with the backbone's."""
 
     mean: Tensor
     deviation: Tensor
@@ -43,7 +43,7 @@ class Lesson(nn.Module):
     image_std: Tensor
 
     def __init__(self, network: CompactTAM, backbone: Backbone, first_images: Tensor) -> None:
-        """``first_images`` RGB 0..255 [n,3,h,w]: means and deviations are taken from these."""
+        """``first_images``: RGB 0..255 [n,3,h,w], from which means and standard deviations are estimated."""
         super().__init__()
         wanted = backbone(first_images)
         self._backbone = backbone
@@ -57,7 +57,8 @@ class Lesson(nn.Module):
         self._images: Tensor | None = None
 
     def attend(self, network: CompactTAM) -> None:
-        """Note what passes this network's image encoder from now on, where gradients are asked for."""
+        """Record the inputs and features of this network's image encoder from now on, where gradients are
+        enabled."""
         encoder = network.image_encoder
         encoder.register_forward_pre_hook(self._note_images)
         encoder.stages[encoder.taken[2]].register_forward_hook(self._note_features)
@@ -70,7 +71,7 @@ class Lesson(nn.Module):
             self._seen.append((self._images[::SHARE], features[::SHARE]))
 
     def loss(self) -> Tensor:
-        """Cosine distance 0..2 over the images since the last call."""
+        """Cosine distance, 0..2, over the images since the last call."""
         images, features = (torch.cat(values) for values in zip(*self._seen, strict=True))
         self._seen.clear()
         pictures = 255 * (images * self.image_std + self.image_mean)

@@ -1,9 +1,9 @@
-"""Loss that makes the encoder's features tell one thing from another: where the features of a later picture
-point the same way as the target's mean features in the prompted one, there it is, and nowhere else,
-look-alikes, the ground and the pictures of other clips included.
+"""Contrastive loss that makes the encoder's features discriminate the target from everything else.
 
-A search then has a cheap map (a product of unit vectors, no decoder), and two looks can be compared by the
-cosine of their pooled features.
+A cell of a later image should have a high cosine with the target's mean features in the prompted image
+exactly where the target is: not on look-alikes, on the background or on images of other clips. A search then
+has a cheap similarity map (a product of unit vectors, without the decoder), and two views can be compared by
+the cosine of their pooled features.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SHARPNESS, MIDDLE = 12.0, 0.5  # logit of a cosine c: SHARPNESS * (c - MIDDLE)
-LEAST_COVER, MOST_COVER = 0.02, 0.5  # of a cell: less is background, more is target, between is neither
+# Coverage of a cell: less is background, more is target, in between is ignored.
+LEAST_COVER, MOST_COVER = 0.02, 0.5
 
 
 def pooled(features: Tensor, masks: Tensor) -> Tensor:
-    """Unit vectors [B,C] of the features [B,C,G,G] under masks [B,4G,4G] 0..1."""
+    """Unit vectors [B,C] of the features [B,C,G,G], averaged under masks [B,4G,4G] 0..1."""
     cover = F.avg_pool2d(masks.unsqueeze(1), 4)
     return F.normalize((features * cover).sum((2, 3)), dim=1)
 
@@ -28,27 +29,34 @@ def likeness(templates: Tensor, features: Tensor) -> Tensor:
 
 
 def is_ranked_first(templates: Tensor, features: Tensor, masks: Tensor) -> Tensor:
-    """[B] bool: whether the cell most like its own template is one that the target [B,4G,4G] touches."""
+    """[B] bool: whether the cell most similar to its own template overlaps the target [B,4G,4G]."""
     cosines = torch.einsum("bchw,bc->bhw", F.normalize(features, dim=1), templates).flatten(1)
     cover = F.max_pool2d(masks.unsqueeze(1), 4)[:, 0].flatten(1)
     return cover.gather(1, cosines.argmax(1, keepdim=True))[:, 0] > MOST_COVER
 
 
 def likeness_loss(templates: Tensor, features: Tensor, masks: Tensor, valid: Tensor) -> Tensor:
-    """Of one frame: ``templates`` [B,C] of the clips' prompted frames, ``masks`` [B,4G,4G] 0..1 (empty:
-    target absent), ``valid`` [B,4G,4G] bool. Target cells and all others weigh the same."""
+    """Loss of one frame.
+
+    Target cells and all others have equal total weight.
+
+    Args:
+        templates: [B,C], of the clips' prompted frames.
+        masks: [B,4G,4G], 0..1 (empty: target absent).
+        valid: [B,4G,4G] bool.
+    """
     batch = len(templates)
     logits = SHARPNESS * (likeness(templates, features) - MIDDLE)
     cover = F.avg_pool2d(masks.unsqueeze(1), 4)[:, 0]
     known = F.avg_pool2d(valid.float().unsqueeze(1), 4)[:, 0] > 0.99
     own = logits[torch.arange(batch), torch.arange(batch)]
-    # A target smaller than a cell is in the one that it covers most.
+    # A target smaller than a cell is assigned to the cell that it covers most.
     most = cover.flatten(1).amax(1).clamp(min=LEAST_COVER).reshape(-1, 1, 1)
     is_target = (cover >= torch.clamp(most, max=MOST_COVER)) & known
     is_other = (cover < LEAST_COVER) & known
     others = ~torch.eye(batch, dtype=torch.bool, device=logits.device)
     wrong = torch.cat([F.softplus(own[is_other]), F.softplus(logits[others]).flatten()])
-    # Weighed by themselves: the few places that look like the target are what a search trips over.
+    # Weighted separately: the few places that resemble the target are the ones that mislead a search.
     rejected = (wrong * wrong.detach()).sum() / wrong.detach().sum().clamp(min=1e-6)
     found = F.softplus(-own[is_target])
     return rejected + (found.mean() if len(found) else rejected.new_zeros(()))

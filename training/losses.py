@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FOCAL_WEIGHT, DICE_WEIGHT, EXTENT_WEIGHT = 6.0, 1.0, 0.5
-OBJECT_WEIGHT = 4.0  # added to the weight of object pixels: most of a window is background
+OBJECT_WEIGHT = 4.0  # added to the weight of object pixels, because most of a window is background
 IOU_WEIGHT, PRESENCE_WEIGHT = 0.5, 0.5
-ABSENT_WEIGHT = 2.0  # of frames without the target, which are the rarer ones
-OTHERS_WEIGHT = 0.05  # of the candidates that are not the best, so that none of them dies
+ABSENT_WEIGHT = 2.0  # weight of frames without the target, which are rarer
+OTHERS_WEIGHT = 0.05  # weight of the candidates that are not the best, so that all of them get gradients
 
 
 class FrameLoss(NamedTuple):
-    """Sums over the batch's clips divided by their number; ``iou_of`` [B,4] true overlaps, detached."""
+    """Sums over the batch's clips divided by their number. ``iou_of``: [B,4] true overlaps, detached."""
 
     mask: Tensor
     iou: Tensor
@@ -37,11 +37,17 @@ def frame_loss(
     present: Tensor,
     several: Tensor,
 ) -> FrameLoss:
-    """``masks`` [B,4,h,w], ``ious`` [B,4] and ``presence`` [B] logits; ``target`` [B,h,w] covered share 0..1;
-    ``valid`` [B,h,w] bool; ``present`` [B] 0 or 1; ``several`` [B] bool: the three alternatives compete (best
-    of three, as in SAM), else candidate 0 alone is meant.
+    """Losses of one frame. Frames without the target contribute to the presence loss only.
 
-    Frames without the target contribute to the presence loss only.
+    Args:
+        masks: [B,4,h,w] logits.
+        ious: [B,4] logits.
+        presence: [B] logits.
+        target: [B,h,w], covered share 0..1.
+        valid: [B,h,w] bool.
+        present: [B], 0 or 1.
+        several: [B] bool: the three alternatives compete (best of three, as in SAM); else only candidate 0 is
+            trained.
     """
     each = mask_losses(masks, target, valid)
     best = each[:, 1:].min(1).values + OTHERS_WEIGHT * each[:, 1:].mean(1)
@@ -60,7 +66,7 @@ def frame_loss(
 
 
 def mask_losses(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """[B,K,h,w] logits against [B,h,w] -> [B,K].
+    """Mask losses [B,K] of logits [B,K,h,w] against [B,h,w].
 
     Focal (Lin et al., 2017; exponent 1 and for soft targets, so that the zero crossing may lie inside an edge
     pixel), dice (Milletari et al., 2016), and dice of the row and column maxima, whose extents are the box.
@@ -76,12 +82,12 @@ def mask_losses(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 
 
 def dice(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """1 - soft dice coefficient over ``axes``; two empty ones have 0."""
+    """1 - soft dice coefficient over ``axes``; 0 if both are empty."""
     return 1 - (2 * (a * b).sum(axes) + 1) / ((a * a).sum(axes) + (b * b).sum(axes) + 1)
 
 
 def true_ious(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Overlap of the binary masks, [B,K]; a union counts as 1 px at least, so that nothing is 0 over 0."""
+    """Overlap of the binary masks, [B,K]; the union is at least 1 px, which avoids division by zero."""
     drawn, wanted = (logits > 0) & valid.unsqueeze(1), ((target > 0.5) & valid).unsqueeze(1)
     overlap = (drawn & wanted).sum((2, 3)).to(logits.dtype)
     return overlap / (drawn | wanted).sum((2, 3)).clamp(min=1)

@@ -1,8 +1,8 @@
-"""Material of the training clips: cut-outs, backdrops, photographs and footage with masks, in one archive.
+"""The training dataset: cut-outs, backgrounds, photographs and footage with masks, in one archive.
 
-`pack_material` gathers the sources into a ZIP archive with an index that names every item's group, split and
-terms; `load_material` decodes one split of it. Items of one group (crops of one photograph, renderings of one
-mesh, windows of one scene) are always in the same split.
+`pack_material` collects the sources in a ZIP archive with an index that states every item's group, split and
+licence; `load_material` decodes one split of it. Items of one group (crops of one photograph, renderings of
+one mesh, windows of one scene) are always in the same split.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Sprite:
 
 @dataclass(frozen=True)
 class Backdrop:
-    """A photograph to put cut-outs on: ``rgb`` uint8 [h,w,3]."""
+    """A photograph used as background of cut-outs: ``rgb`` uint8 [h,w,3]."""
 
     rgb: Bytes
     name: str
@@ -81,7 +81,8 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Footage:
-    """A clip: ``frames`` uint8 [h,w,3] RGB each, ``tracks`` of masks uint8 [h,w] (0 or 255) per target."""
+    """A clip: ``frames`` uint8 [h,w,3] RGB each, and ``tracks`` of masks uint8 [h,w] (0 or 255) per
+    target."""
 
     frames: list[Bytes]
     tracks: list[list[Bytes]]
@@ -91,7 +92,7 @@ class Footage:
 
 @dataclass
 class Material:
-    """One split of everything."""
+    """One split of the dataset."""
 
     sprites: list[Sprite] = field(default_factory=list)
     backdrops: list[Backdrop] = field(default_factory=list)
@@ -113,22 +114,22 @@ def split_of(group: str) -> str:
 
 
 def is_open(terms: str) -> bool:
-    """Whether documented terms allow more than research. Unknown terms count as research."""
+    """True if documented terms permit more than research. Unknown terms count as research only."""
     return bool(OPEN_TERMS.search(terms)) and not RESEARCH_TERMS.search(terms)
 
 
 def scene_of(clip: str) -> str:
-    """Clips of one scene are numbered: ``cdnet_highway_10`` is of ``cdnet_highway``."""
+    """Scene of a clip; clips of one scene are numbered: ``cdnet_highway_10`` belongs to ``cdnet_highway``."""
     return re.sub(r"_\d+$", "", clip)
 
 
 def pack_material(source: Path, out: Path, progress: Callable[[], object] = lambda: None) -> dict[str, int]:
-    """Gather the folders ``synthetic``, ``real_masks``, ``sequences``, ``sequences_train`` and, where there
-    is one, ``aerial`` under ``source`` into the archive ``out``. Returns the number of items by type and
+    """Pack the folders under ``source`` into the archive ``out``; returns the number of items by type and
     split.
 
-    Sequences for validation by whole runs and box-only sequences are left out. Raises InputError when a
-    folder is missing, or a tar or a member that an index names.
+    The folders are ``synthetic``, ``real_masks``, ``sequences``, ``sequences_train`` and optionally
+    ``aerial``. Sequences reserved for validation by whole runs, and sequences with boxes only, are left out.
+    Raises InputError when a folder is missing, or a tar or member that an index names.
     """
     for name in REQUIRED_FOLDERS:
         if not (source / name).is_dir():
@@ -165,7 +166,8 @@ def _items(source: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
 
 
 def _aerial_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    """All of it is trained on: held-out items would change the clips of earlier figures."""
+    """Items of the aerial folder, all for training: held-out items would change the clips of earlier
+    figures."""
     yield from _cutouts(folder / "cutouts_vehicles.csv")
     yield from _backdrops(folder / "backdrops_vehicles.csv")
     yield from _photographs(folder / "photographs_vehicles")
@@ -173,14 +175,14 @@ def _aerial_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, byte
 
 
 class _Tars:
-    """Members of the tars of one folder, each read once."""
+    """Members of the tars of one folder; each tar is read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tars: dict[str, dict[str, bytes]] = {}
 
     def member(self, tar: str, name: str) -> bytes:
-        """Raises InputError when there is no such tar or no such member."""
+        """Read a member. Raises InputError when the tar or the member does not exist."""
         path = self._folder / tar
         if tar not in self._tars:
             if not path.is_file():
@@ -201,7 +203,7 @@ def _cutouts(index: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
     tars = _Tars(index.parent)
     for row in csv.DictReader(index.open()):
         stem = Path(row["file"]).stem
-        # Renderings of one mesh and stamps of one animal differ by a trailing number or a colour.
+        # Renderings of one mesh, and views of one animal, differ by a trailing number or a colour.
         group = re.sub(r"[-_]?\d+$", "", stem)
         if row["kind"] == "render_aerial":
             group = re.sub(r"_(blue|red|white|black|green)$", "", group)
@@ -263,17 +265,16 @@ def _item(type_: str, name: str, kind: str, group: str, terms: str) -> dict[str,
 
 
 def require_archive(path: Path) -> None:
-    """Raises InputError when there is no archive of material."""
+    """Raise InputError when the dataset archive does not exist."""
     if not path.is_file():
-        raise InputError(f"there is no material {path}; make it with python -m training data")
+        raise InputError(f"there is no dataset {path}; make it with python -m training data")
 
 
 def load_material(path: Path, split: str = "train", open_only: bool = False) -> Material:
-    """Decode one split ("train" or "validation"). ``open_only`` leaves out what is licensed for research
-    only.
+    """Decode one split ("train" or "validation"). ``open_only`` leaves out items licensed for research only.
 
-    Raises InputError when there is no archive, when it is damaged or another one, and when it holds nothing
-    of the split.
+    Raises InputError when there is no archive, when it is damaged or of another kind, and when it has no
+    items of the split.
     """
     require_archive(path)
     material = Material()
@@ -284,10 +285,10 @@ def load_material(path: Path, split: str = "train", open_only: bool = False) -> 
                     _add(material, item, archive)
     except (zipfile.BadZipFile, KeyError) as error:
         raise InputError(
-            f"{path} is no whole archive of material ({error}); make it again with python -m training data"
+            f"{path} is not a complete dataset archive ({error}); make it again with python -m training data"
         ) from None
     if not material.sprites or not material.backdrops:
-        raise InputError(f"{path} holds no cut-outs or no backdrops of the split {split!r}; pack it again")
+        raise InputError(f"{path} has no cut-outs or no backgrounds of the split {split!r}; pack it again")
     return material
 
 
@@ -318,12 +319,12 @@ def _decode(content: bytes, alpha: bool = False) -> Bytes:
 def _picture(content: bytes, flag: int = cv2.IMREAD_UNCHANGED) -> Bytes:
     image = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
     if image is None:
-        raise InputError("the material holds a picture that can't be decoded; pack it again")
+        raise InputError("the dataset has an image that can't be decoded; pack it again")
     return np.asarray(image, np.uint8)
 
 
 def objects_of(photograph: Photograph) -> Iterable[Sprite]:
-    """The objects of a photograph that are whole: none that its border cuts."""
+    """The complete objects of a photograph, i.e. those not cut by its border."""
     height, width = photograph.labels.shape
     for label in range(1, int(photograph.labels[photograph.labels != IGNORED].max(initial=0)) + 1):
         mask = photograph.labels == label

@@ -1,4 +1,5 @@
-"""Batch norms for training a trunk from nothing; networks here run with them merged into the convolutions."""
+"""Batch norms for training a trunk from random weights; the networks here have them merged into the
+convolutions."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ class NormedConv(nn.Module):
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
-        # Its bias is idle before a norm, and stays for the merged convolution to have one.
+        # The bias has no effect before a norm; it is kept for the merged convolution.
         self.conv, self.norm = conv, nn.BatchNorm2d(conv.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -21,12 +22,12 @@ class NormedConv(nn.Module):
         return out
 
     def merged(self) -> nn.Conv2d:
-        """One convolution that does what both do in evaluation."""
+        """One convolution equivalent to both in evaluation mode."""
         return fuse_conv_bn_eval(self.conv.eval(), self.norm.eval())
 
 
 def add_norms(module: nn.Module, names: Iterable[str] | None = None) -> None:
-    """Put a batch norm behind every convolution inside ``module``, or inside its parts of these names, in
+    """Add a batch norm after every convolution inside ``module``, or inside its parts of these names, in
     place."""
     for name, child in list(module.named_children()):
         if names is not None and name not in names:

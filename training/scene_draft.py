@@ -1,4 +1,4 @@
-"""One attempt at a scene: its objects and motion, and checks of its constraints."""
+"""One attempt at generating a scene: its objects and motion, and checks of its constraints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from training.scene_truth import BACK_SHARE, Disappearance, Truth, box_of, off_p
 if TYPE_CHECKING:
     from training.material import Backdrop, Sprite
 
-MOST_OFF_SIZES = 2.0  # of a return from the prediction
+MOST_OFF_SIZES = 2.0  # largest distance of a return from the prediction
 FROM_ABOVE = ("render_aerial", "photo_aerial")
 KIND_WEIGHTS = {
     "render_aerial": 3.0,
@@ -56,7 +56,7 @@ KIND_WEIGHTS = {
 }
 BACKDROP_WEIGHTS = {"aerial": 6.0}
 LOOK_ALIKE_SHARE = 0.5
-LEAST_CONTRAST = 22.0  # mean grey levels between a target and the ground under it
+LEAST_CONTRAST = 22.0  # least mean difference between a target and the ground under it, grey levels
 LARGEST_GROUND = 4000  # px
 
 
@@ -92,7 +92,7 @@ class Draft:
         self.with_look_alike = fixed.random() < LOOK_ALIKE_SHARE
 
     def scene(self, seed: int) -> Scene:
-        """The scene. Raises UnusableSceneError."""
+        """Return the scene. Raises UnusableSceneError."""
         rng, times = self.rng, self.times
         way = walk(
             rng, times, np.zeros(2), rng.uniform(0, 6.283), self.speed * self.target_px, 0.3 * self.calm
@@ -152,22 +152,22 @@ class Draft:
     # --- what there is ---
 
     def _tint(self, sprite: Sprite) -> Array:
-        """Gains of blue, green, red. Renderings from above are plain grey and get a colour."""
+        """Gains of blue, green, red. Renderings from above are plain grey and get a random colour."""
         spread = 0.35 if sprite.kind == "render_aerial" else 0.08
         return np.asarray(np.exp(self.rng.uniform(-spread, spread, 3)), np.float64)
 
     def _turn(self, sprite: Sprite) -> float:
-        """Angle of a cut-out to its way: anything from above, nearly upright from the side."""
+        """Angle of a cut-out relative to its path: any from above, nearly upright from the side."""
         most = math.pi if sprite.kind in FROM_ABOVE else 0.4
         return float(self.rng.uniform(-most, most))
 
     def _backdrop(self) -> Bytes:
-        """A photograph, turned by a random multiple of 90 degrees."""
+        """A photograph, rotated by a random multiple of 90 degrees."""
         rgb = _chosen(self.rng, self.backdrops, BACKDROP_WEIGHTS).rgb
         return np.ascontiguousarray(np.rot90(rgb, int(self.rng.integers(4))))
 
     def _cover(self, absence: Absence, way: Walk, target: Placed, reach: float) -> Placed:
-        """The occluder of an absence."""
+        """Create the occluder of an absence."""
         if absence.kind == "occluder":
             return self._occluder(absence, way, target)
         return self._passing(absence, way, reach)
@@ -179,7 +179,7 @@ class Draft:
         heading = math.atan2(chord[1], chord[0])
         along = np.array([math.cos(heading), math.sin(heading)])
         corners = [_corners(target.layer, target.places[i]) @ along for i in (begin, end)]
-        # Just gone at the start: the last corner is in; still gone at the end: the first is not out.
+        # At the start of the absence the last corner has just entered; at its end the first has not left.
         near, far = corners[0].min() - 1, corners[1].max() + 1
         shape = str(rng.choice(["roof", "wood", "bridge"]))
         length = float(far - near) * (1.04 if shape == "wood" else 1.0)
@@ -198,7 +198,7 @@ class Draft:
         if layer is None:
             layer = cloud(rng, self._backdrop(), needed)
         direction, angle = rng.uniform(0, 6.283, 2)
-        # What is hidden by it is nearer to a disc than to the circle around the target's corners.
+        # The hidden shape is closer to a disc than to the circle around the target's corners.
         reached = hiding_reach(layer, direction - angle, 0.8 * reach)
         if reached < 0.1 * reach:
             raise UnusableSceneError("what passes is too small to hide the target")
@@ -208,7 +208,7 @@ class Draft:
         return Placed(layer, [centred(layer, point, angle) for point in points])
 
     def _large_cut_out(self, radius: float) -> Layer | None:
-        """A cut-out enlarged until its solid middle has a radius, None when that enlarges it too much."""
+        """A cut-out enlarged until its solid centre has a radius; None if that enlarges it too much."""
         sprite = _chosen(self.rng, self.solid, KIND_WEIGHTS)
         height, width = sprite.rgba.shape[:2]
         natural = cut_out(sprite, math.sqrt(width * height), np.ones(3), False)
@@ -219,7 +219,7 @@ class Draft:
         return cut_out(sprite, factor * math.sqrt(width * height), self._tint(sprite), False)
 
     def _others(self, way: Walk, found: list[Disappearance], turn: float) -> list[Placed]:
-        """The look-alike first, where there is one."""
+        """The other objects; the look-alike is first if there is one."""
         rng, result = self.rng, []
         count = int(rng.integers(1, 4))
         for index in range(count):
@@ -284,7 +284,7 @@ class Draft:
         )
 
     def _seen_box(self, index: int, view: Affine, item: Placed, layers: tuple[Placed, ...]) -> Box | None:
-        """Box of what is visible of a layer under those above it."""
+        """Box of the visible part of a layer under those above it."""
         place = compose(view, item.places[index])
         region = inside(region_of(item.layer, place), *self.size)
         if is_empty(region):
@@ -296,7 +296,7 @@ class Draft:
         return box_of(seen, region)
 
     def _disappearances(self, truth: list[Truth]) -> list[Disappearance]:
-        """Those that happen. Raises UnusableSceneError when they are not as planned."""
+        """The disappearances that occur. Raises UnusableSceneError when they are not as planned."""
         share = np.array([t.share for t in truth])
         edges = np.flatnonzero(np.diff(np.r_[False, share == 0, False].astype(int)))
         spans = [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2)]
@@ -327,7 +327,7 @@ class Draft:
         return found
 
     def _check_seen(self, share: Array, found: list[Disappearance]) -> None:
-        """Apart from the disappearances and what leads up to them the target must be in full view."""
+        """Check that the target is fully visible except for the disappearances and their transitions."""
         away = np.zeros(len(share), bool)
         around = round(1.5 * self.fps)
         for item in found:
@@ -344,7 +344,7 @@ class Draft:
         return np.floor(every.min(axis=0)) - 2, np.ceil(every.max(axis=0)) + 2
 
     def _contrast(self, floor: Bytes, low: Array, target: Placed) -> float:
-        """Mean difference between the target and the ground under it, grey levels, on the least clear of
+        """Mean difference between the target and the ground under it, grey levels, in the least clear of
         several frames."""
         layer, values = target.layer, []
         opaque = layer.alpha >= 254
@@ -377,8 +377,7 @@ _Item = TypeVar("_Item", bound=_Kept)
 
 
 def _chosen(rng: np.random.Generator, items: Sequence[_Item], weights: dict[str, float]) -> _Item:
-    """One of the items; first its kind, by weight (1 where none is named), as there are many more of some
-    kinds than of others."""
+    """Draw one item: first its kind, by weight (1 if not listed), because the kinds differ much in number."""
     kinds = sorted({item.kind for item in items})
     chances = np.array([weights.get(kind, 1.0) for kind in kinds])
     kind = kinds[int(rng.choice(len(kinds), p=chances / chances.sum()))]

@@ -22,12 +22,16 @@ NOISE_SHIFT = 64  # px
 
 
 class SceneFrame(NamedTuple):
-    """One picture and its truth.
+    """One image and its ground truth.
 
-    ``bgr`` uint8 [H, W, 3]; ``stamp_ns`` from 0; ``mask`` bool [H, W] of what is visible of the target;
-    ``box`` of that mask in px, None when it is empty; ``outline`` box of the whole target, hidden or not,
-    also outside the image; ``share`` of the outline that is visible, 0..1 (what is seen through a soft edge
-    counts in part); ``others`` boxes of what is visible of the other objects, None where nothing is.
+    Attributes:
+        bgr: uint8 [H, W, 3].
+        stamp_ns: From 0.
+        mask: bool [H, W], visible part of the target.
+        box: Of that mask in px, None when it is empty.
+        outline: Box of the whole target, hidden or not, also outside the image.
+        share: Visible share of the outline, 0..1 (parts seen through a soft edge count partially).
+        others: Boxes of the visible parts of the other objects, None if nothing is visible.
     """
 
     bgr: Bytes
@@ -49,8 +53,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Look:
-    """Sensor and codec effects: ``blur`` px, ``noise`` grey levels, ``gains`` [n], ``quality`` of the
-    JPEG."""
+    """Sensor and codec effects: ``blur`` px, ``noise`` grey levels, ``gains`` [n], JPEG ``quality``."""
 
     blur: float
     noise: float
@@ -60,7 +63,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Scene:
-    """Iterate it for its frames (`SceneFrame`), any number of times: the pixels are the same.
+    """Yields its frames (`SceneFrame`) when iterated; every iteration gives the same pixels.
 
     ``truth`` is that of all frames; ``look_alike`` is the index among the others, or None.
     """
@@ -84,7 +87,7 @@ class Scene:
         return (self.frame(index) for index in range(len(self)))
 
     def frame(self, index: int) -> SceneFrame:
-        """One frame, counted from 0."""
+        """Render one frame, counted from 0."""
         truth, (width, height) = self.truth[index], self.size
         mask: NDArray[np.bool_] = np.zeros((height, width), bool)
         cut = inside(truth.region, width, height)
@@ -99,7 +102,7 @@ class Scene:
 
     @cached_property
     def _noise(self) -> Bytes:
-        """Noise around 128, larger than a frame: each frame takes another part of it."""
+        """Noise around 128, larger than a frame: each frame uses another part of it."""
         width, height = self.size
         rng = np.random.default_rng([self.seed, 1])
         noise = rng.normal(128, self.look.noise, (height + NOISE_SHIFT, width + NOISE_SHIFT, 3))

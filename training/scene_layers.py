@@ -17,15 +17,18 @@ Region = tuple[int, int, int, int]  # left, top, right, bottom px, half-open
 
 @dataclass(frozen=True)
 class Layer:
-    """``bgra`` uint8 [h, w, 4], colours multiplied by alpha; ``alpha`` uint8 [h, w], the same once more in
-    memory of its own, as masks need it alone."""
+    """An image with soft edges.
+
+    ``bgra``: uint8 [h, w, 4], colours multiplied by alpha; ``alpha``: uint8 [h, w], a contiguous copy for
+    masks.
+    """
 
     bgra: Bytes
     alpha: Bytes
 
     @classmethod
     def of(cls, bgr: Bytes, alpha: Bytes) -> Layer:
-        """From straight colours uint8 [h, w, 3] and alpha uint8 [h, w]."""
+        """Create from straight colours uint8 [h, w, 3] and alpha uint8 [h, w]."""
         three = cv2.merge([alpha, alpha, alpha])
         return cls(
             np.ascontiguousarray(np.dstack([cv2.multiply(bgr, three, scale=1 / 255), alpha])), alpha.copy()
@@ -38,17 +41,17 @@ class Layer:
 
 
 def compose(outer: Affine, inner: Affine) -> Affine:
-    """The map that applies ``inner`` first."""
+    """Map that applies ``inner`` first, then ``outer``."""
     return np.hstack([outer[:, :2] @ inner[:, :2], outer[:, :2] @ inner[:, 2:] + outer[:, 2:]])
 
 
 def moved(place: Affine, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points [n, 2] through a map."""
+    """Apply a map to points [n, 2]."""
     return points @ place[:, :2].T + place[:, 2]
 
 
 def centred(layer: Layer, centre: NDArray[np.float64], angle: float) -> Affine:
-    """The map that puts a layer's middle at ``centre``, turned by ``angle`` rad, at one px per px."""
+    """Map that puts a layer's centre at ``centre``, rotated by ``angle`` rad, at one px per px."""
     c, s = math.cos(angle), math.sin(angle)
     turn = np.array([[c, -s], [s, c]])
     middle = np.array(layer.size) / 2
@@ -56,7 +59,7 @@ def centred(layer: Layer, centre: NDArray[np.float64], angle: float) -> Affine:
 
 
 def region_of(layer: Layer, place: Affine) -> Region:
-    """The whole pixels that a placed layer may touch, not cut at any image border."""
+    """The whole pixels that a placed layer may touch, not clipped to any image."""
     width, height = layer.size
     corners = moved(place, np.array([[0, 0], [width, 0], [0, height], [width, height]], float))
     low, high = np.floor(corners.min(axis=0)) - 1, np.ceil(corners.max(axis=0)) + 1
@@ -92,14 +95,16 @@ def paint(image: Bytes, layer: Layer, place: Affine) -> None:
 
 
 def _warped(picture: Bytes, place: Affine, region: Region) -> Bytes:
-    """Bilinear samples of a picture in a region of the picture it is placed in; nothing beyond its border."""
+    """Bilinear samples of an image in a region of the image it is placed in; zero beyond its border."""
     x0, y0, x1, y1 = region
     return warp(picture, compose(np.array([[1.0, 0, -x0], [0, 1.0, -y0]]), place), x1 - x0, y1 - y0)
 
 
 def warp(picture: Bytes, place: Affine, width: int, height: int) -> Bytes:
-    """Bilinear samples, 0 beyond the border: ``cv2.warpAffine`` for a map between edge coordinates, as
-    OpenCV's count from pixel centres."""
+    """Bilinear samples, 0 beyond the border.
+
+    As ``cv2.warpAffine``, but for a map between edge coordinates; OpenCV's refer to pixel centres.
+    """
     shift = place[:, :2] @ np.array([0.5, 0.5]) + place[:, 2] - 0.5
     matrix: Any = np.column_stack([place[:, :2], shift])
     done = cv2.warpAffine(picture, matrix, (width, height), flags=cv2.INTER_LINEAR)

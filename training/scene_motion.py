@@ -1,7 +1,7 @@
 """Motion of camera, target and other objects in a scene: positions per frame.
 
-The target's path in the image is chosen first, in px, and the camera follows from it. So the target stays in
-view, and a return near the constant-velocity prediction depends on the image path only.
+The target's path in the image is chosen first, in px, and the camera follows from it. Thus the target stays
+in view, and whether it returns near the constant-velocity prediction depends on the image path only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ LEAST_HIDDEN_S, MOST_HIDDEN_S = 0.3, 3.0
 SHORTEST_S, LONGEST_S = 6.0, 10.0
 KINDS = ("occluder", "border", "passing")
 KIND_SHARES = (0.45, 0.3, 0.25)
-LEAD_S, BETWEEN_S, TAIL_S = 1.5, 1.5, 1.4  # seen for at least so long before, between and after absences
-SWING_SHARE = 0.65  # of the border kind: the camera is jerked away; else the target diverges over the border
-REST_SIZES = 0.5  # between the border and a target that is about to drift over it
+LEAD_S, BETWEEN_S, TAIL_S = 1.5, 1.5, 1.4  # least visible time before, between and after absences
+SWING_SHARE = (
+    0.65  # share of border absences by an abrupt camera turn; else the target drifts over the border
+)
+REST_SIZES = 0.5  # distance between the border and a target that is about to cross it
 MOST_PASSING_S = 2.0
 
 
 @dataclass(frozen=True)
 class Absence:
-    """A planned disappearance. Times at which the target is just gone, and last gone, s; ``way``: "swing" or
-    "drift" at the border, else empty."""
+    """A planned disappearance: the first and last time without the target, s; ``way``: "swing" or "drift" at
+    the border, else empty."""
 
     kind: str
     start_s: float
@@ -54,14 +56,14 @@ class Walk:
 
 
 def draw_absences(rng: np.random.Generator, speed: float) -> tuple[float, list[Absence]]:
-    """The scene's length in s and one or two absences; ``speed`` of the target in sizes per second."""
+    """Draw the scene's length in s and one or two absences. ``speed``: of the target, in sizes per second."""
     kinds = rng.choice(KINDS, size=rng.integers(1, 3), p=KIND_SHARES)
     absences: list[Absence] = []
     clock = LEAD_S
     for kind in kinds:
         way = ""
         length = math.exp(rng.uniform(math.log(LEAST_HIDDEN_S * 1.15), math.log(MOST_HIDDEN_S * 0.95)))
-        around = 0.6  # time in which it is hidden in part, each side
+        around = 0.6  # time in which it is partly hidden, on each side
         if kind == "occluder":
             around = 1.2 / speed
         elif kind == "border":
@@ -85,7 +87,7 @@ def draw_absences(rng: np.random.Generator, speed: float) -> tuple[float, list[A
 def walk(
     rng: np.random.Generator, times: Array, start: Array, heading: float, speed: float, turning: float
 ) -> Walk:
-    """Nearly constant velocity: ``speed`` px/s within 10 %, mild turns of at most ``turning`` rad/s."""
+    """Nearly constant velocity: ``speed`` px/s within 10 %, turning by at most ``turning`` rad/s."""
     dt = np.diff(times, prepend=times[0])
     headings = heading + np.cumsum(_sines(rng, times, turning, 4, 9) * dt)
     pace = speed * (1 + _sines(rng, times, 0.1, 3, 8))
@@ -94,7 +96,7 @@ def walk(
 
 
 def meeting(other: Walk, frame: int, place: Array) -> Walk:
-    """The same walk, moved so that it is at ``place`` on a frame."""
+    """The same walk, shifted so that it is at ``place`` in a given frame."""
     return Walk(other.points + (place - other.points[frame]), other.headings)
 
 
@@ -107,8 +109,11 @@ def image_path(
     absences: list[Absence],
     calm: float,
 ) -> Array:
-    """Path of the target's centre, [n, 2] image px. ``reach``: half its extent, px. ``calm`` 0..1
-    scales the wandering: the lower, the better a constant velocity predicts it."""
+    """Path of the target's centre, [n, 2] image px.
+
+    ``reach``: half its extent, px; ``calm`` 0..1 scales the deviations: the lower, the better the
+    constant-velocity prediction.
+    """
     extent = np.array(size, float)
     base = extent * rng.uniform(0.3, 0.7, 2)
     swing = np.column_stack([_sines(rng, times, calm * rng.uniform(0.03, 0.16), 5, 12) for _ in range(2)])
@@ -122,7 +127,7 @@ def image_path(
 
 
 def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array) -> tuple[int, bool]:
-    """Axis and side (True: right or bottom) of a border, the nearer ones more often."""
+    """Draw the axis and side (True: right or bottom) of a border, with nearer ones more likely."""
     place = path[int(np.argmin(np.abs(near_s)))] / extent
     gaps = np.array([place[0], 1 - place[0], place[1], 1 - place[1]])
     chance = np.exp(-4 * gaps)
@@ -139,15 +144,15 @@ def _drifting(
     reach: float,
     a: Absence,
 ) -> Array:
-    """Drift slowly over the border and back, within what a constant velocity still predicts."""
+    """Drift slowly over the border and back, within the range of a constant-velocity prediction."""
     tau = times - a.middle_s
     axis, far = _border(rng, path, extent, tau)
-    # The further it would get at the speed with which it leaves, the further off it returns.
+    # The farther the target would move at its exit velocity, the farther from the prediction it returns.
     pace = rng.uniform(0.4, 0.9) * target_px / a.seconds
-    turned = np.sqrt(tau**2 + (0.2 * a.seconds) ** 2)  # |tau|, rounded where it turns back
+    turned = np.sqrt(tau**2 + (0.2 * a.seconds) ** 2)  # |tau|, smoothed at the reversal
     beyond = reach + pace * (math.hypot(0.5, 0.2) * a.seconds - turned)
     there = extent[axis] + beyond if far else -beyond
-    near = (reach + REST_SIZES * target_px) / pace + a.seconds / 2  # in full view before and after
+    near = (reach + REST_SIZES * target_px) / pace + a.seconds / 2  # fully visible before and after
     lead = rng.uniform(1.2, 2.0)
     weight = _smooth((near + lead - np.abs(tau)) / lead)
     result = path.copy()
@@ -164,7 +169,7 @@ def _swung(
     reach: float,
     a: Absence,
 ) -> Array:
-    """The camera turns away abruptly, and back."""
+    """Turn the camera away abruptly, and back."""
     tau = times - a.middle_s
     axis, far = _border(rng, path, extent, tau)
     at = path[int(np.argmin(np.abs(tau))), axis]
@@ -172,10 +177,10 @@ def _swung(
     jump = np.zeros(2)
     jump[axis] = out if far else -out
     jump[1 - axis] = rng.uniform(-1, 1) * 0.5 * out
-    # At once: a turn that can be watched would be part of the velocity that the prediction is made from.
+    # Instantaneous: a visible turn would become part of the velocity used for the prediction.
     away = ((times >= a.start_s) & (times <= a.end_s)).astype(float)
     drift = np.column_stack([_sines(rng, times, 0.5 * target_px, 1.5, 4) for _ in range(2)])
-    # Away it wanders further out only, so that it does not show up in between.
+    # While away it moves outwards only, so that the target does not appear in between.
     drift[:, axis] = np.abs(drift[:, axis]) * (1 if far else -1)
     return path + away[:, None] * (jump + drift)
 
@@ -188,7 +193,7 @@ def _smooth(x: Array) -> Array:
 def _sines(
     rng: np.random.Generator, times: Array, amplitude: float, shortest_s: float, longest_s: float
 ) -> Array:
-    """A smooth random course within +-``amplitude``."""
+    """A smooth random function within +-``amplitude``."""
     total = np.zeros_like(times)
     for share in (0.65, 0.35):
         omega = 2 * math.pi / rng.uniform(shortest_s, longest_s)
@@ -204,8 +209,10 @@ def _shake(rng: np.random.Generator, times: Array) -> Array:
 
 
 def cameras(rng: np.random.Generator, times: Array, ground: Array, seen: Array, calm: float) -> list[Affine]:
-    """World to image for each frame: slightly turning and zooming, with world point ``ground[i]`` at image
-    point ``seen[i]``."""
+    """World-to-image map of each frame, with slight rotation and zoom.
+
+    World point ``ground[i]`` is mapped to image point ``seen[i]``.
+    """
     angles = _sines(rng, times, calm * rng.uniform(0.02, 0.2), 5, 12)
     zooms = np.exp(_sines(rng, times, calm * rng.uniform(0.02, 0.18), 5, 12))
     result = []
@@ -217,11 +224,11 @@ def cameras(rng: np.random.Generator, times: Array, ground: Array, seen: Array, 
 
 
 def inverse(place: Affine) -> Affine:
-    """The map the other way."""
+    """The inverse map."""
     back = np.linalg.inv(place[:, :2])
     return np.column_stack([back, -back @ place[:, 2]])
 
 
 def shifted(place: Affine, offset: Array) -> Affine:
-    """The map with its result moved by ``offset``."""
+    """The map with an offset added to its result."""
     return compose(np.column_stack([np.eye(2), offset]), place)

@@ -1,4 +1,4 @@
-"""Ground, cut-outs and covers of a scene, made from photographs."""
+"""Ground, cut-outs and occluders of a scene, made from photographs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ OPAQUE = 128
 
 
 def ground(photograph: Bytes, scale: float, width: int, height: int) -> Bytes:
-    """A picture BGR uint8 [height, width, 3] of any size: the photograph (RGB) enlarged by ``scale``,
-    mirrored at its borders, with its own faint texture at its own scale on top, as an enlarged photograph has
-    none."""
+    """A BGR image uint8 [height, width, 3] of any size from a photograph (RGB).
+
+    The photograph is enlarged by ``scale`` and mirrored at its borders; its own texture is added faintly at
+    the original scale, because an enlarged photograph has no fine detail.
+    """
     bgr = photograph[..., ::-1].astype(np.float32)
-    fine = np.clip(bgr - cv2.GaussianBlur(bgr, (0, 0), 2.0), -8, 8)  # strong edges would look embossed
+    # Clipped, because strong edges would look embossed.
+    fine = np.clip(bgr - cv2.GaussianBlur(bgr, (0, 0), 2.0), -8, 8)
     enlarged = cv2.resize(bgr, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
     large = np.asarray(enlarged, np.float32)
     mirrored = _tiled(large, width, height)
@@ -38,7 +41,7 @@ def _tiled(picture: NDArray[np.float32], width: int, height: int) -> NDArray[np.
 
 
 def is_solid(sprite: Sprite) -> bool:
-    """Whether a cut-out can be followed at 20 px: neither a stick nor a wire frame."""
+    """Whether a cut-out can be tracked at 20 px, i.e. is neither a stick nor a wire frame."""
     opaque = sprite.rgba[..., 3] >= OPAQUE
     height, width = opaque.shape
     return bool(
@@ -47,16 +50,18 @@ def is_solid(sprite: Sprite) -> bool:
 
 
 def cut_out(sprite: Sprite, size: float, gains: NDArray[np.float64], flip: bool) -> Layer:
-    """A cut-out as a layer of sqrt(width x height) = ``size`` px with soft edges, its colours (blue, green,
-    red) multiplied by ``gains``."""
+    """Make a layer of sqrt(width x height) = ``size`` px with soft edges from a cut-out.
+
+    Its colours (blue, green, red) are multiplied by ``gains``.
+    """
     rgba = sprite.rgba[:, ::-1] if flip else sprite.rgba
     height, width = rgba.shape[:2]
     factor = size / math.sqrt(width * height)
     shape = (max(2, round(width * factor)), max(2, round(height * factor)))
     how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
     alpha = rgba[..., 3:].astype(np.float32) / 255
-    # Straight colours must be weighted by alpha before they are mixed, or the colour under the transparent
-    # part shows as a rim.
+    # Straight colours must be weighted by alpha before resampling, else the colour under transparent pixels
+    # appears as a rim.
     colours = cv2.resize(
         np.ascontiguousarray(rgba[..., 2::-1]).astype(np.float32) * alpha, shape, interpolation=how
     )
@@ -70,7 +75,8 @@ def cut_out(sprite: Sprite, size: float, gains: NDArray[np.float64], flip: bool)
 
 
 def depths(layer: Layer) -> NDArray[np.float32]:
-    """Distance of each pixel to what is not fully opaque, px [h, w]; 0 outside the opaque part."""
+    """Distance of each pixel to the nearest pixel that is not fully opaque, px [h, w]; 0 outside the opaque
+    part."""
     solid = cv2.copyMakeBorder(
         (layer.alpha >= 254).astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0
     )
@@ -78,8 +84,10 @@ def depths(layer: Layer) -> NDArray[np.float32]:
 
 
 def hiding_reach(layer: Layer, direction: float, radius: float) -> float:
-    """How far a disc of ``radius`` px may be from the layer's middle, along ``direction`` rad and against it,
-    and still be hidden: the mean of both, px; 0 where it is not hidden at the middle."""
+    """How far a disc of ``radius`` px may be from the layer's centre and still be hidden, px.
+
+    Measured along ``direction`` rad and against it; the mean of both, 0 if it is not hidden at the centre.
+    """
     depth = depths(layer)
     height, width = depth.shape
     steps = np.arange(0, max(width, height))
@@ -94,8 +102,10 @@ def hiding_reach(layer: Layer, direction: float, radius: float) -> float:
 
 
 def occluder(rng: np.random.Generator, photograph: Bytes, shape: str, length: float, breadth: float) -> Layer:
-    """A piece of another photograph that hides what passes under it along its ``length`` (x): "roof" and
-    "bridge" have straight edges, "wood" wavy ones."""
+    """A piece of another photograph that hides what passes under it along its ``length`` (x).
+
+    "roof" and "bridge" have straight edges, "wood" wavy ones.
+    """
     margin = 4
     width, height = round(length) + 2 * margin, round(breadth) + 2 * margin
     alpha: Bytes = np.zeros((height, width), np.uint8)
@@ -117,14 +127,14 @@ def _rectangle(length: float, breadth: float) -> NDArray[np.float64]:
 def _wavy(rng: np.random.Generator, length: float, breadth: float) -> NDArray[np.float64]:
     angle = np.linspace(0, 2 * math.pi, 120, endpoint=False)
     c, s = np.cos(angle), np.sin(angle)
-    radius = (np.abs(c) ** 6 + np.abs(s) ** 6) ** (-1 / 6)  # a rectangle with round corners
+    radius = (np.abs(c) ** 6 + np.abs(s) ** 6) ** (-1 / 6)  # a rectangle with rounded corners
     for order in range(3, 12):
         radius *= 1 + 0.15 / order * np.sin(order * angle + rng.uniform(0, 2 * math.pi))
     return np.column_stack([radius * c * length / 2, radius * s * breadth / 2])
 
 
 def cloud(rng: np.random.Generator, photograph: Bytes, radius: float) -> Layer:
-    """Smoke, dust or a crown near the camera: opaque within ``radius`` px, fading out over half as much
+    """Smoke, dust or a tree crown near the camera: opaque within ``radius`` px, fading out over half as much
     again."""
     side = 2 * math.ceil(1.7 * radius) + 2
     y, x = np.mgrid[:side, :side] - (side - 1) / 2

@@ -13,13 +13,15 @@ from training.scene_layers import Region
 
 PRESENT_SHARE = 0.3  # visible share from which the target counts as in view
 BACK_SHARE = 0.5  # visible share that ends a disappearance
-LAST_SEEN_S = 0.5  # from which the prediction is made
+LAST_SEEN_S = 0.5  # visible time from which the prediction is computed
 
 
 @dataclass(frozen=True)
 class Truth:
-    """A frame's truth without pictures. ``region`` and ``seen`` (bool): where the visible mask may lie, and
-    it."""
+    """Ground truth of a frame without pixels.
+
+    ``region`` and ``seen`` (bool): where the visible mask may be, and the mask.
+    """
 
     region: Region
     seen: NDArray[np.bool_]
@@ -31,8 +33,11 @@ class Truth:
 
 @dataclass(frozen=True)
 class Disappearance:
-    """Frame numbers: ``first`` and ``last`` with nothing visible, ``back`` the first that shows at least half
-    of the target again. ``kind``: "occluder", "border" or "passing"."""
+    """Frame indices: ``first`` and ``last`` with nothing visible, ``back`` the first with at least half of
+    the target.
+
+    ``kind``: "occluder", "border" or "passing".
+    """
 
     kind: str
     first: int
@@ -41,8 +46,10 @@ class Disappearance:
 
 
 def predicted_centre(truth: Sequence[Truth], absence: Disappearance, fps: float) -> NDArray[np.float64]:
-    """Where constant velocity has the target's centre [2] px on the frame of its return: a straight line
-    through its last visible half second."""
+    """Centre [2] px predicted by constant velocity for the frame of the return.
+
+    A straight line fitted to the last visible half second.
+    """
     last = max(i for i in range(absence.first) if truth[i].share >= PRESENT_SHARE)
     frames = [
         i
@@ -62,7 +69,7 @@ def off_prediction(truth: Sequence[Truth], absence: Disappearance, fps: float) -
 
 
 def box_of(mask: NDArray[np.bool_], region: Region) -> Box | None:
-    """Box of a mask that lies at a region, None when it is empty."""
+    """Box of a mask located at a region, None when it is empty."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return None

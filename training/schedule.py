@@ -10,8 +10,11 @@ from efftam_ros.core.errors import InputError
 
 @dataclass(frozen=True)
 class Stage:
-    """From ``start`` (share of all steps) on: ``frames`` per clip, ``clips`` per step, the first of the
-    trunk's stages that learns, and whether windows follow the model's own boxes."""
+    """One stage of the schedule.
+
+    ``start``: share of all steps; ``frames`` per clip; ``clips`` per step; the first trained stage of the
+    trunk; and whether windows follow the model's own boxes.
+    """
 
     start: float
     frames: int
@@ -21,16 +24,19 @@ class Stage:
 
 
 TRUNK = {"frozen": 7, "top": 4, "trunk": 3, "all": 0}
-"""First of the trunk's stages that learns; with 0, its stem too. EfficientNet-Lite0's stages up to stride 8
-(0 to 2) serve as they are, ImageNet's edges and textures, and half of the work of a step is saved."""
+"""First trained stage of the trunk; with 0, also its stem. EfficientNet-Lite0's stages up to stride 8 (0 to
+2) are kept frozen by default: their ImageNet features for edges and textures suffice, and half of the work of
+a step is saved."""
 CLOSED = "closed"
 
 DEFAULT_STAGES = "0:2:16:frozen,0.06:4:8:frozen,0.15:4:8:trunk,0.3:4:8:top,0.65:7:5:top"
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """``start:frames:clips:frozen|top|trunk|all[:closed]``, separated by commas. Raises InputError naming
-    the faulty one."""
+    """Parse ``start:frames:clips:frozen|top|trunk|all[:closed]``, separated by commas.
+
+    Raises InputError naming the invalid stage.
+    """
     stages = []
     for part in text.split(","):
         fields = part.strip().split(":")
@@ -59,6 +65,6 @@ def stage_at(stages: tuple[Stage, ...], progress: float) -> int:
 
 
 def learning_rate(highest: float, step: int, steps: int, warm_up: int = 150) -> float:
-    """Linear warm-up, then a cosine down to a fiftieth."""
+    """Linear warm-up, then cosine decay to a fiftieth."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
     return highest * min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * cosine)

@@ -1,4 +1,4 @@
-"""Exports a run's averaged weights to the shipped bundle; keeps the model card beside it."""
+"""Exports a run's averaged weights to the shipped bundle; keeps the existing model card."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ RESEARCH_LICENCE = (
 
 
 def ship(run: Path, out: Path) -> int:
-    """Export the weights of the folder ``run`` to the bundle ``out``, stored as float16. Returns its bytes.
+    """Export the weights of the folder ``run`` to the bundle ``out``, stored as float16; returns its size in
+    bytes.
 
     Raises InputError when the run has no weights, or as `export_bundle`.
     """
     weights, recipe_path = run / WEIGHTS, run / "recipe.json"
     if not weights.is_file() or not recipe_path.is_file():
-        raise InputError(f"{run} is no training run with weights; train first, or name it with --run")
+        raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
     recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
     card = (out / CARD).read_text(encoding="utf-8") if (out / CARD).is_file() else None
     source = Source(

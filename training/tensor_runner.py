@@ -1,4 +1,4 @@
-"""One ONNX graph run on PyTorch tensors, on the CPU."""
+"""Runs one ONNX graph on PyTorch tensors, on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from efftam_ros.runtime.verify.runners import CpuRunner
 
 
 class TensorRunner:
-    """Tensors in and out by name."""
+    """Runs a graph with named input and output tensors."""
 
     def __init__(self, path: Path) -> None:
         self._runner = CpuRunner(path)

@@ -34,12 +34,12 @@ from training.validation import validate, validation_clips
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
 AVERAGE = 0.998
 LESSON_WEIGHT = 0.5
-LESSON_CLIPS = 32  # that the backbone's means and deviations are taken from
+LESSON_CLIPS = 32  # images from which the backbone's means and standard deviations are estimated
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """A run's recipe; written into its folder."""
+    """Options of a run; written into its folder."""
 
     material: Path
     out: Path
@@ -60,7 +60,7 @@ class TrainingOptions:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raises InputError naming the invalid option."""
+        """Raise InputError naming the invalid option."""
         least = {
             "steps": 1,
             "validate_every": 1,
@@ -87,9 +87,10 @@ class TrainingOptions:
 def train(
     options: TrainingOptions, network: CompactTAM, resume: bool, progress: Callable[[int, str], None]
 ) -> None:
-    """Train ``network`` in place; write checkpoints, log and plot to ``options.out``. ``progress`` is called
-    with the steps done and the latest figures. ``resume`` continues from the folder's checkpoint, whose order
-    of clips goes on where it stopped; --steps may have changed meanwhile.
+    """Train ``network`` in place; write checkpoints, log and plot to ``options.out``.
+
+    ``progress`` is called with the number of steps done and the latest figures. ``resume`` continues from the
+    folder's checkpoint and its position in the order of clips; --steps may differ from before.
     """
     cv2.setNumThreads(0)  # before workers are forked: OpenCV's thread pool does not survive it
     if options.threads:
@@ -132,11 +133,12 @@ class Trainer:
         self._seconds = 0.0
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Raises InputError when the run was begun with a lesson and this is without, or the reverse."""
+        """Load a checkpoint. Raises InputError if only one of the two runs uses a backbone for
+        distillation."""
         if bool(content["lesson"]) != (self._lesson is not None):
             raise InputError(
                 f"the run in {self._options.out} was begun {'with' if content['lesson'] else 'without'} a"
-                " backbone to learn from; resume it as it was begun, or start another with --continue-from"
+                " backbone to distil from; resume it the same way, or start another with --continue-from"
             )
         self._network.load_state_dict(content["model"])
         self._average.load_state_dict(content["average"])
@@ -227,7 +229,8 @@ class Trainer:
         }
 
     def _rates(self) -> list[float]:
-        """Of the optimiser's groups: heads with and without weight decay, trunk with and without."""
+        """Learning rates of the optimiser's groups: heads with and without weight decay, trunk with and
+        without."""
         options = self._options
         heads, trunk = (
             learning_rate(highest, self._step, options.steps)
@@ -236,7 +239,7 @@ class Trainer:
         return [heads, heads, trunk, trunk]
 
     def _follow(self) -> None:
-        """The running average, quicker at first."""
+        """Update the running average, faster at first."""
         keep = min(AVERAGE, (1 + self._step) / (20 + self._step))
         with torch.no_grad():
             for mean, value in zip(self._average.parameters(), self._network.parameters(), strict=True):
@@ -269,7 +272,8 @@ def _lesson(options: TrainingOptions, network: CompactTAM, source: ClipSource) -
 
 
 def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
-    """Of the stem and the stages: they learn at a rate of their own, and not at all times."""
+    """Parameters of the stem and the stages, which have a learning rate of their own and are frozen at
+    times."""
     encoder = network.image_encoder
     yield from encoder.stem.parameters()
     yield from encoder.stages.parameters()
@@ -278,7 +282,7 @@ def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:
 def optimizer_for(
     network: CompactTAM, trunk: list[nn.Parameter], lesson: Lesson | None = None
 ) -> torch.optim.AdamW:
-    """AdamW over four groups; vectors are not decayed."""
+    """AdamW over four groups; vectors have no weight decay."""
     in_trunk = {id(parameter) for parameter in trunk}
     heads = [p for p in network.parameters() if id(p) not in in_trunk]
     heads += [] if lesson is None else lesson.parameters()
@@ -291,7 +295,7 @@ def optimizer_for(
 
 
 def new_network(config: str) -> CompactTAM:
-    """An untrained network. The presence head starts at present, as in most frames."""
+    """An untrained network. The presence head is initialised to present, the more frequent case."""
     network = CompactTAM(COMPACT_CONFIGS[config])
     with torch.no_grad():
         last = network.mask_decoder.presence_head[-1]

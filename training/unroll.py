@@ -1,4 +1,4 @@
-"""Unrolls the network over a batch of clips like the tracker: prompt, then each frame with predicted masks in
+"""Unrolls the network over a batch of clips as in tracking: a prompt, then frames with predicted masks in
 memory."""
 
 from __future__ import annotations
@@ -16,17 +16,23 @@ from training.closed_loop import ClosedWindows
 from training.likeness import is_ranked_first, likeness_loss, pooled
 from training.losses import FrameLoss, frame_loss
 
-DROPPED_SHARE = 0.15  # of the past frames are not attended to, each time anew
+DROPPED_SHARE = 0.15  # share of past frames that are dropped, drawn anew for each frame
 LIKENESS_WEIGHT = 0.1
-MOST_RECENT = 4  # past frames attended to beside the prompted one
+MOST_RECENT = 4  # past frames attended to besides the prompted one
 CLICK = 1
 
 
 @dataclass
 class Unrolled:
-    """Losses per frame, and what validation looks at: ``overlap`` [n,B] of the chosen mask, ``says_present``
-    [n,B] logits, ``present`` [n,B]; ``likeness``: loss per later frame, in training alone; ``likest`` [n,B]:
-    whether the place most like the target is on it."""
+    """Losses per frame, and figures for validation.
+
+    Attributes:
+        overlap: [n,B], of the chosen mask.
+        says_present: [n,B] logits.
+        present: [n,B].
+        likeness: Loss per later frame, in training only.
+        likest: [n,B], whether the cell most similar to the target overlaps it.
+    """
 
     losses: list[FrameLoss] = field(default_factory=list)
     overlap: list[Tensor] = field(default_factory=list)
@@ -42,8 +48,10 @@ class Unrolled:
 
 
 class _Look(NamedTuple):
-    """What the network makes of one frame's windows, and the truth in them: features at strides 16, 8 and 4,
-    ``masks`` 0..1 and ``valid`` [B,S/4,S/4], ``present`` [B]."""
+    """The encoded windows of one frame, and their ground truth.
+
+    Features at strides 16, 8 and 4; ``masks`` 0..1 and ``valid`` [B,S/4,S/4]; ``present`` [B].
+    """
 
     coarse: Tensor
     middle: Tensor
@@ -54,7 +62,7 @@ class _Look(NamedTuple):
 
 
 class _FixedLooks:
-    """The clip's pictures are the windows: all are encoded at once."""
+    """The clip's images are the windows: all are encoded at once."""
 
     def __init__(self, network: CompactTAM, clip: Clip) -> None:
         features = network.image_encoder(normalised(network, clip.images.flatten(0, 1)))
@@ -73,8 +81,10 @@ class _FixedLooks:
 
 
 class _FollowingLooks:
-    """Windows follow the model's boxes in the clip's larger pictures. The target is present where at least
-    the least share of what its picture shows of it lies in the window."""
+    """Windows follow the model's boxes in the clip's larger images.
+
+    The target is present if at least the least share of its part in the image lies in the window.
+    """
 
     def __init__(self, network: CompactTAM, clip: Clip) -> None:
         self._network, self._clip, self._side = network, clip, network.spec.side
@@ -88,7 +98,7 @@ class _FollowingLooks:
         whole = clip.masks[:, frame].float() / 255
         masks = self._windows.cut(whole.unsqueeze(1), low)[:, 0]
         valid = self._windows.cut(clip.valid[:, frame].float().unsqueeze(1), low, "nearest")[:, 0] > 0.5
-        # Outside of the pictures there is black ground.
+        # Black outside the images.
         valid |= self._windows.cut(torch.ones_like(whole).unsqueeze(1), low, "nearest")[:, 0] < 0.5
         cell = (4 * self._windows.extent / self._side) ** 2
         shown = (masks > 0.5).sum((1, 2)) * cell
@@ -102,9 +112,11 @@ class _FollowingLooks:
 
 
 def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = None) -> Unrolled:
-    """One pass over a batch of clips. ``rng`` drops past frames and draws their temporal rows at random, so
-    that short clips train all rows; without it the most recent frames get the rows that the tracker gives
-    them."""
+    """One pass over a batch of clips.
+
+    ``rng`` drops past frames and draws their temporal rows at random, so that short clips train all rows;
+    without it the most recent frames get the rows that the tracker assigns.
+    """
     batch, frames = clip.images.shape[:2]
     is_closed = clip.images.shape[-1] != network.spec.side
     looks = _FollowingLooks(network, clip) if is_closed else _FixedLooks(network, clip)
@@ -157,7 +169,7 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
         choice = torch.where(several, 1 + ious[:, 1:].argmax(1), 0)
         each = torch.arange(batch, device=choice.device)
         mask, pointer = logits[each, choice].unsqueeze(1), candidates[each, choice]
-        # A mask prompt is remembered as it was given.
+        # A mask prompt is stored in memory unchanged.
         given = (clip.has_mask > 0.5).reshape(-1, 1, 1, 1) & is_first
         mask = torch.where(given, 40 * look.masks.unsqueeze(1) - 20, mask)
         seen = torch.ones_like(look.present) if is_first else (says_present > 0).float()
@@ -179,13 +191,13 @@ def remember(
     pointer: Tensor,
     prompt_raster: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Memory maps [B,N,M] and pointers [B,C]; with ``prompt_raster`` as of a prompted frame."""
+    """Memory maps [B,N,M] and pointers [B,C]; with ``prompt_raster`` as for a prompted frame."""
     binarize = torch.full_like(present, 0.0 if prompt_raster is None else 1.0)
     return network.encode_memory(features, mask_logits, present, binarize, pointer, prompt_raster)
 
 
 def normalised(network: CompactTAM, images: Tensor) -> Tensor:
-    """uint8 [n,3,S,S] RGB -> the network's input."""
+    """Convert uint8 [n,3,S,S] RGB to the network's input."""
     spec = network.spec
     mean = torch.tensor(spec.image_mean, device=images.device).reshape(1, 3, 1, 1)
     std = torch.tensor(spec.image_std, device=images.device).reshape(1, 3, 1, 1)
@@ -194,13 +206,13 @@ def normalised(network: CompactTAM, images: Tensor) -> Tensor:
 
 
 def _rows(recent_rows: int, rng: np.random.Generator | None) -> list[int]:
-    """Temporal rows by age, of those that recent frames have."""
+    """Temporal rows by age, from those used for recent frames."""
     rows = np.arange(recent_rows)
     return [int(r) for r in (rows if rng is None else np.sort(rng.permutation(rows)[: MOST_RECENT + 1]))]
 
 
 def _recent(frame: int, rng: np.random.Generator | None) -> tuple[list[int], list[int]]:
-    """Frames attended to, the prompted one first, and the ages of the others, youngest 0."""
+    """Frames attended to, the prompted one first, and the ages of the others (youngest: 0)."""
     past = list(range(frame - 1, 0, -1))
     if rng is not None:
         past = [i for i in past if rng.random() >= DROPPED_SHARE]

@@ -1,4 +1,4 @@
-"""Validation during training: held-out clips, always the same, through the same unrolling."""
+"""Validation during training on a fixed set of held-out clips, with the same unrolling."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ BATCH = 8
 
 @dataclass(frozen=True)
 class Score:
-    """``overlap``: mean mask overlap of present frames after the first; ``balanced_accuracy`` of presence;
-    ``ranked_first``: share of present frames in which the place most like the target is on it."""
+    """Validation figures.
+
+    ``overlap``: mean mask overlap of present frames after the first; ``balanced_accuracy``: of presence;
+    ``ranked_first``: share of present frames whose cell most similar to the target overlaps it.
+    """
 
     overlap: float
     balanced_accuracy: float
@@ -48,7 +51,7 @@ def validate(network: CompactTAM, batches: list[Clip]) -> Score:
             losses.append(out.total)
             likest.append(torch.stack(out.likest[1:]))
     truth, claim = torch.cat(present, 1) > 0.5, torch.cat(says, 1)
-    # A frame whose target the model denies has no mask, so it overlaps nothing.
+    # A frame in which the model reports no target has no mask, so its overlap is 0.
     overlap = (torch.cat(overlaps, 1) * claim)[truth].mean()
     recall = claim[truth].float().mean()
     rejection = (~claim[~truth]).float().mean() if (~truth).any() else recall

@@ -1,8 +1,8 @@
 """Initialises a network's heads from a bundle with a different image encoder.
 
-Memory attention, prompts, decoder and memory encoder are copied; the new encoder's necks are fitted by least
-squares to give, from its own features, what the bundle's encoder gives for the same pictures. The inputs of
-the heads then resemble those of their training.
+Memory attention, prompt encoder, decoder and memory encoder are copied; the new encoder's necks are fitted by
+least squares to reproduce the outputs of the bundle's encoder on the same images. The inputs of the heads
+then resemble those they were trained on.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from efftam_ros.runtime.bundle import Bundle
 from training.tensor_runner import TensorRunner
 from training.unroll import normalised
 
-RIDGE = 1e-3  # of the mean feature variance, so that features that move together share the weight
+RIDGE = 1e-3  # ridge term, as a share of the mean feature variance; correlated features share the weight
 
 
 def warm_start(
     network: CompactTAM, bundle: Bundle, pictures: Iterable[NDArray[np.uint8]]
 ) -> dict[str, float]:
-    """Fill ``network``'s heads and necks. ``pictures`` uint8 [S,S,3] RGB. Returns the explained share of
-    variance per neck.
+    """Fill ``network``'s heads and necks; returns the explained share of variance per neck.
 
-    Raises InputError when the bundle's heads do not fit.
+    ``pictures``: images uint8 [S,S,3] RGB. Raises InputError when the bundle's heads do not fit.
     """
     copy_heads(network, bundle)
     encoder = TensorRunner(bundle.graphs["image_encoder"].path)
@@ -56,7 +55,7 @@ def warm_start(
 
 
 class _Fit:
-    """Linear regression of maps [1,o,h,w] on maps [1,i,h,w], from sums."""
+    """Linear regression of maps [1,o,h,w] on maps [1,i,h,w], accumulated as sums."""
 
     def __init__(self) -> None:
         nothing = torch.zeros((), dtype=torch.float64)
@@ -74,7 +73,7 @@ class _Fit:
         self._count += x.shape[1]
 
     def weights(self) -> Tensor:
-        """[i+1, o], the constant last."""
+        """[i+1, o]; the constant is last."""
         ridge = RIDGE * self._xx.diagonal().mean() * torch.eye(len(self._xx), dtype=torch.float64)
         ridge[-1, -1] = 0
         return torch.linalg.solve(self._xx + ridge, self._xy)
@@ -87,7 +86,7 @@ class _Fit:
 
 
 def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
-    """Spread the fitted matrix over convolutions whose outputs are added."""
+    """Distribute the fitted matrix over convolutions whose outputs are added."""
     w = fit.weights().float()
     first = 0
     for index, neck in enumerate(necks):
@@ -99,7 +98,7 @@ def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
 
 
 def copy_heads(network: CompactTAM, bundle: Bundle) -> None:
-    """All weights of ``bundle`` but its image encoder's. Raises InputError when they do not fit."""
+    """Copy all weights of ``bundle`` except its image encoder's. Raises InputError when they do not fit."""
     stored = initialisers(graph.path for graph in bundle.graphs.values())
     state = network.state_dict()
     for name, like in state.items():

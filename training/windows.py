@@ -1,8 +1,8 @@
 """Position of the window in each frame of a training clip, with errors like those of a real prediction.
 
-The tracker's window is a square of some target sizes around a predicted centre (`efftam_ros.core.crop`).
-Its centre is off, more so while the target manoeuvres; its size follows slowly; it opens while coasting; and
-when the target is lost it moves away for search.
+The tracker's window is a square of several target sizes around a predicted centre (`efftam_ros.core.crop`).
+Its centre is off, more so while the target manoeuvres; its size follows slowly; it widens while coasting; and
+when the target is lost it moves elsewhere to search.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
-LARGE_FACTORS = (1.9, 3.2)  # of targets so large that the window would exceed the image; the tracker's is 2.2
-RELOCATION_SHARE = 0.3  # of the clips have frames that look elsewhere
+LARGE_FACTORS = (1.9, 3.2)  # for targets so large that the window would exceed the image; the tracker's: 2.2
+RELOCATION_SHARE = 0.3  # share of the clips with frames whose window misses the target
 
 
 @dataclass(frozen=True)
 class WindowPath:
-    """``offset`` [n,2]: centre of the window from the target's in target sizes; ``factor`` [n]: its side in
-    target sizes; ``elsewhere`` [n]: whether it does not contain the target."""
+    """Windows of a clip.
+
+    ``offset``: [n,2], centre of the window from the target's, in target sizes; ``factor``: [n], side in
+    target sizes; ``elsewhere``: [n], whether it does not contain the target.
+    """
 
     offset: NDArray[np.float64]
     factor: NDArray[np.float64]
@@ -28,10 +31,12 @@ class WindowPath:
 
 
 def draw_path(rng: np.random.Generator, frames: int, margin: float = 1.0) -> WindowPath:
-    """The first frame is centred on the prompt; later ones err. ``margin``: how many times wider the pictures
-    are than the windows."""
+    """Draw the windows: the first frame is centred on the prompt, later ones have errors.
+
+    ``margin``: how many times wider the images are than the windows.
+    """
     middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
-    if rng.random() < 0.5:  # half of the clips at what the tracker shows most of the time
+    if rng.random() < 0.5:  # half of the clips with the tracker's most frequent factor
         middle = 5.0 * rng.lognormal(0, 0.2)
     spread = 0.45 if rng.random() < 0.25 else 0.2
     jitter = rng.normal(0, spread, (frames, 2))
@@ -45,28 +50,33 @@ def draw_path(rng: np.random.Generator, frames: int, margin: float = 1.0) -> Win
         start = int(rng.integers(1, frames))
         stop = start + int(rng.integers(1, max(2, frames - 1)))
         elsewhere[start:stop] = True
-        # Found again by a search: wider, and off the centre by much.
+        # Found by a search: a wider window with a large offset.
         factor[start:] *= rng.uniform(1.0, 1.5)
         offset[stop : stop + 1] = rng.uniform(-1.6, 1.6, 2)
     return WindowPath(offset, margin * np.clip(factor, 1.6, 1.3 * WIDEST), elsewhere)
 
 
 def most_extent(rng: np.random.Generator, size: float, image: tuple[int, int]) -> float:
-    """The widest window for a target of ``size`` in an image (width, height), px: as the tracker's, about the
-    image's short side, more for large targets, and never wider than the image."""
+    """Largest extent of the window for a target of ``size`` in an image (width, height), px.
+
+    As in the tracker: about the image's short side, more for large targets, never wider than the image.
+    """
     wanted = rng.uniform(*LARGE_FACTORS) * size
     return float(max(min(image) * rng.uniform(0.9, 1.2), min(wanted, max(image))))
 
 
 def inside(centre: NDArray[np.float64], extent: float, size: tuple[int, int]) -> NDArray[np.float64]:
-    """The window's centre moved, as the tracker moves it, so that no more of the window than needed lies
-    outside an image of ``size`` (width, height)."""
+    """Shift the window's centre as the tracker does, so that as little of it as possible lies outside the
+    image.
+
+    ``size``: width and height of the image.
+    """
     least = np.minimum(extent, size) / 2
     return np.clip(centre, least - 0.5, np.asarray(size) - least - 0.5)
 
 
 def away(rng: np.random.Generator, factor: float) -> NDArray[np.float64]:
-    """A displacement in target sizes that takes the target out of a window of this factor."""
+    """A displacement in target sizes that moves the target out of a window of this factor."""
     angle = rng.uniform(0, 2 * np.pi)
     reach = (0.75 * factor + 0.8) * rng.uniform(1.0, 1.8)
     return np.array([np.cos(angle), np.sin(angle)]) * reach

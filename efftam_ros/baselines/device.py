@@ -14,8 +14,8 @@ def torch_device(name: str) -> torch.device:
 
     Raises:
         ValueError: Not the name of a CPU or CUDA device.
-        BackendError: PyTorch can't compute there: built without CUDA, driver missing or too old, no such
-            device, or no code for it.
+        BackendError: PyTorch can't use the device: built without CUDA, driver missing or too old, no such
+            device, or no code for its architecture.
     """
     device = torch.device(name)
     if device.type == "cpu":

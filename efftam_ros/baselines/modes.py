@@ -20,11 +20,11 @@ from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 MODES = ("fp32", "bf16", "compiled")
 
 _RECORDING_RUNS = 3
-"""Runs until a compiled module replays: compilation, recording of its CUDA graph, first replay."""
+"""Runs until a compiled module is replayed: compilation, recording of its CUDA graph, first replay."""
 
 Tensors = dict[str, Tensor]
 Compiler = str | Callable[..., Any]
-"""A ``backend`` of torch.compile."""
+"""The argument ``backend`` of torch.compile."""
 
 
 class Ring:
@@ -45,7 +45,7 @@ class Ring:
         self.maps[slot], self.pointers[slot] = map_, pointer
 
     def check(self, *slots: int) -> None:
-        """Raises IndexError for a slot outside the ring; on the device it would be an unrecoverable error."""
+        """Raise IndexError for a slot outside the ring; on the device it would be an unrecoverable error."""
         for slot in slots:
             if not 0 <= slot < self.slots:
                 raise IndexError(f"slot {slot} is not in the ring of {self.slots}")
@@ -79,13 +79,14 @@ class Modules:
             return self.network.encode_image(pixels)
 
     def encode_prompt(self, features: Tensor, prompt: EncodedPrompt) -> Tensors:
-        """-> ``conditioned``, ``sparse``, ``dense`` and ``prompt_raster`` where the network has it."""
+        """Encode a prompt; returns ``conditioned``, ``sparse``, ``dense`` and, if the network has it,
+        ``prompt_raster``."""
         arrays = (prompt.points, prompt.labels, prompt.mask, prompt.has_mask)
         tensors = [self.upload(torch.from_numpy(array)) for array in arrays]
         return self.network.encode_prompt(features.float(), *tensors)
 
     def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
-        """Features conditioned on the maps (at least one) and pointers of the plan."""
+        """Condition the features on the maps (at least one) and pointers of the plan."""
         ring.check(*plan.slots, *plan.pointer_slots)
         maps = len(plan.slots)
         indices = self.upload(torch.tensor([*plan.slots, *plan.rows, *plan.pointer_slots]))
@@ -94,16 +95,21 @@ class Modules:
             return self.network.attend(features, ring.maps[slots].float(), rows, ring.pointers[pointer_slots])
 
     def decode(self, prompt: Tensors, features: Tensors, *, tracked: bool) -> Tensors:
-        """Decode ``prompt`` ("conditioned", "sparse", "dense"); adds ``boxes`` [4,4] and ``areas`` [4] in
-        network px to the network's outputs. ``tracked``: this frame was conditioned by `attend`."""
+        """Decode ``prompt`` ("conditioned", "sparse", "dense").
+
+        Adds ``boxes`` [4,4] and ``areas`` [4] in network px to the network's outputs. ``tracked``: this frame
+        was conditioned by `attend`.
+        """
         with self.precision():
             return _decode(self.network, prompt, features)
 
     def encode_memory(
         self, features: Tensor, logits: Tensor, flags: Tensor, pointer: Tensor, prompt_raster: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """-> map [N,M] and pointer [C] to store, of a candidate's logits [4G,4G] and pointer [C]. ``flags``
-        float32 [2]: present, binarize."""
+        """Compute the map [N,M] and pointer [C] to store, from a candidate's logits [4G,4G] and pointer [C].
+
+        ``flags``: float32 [2]: present, binarize.
+        """
         with self.precision():
             return _encode_memory(self.network, features, logits, flags, pointer, prompt_raster)
 
@@ -113,12 +119,12 @@ class Modules:
 
 
 class CompiledModules(Modules):
-    """The modules compiled as whole graphs by torch.compile, on CUDA autotuned and replayed as CUDA graphs.
+    """The modules compiled as whole graphs by torch.compile; on CUDA autotuned and replayed as CUDA graphs.
 
-    All modules of a tracked frame are compiled for fixed shapes: memory comes in the fixed form, with one map
-    per temporal row and a bias that masks unused keys. Prompted frames are decoded eagerly. Layers that
-    autocast would cast hold bfloat16 weights. Results are clones, because the next replay overwrites its
-    outputs. Compiles in the constructor, which takes minutes on CUDA; raises BackendError when that fails.
+    All modules of a tracked frame are compiled for fixed shapes: memory is passed in the fixed form, with one
+    map per temporal row and a bias that masks unused keys. Prompted frames are decoded eagerly. Layers that
+    autocast would cast hold bfloat16 weights. Results are cloned, because the next replay overwrites its
+    outputs. The constructor compiles, which takes minutes on CUDA; it raises BackendError when that fails.
     """
 
     def __init__(self, network: Network, device: torch.device, compiler: Compiler = "inductor") -> None:
@@ -166,8 +172,11 @@ class CompiledModules(Modules):
         return features
 
     def attend(self, features: Tensor, ring: Ring, plan: MemoryPlan) -> Tensor:
-        """As `Modules.attend`. Raises ValueError when the plan does not fit the fixed form: two maps in one
-        row, or in a network with pooled keys a single map in another row than the last."""
+        """As `Modules.attend`, in the fixed form.
+
+        Raises ValueError when the plan does not fit: two maps in one row, or, in a network with pooled keys,
+        a single map in a row other than the last.
+        """
         ring.check(*plan.slots, *plan.pointer_slots)
         layout = self.upload(torch.tensor(fixed_layout(self._spec, plan, empty=ring.slots)))
         maps_layout, pointers_layout = layout[: self._spec.temporal_rows], layout[self._spec.temporal_rows :]
@@ -193,12 +202,12 @@ class CompiledModules(Modules):
         return map_, stored
 
     def precision(self) -> torch.autocast:
-        # Cached casts of weights would lie in the memory of a CUDA graph.
+        # Cached casts of weights would be allocated in the memory of a CUDA graph.
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     @torch.inference_mode()
     def _compile(self) -> None:
-        """Run every compiled module until it replays, on a black image and an empty memory."""
+        """Run every compiled module until it is replayed, on a black image and an empty memory."""
         spec = self._spec
         ring = Ring(spec, 1, self.device)
         plan = MemoryPlan(slots=(0,), rows=(spec.temporal_rows - 1,), pointer_slots=(0,))
@@ -217,9 +226,9 @@ class CompiledModules(Modules):
 def open_modules(
     network: Network, device: torch.device, mode: str, compiler: Compiler = "inductor"
 ) -> Modules:
-    """A network's modules on an opened device in one of `MODES`.
+    """Open a network's modules on a device in one of `MODES`.
 
-    Raises ValueError for another mode and BackendError when the network does not fit into the device's
+    Raises ValueError for another mode, and BackendError when the network does not fit into the device's
     memory or can't be compiled.
     """
     if mode not in MODES:
@@ -245,8 +254,10 @@ def with_bfloat16_weights(network: Network) -> Network:
 
 
 def fixed_layout(spec: NetworkSpec, plan: MemoryPlan, empty: int) -> list[int]:
-    """The ring slot of each temporal row, then of each of ``max_pointers`` pointers; ``empty`` where the plan
-    has none. Raises ValueError for a plan that does not fit the fixed form."""
+    """The ring slot of each temporal row, then of each of ``max_pointers`` pointers; ``empty`` where unused.
+
+    Raises ValueError for a plan that does not fit the fixed form.
+    """
     alone_elsewhere = len(plan.rows) == 1 and plan.rows[0] != spec.temporal_rows - 1
     if len(set(plan.rows)) < len(plan.rows) or (spec.key_layout == "pooled" and alone_elsewhere):
         raise ValueError(f"{plan} does not fit the fixed form of memory; use mode fp32 or bf16")

@@ -1,4 +1,4 @@
-"""Opening a PyTorch baseline by its name."""
+"""Opens a PyTorch baseline by name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BASELINES = {
     "torch-cuda-bf16": ("cuda", "bf16"),
     "torch-cuda-compiled": ("cuda", "compiled"),
 }
-"""Device and mode (`modes.MODES`) by name."""
+"""Device and mode (`modes.MODES`) of each baseline."""
 
 
 def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
-    """The PyTorch pipeline of a bundle's network, ``name`` one of `BASELINES`.
+    """Open the PyTorch pipeline of a bundle's network, ``name`` being one of `BASELINES`.
 
     Raises:
-        InputError: faulty bundle.
+        InputError: Invalid bundle.
         BackendError: PyTorch is not installed, or can't use the device.
     """
     device, mode = BASELINES[name]

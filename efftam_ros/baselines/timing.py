@@ -1,4 +1,4 @@
-"""Times of what PyTorch computes in a frame: per stage, or per operator from its profiler."""
+"""Measures the time of PyTorch's computations in a frame: per stage, or per operator with its profiler."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import torch
 from torch.profiler import profile, record_function, supported_activities
 
 AFTER_THE_WAIT = "memory_encoder"
-"""The stage that begins after its frame's one wait."""
+"""The stage that starts after the frame's only synchronisation."""
 
 
 class StageTimer:
-    """Measures the time inside ``with timer.stage(name)``, for stages that end when their calls return.
+    """Measures the time inside ``with timer.stage(name)``, for stages that are finished when their calls
+    return.
 
-    ``seconds``: of each stage of the current frame, by name. Stages are also ranges in a profile.
+    ``seconds``: duration of each stage of the current frame, by name. Stages are also ranges in a profile.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def start_frame(self) -> None:
-        """Start a new ``seconds``; the dictionary of the previous frame is not changed."""
+        """Start a new ``seconds`` dictionary; that of the previous frame is not changed."""
         self.seconds = {}
 
     @contextmanager
@@ -38,7 +39,7 @@ class StageTimer:
         self.seconds[name] = time.perf_counter() - start
 
     def waited(self) -> None:
-        """To be called after the host has waited for the device."""
+        """Call after the host has synchronised with the device."""
 
 
 class DeviceEvent(Protocol):
@@ -52,10 +53,10 @@ class DeviceEvent(Protocol):
 
 
 class EventTimer(StageTimer):
-    """For an asynchronous device: a pair of events around each stage.
+    """Timer for an asynchronous device, with a pair of events around each stage.
 
-    The events are read after the frame's wait, without a wait of their own. The memory encoder runs after
-    that wait, so its time is that of the previous frame; only the first one is waited for.
+    The events are read after the frame's synchronisation, without one of their own. The memory encoder runs
+    after it, so its reported time is that of the previous frame; only in the first frame it is waited for.
     """
 
     def __init__(self, new_event: Callable[[], DeviceEvent] | None = None) -> None:
@@ -115,7 +116,7 @@ def _new_event() -> DeviceEvent:
 
 @contextmanager
 def operators_recorded(trace: Path) -> Iterator[None]:
-    """Record the operators that PyTorch runs in the block and write them as a Chrome trace."""
+    """Record the operators that PyTorch runs in the block, and write them as a Chrome trace."""
     # The profiler prints on stderr when it starts and stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(activities=supported_activities()) as profiler:

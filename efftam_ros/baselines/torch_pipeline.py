@@ -1,5 +1,4 @@
-"""The PyTorch pipeline: the network as it is written, on the CPU or on a GPU; the baseline that others are
-compared with."""
+"""The PyTorch pipeline, on the CPU or a GPU: the baseline for comparisons."""
 
 from __future__ import annotations
 
@@ -30,16 +29,22 @@ Preprocess = Callable[[Image, View], NDArray[np.float32]]
 class TorchPipeline(FramePipeline):
     """The `Pipeline` contract on a PyTorch network.
 
-    ``device``: cpu, cuda or cuda:N; the network is moved there. ``mode``: one of `modes.MODES`, fp32
-    (eager, without TF32), bf16 (autocast) or compiled (bfloat16, whole modules by torch.compile's
-    ``compiler``). ``preprocess`` turns an image and a view into network input float32 [1,3,S,S]; left out, it
-    is a `Preprocessor` with the network's mean and standard deviation. ``threads``: CPU threads of the whole
-    process' PyTorch, 0 for `default_threads`.
+    A frame sends the preprocessed image to the device once and synchronises once, in `decode`, for some 100
+    bytes. On CUDA `stage_seconds` are measured on the device and known after `decode`; the memory encoder's
+    is that of the previous frame (see `timing.EventTimer`).
 
-    A frame sends the preprocessed image to the device once and waits once, in `decode`, for some 100 bytes.
-    On CUDA `stage_seconds` are those of the device, known after `decode`; the memory encoder's are those of
-    the frame before (see `timing.EventTimer`). Raises BackendError when the device or the
-    compiler can't be used.
+    Args:
+        network: Moved to the device.
+        preprocess: Converts an image and a view to network input float32 [1,3,S,S]; default: a `Preprocessor`
+            with the network's mean and standard deviation.
+        threads: CPU threads of PyTorch in the whole process, 0 for `default_threads`.
+        device: cpu, cuda or cuda:N.
+        mode: One of `modes.MODES`: fp32 (eager, without TF32), bf16 (autocast) or compiled (bfloat16, whole
+            modules by torch.compile).
+        compiler: ``backend`` of torch.compile.
+
+    Raises:
+        BackendError: The device or the compiler can't be used.
     """
 
     def __init__(
@@ -73,8 +78,8 @@ class TorchPipeline(FramePipeline):
     def from_bundle(
         cls, bundle: Bundle, threads: int = 0, device: str = "cpu", mode: str = "fp32"
     ) -> TorchPipeline:
-        """The pipeline of the network that a bundle was exported from."""
-        torch_device(device)  # before the weights are read
+        """Create the pipeline of the network that a bundle was exported from."""
+        torch_device(device)  # fails early, before the weights are read
         return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
     def _stage_seconds_now(self) -> Mapping[str, float]:
@@ -108,7 +113,7 @@ class TorchPipeline(FramePipeline):
             self._logits, self._candidate_pointers = decoded["masks"][0], decoded["pointers"]
             if prompt is not None and prompt.logits is not None:
                 self._logits = self._modules.upload(torch.from_numpy(prompt.logits))[None]
-            # All numbers that the host needs, in one tensor: one copy.
+            # Everything that the host needs in one tensor, so that there is one copy.
             per_row = torch.cat(
                 [decoded["boxes"], decoded["areas"][:, None], decoded["ious"][:, None]], dim=1
             )
@@ -150,7 +155,7 @@ class TorchPipeline(FramePipeline):
 
 
 def pipeline_spec(spec: NetworkSpec) -> PipelineSpec:
-    """What the tracker must know of a network."""
+    """The constants of a network that the tracker needs."""
     return PipelineSpec(
         name=spec.name,
         image_side=spec.side,

@@ -1,1 +1,1 @@
-"""What to do: the tracking logic, numpy only."""
+"""Tracking logic; depends on numpy only."""

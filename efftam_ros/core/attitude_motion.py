@@ -6,6 +6,7 @@ travels between two images is not in it.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
 import numpy as np
@@ -21,62 +22,102 @@ from efftam_ros.core.camera_motion import (
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import CameraMotion, Image
 
+Sample = tuple[int, NDArray[np.float64]]
+
 KEPT_SAMPLES = 2000
+RATE_SPAN_NS = 15_000_000
 MOST_APART_S = 0.1  # of an image's stamp from the nearest sample
+MOST_AHEAD_S = 0.05  # of an image's stamp from the newest: a gimbal does not keep its rate for longer
 COMPARED_IMAGES = 10
 LEAST_SHIFT_PX = 3.0  # of an image's centre, for a comparison to say anything
 MOST_DIFFERENCE = 0.5  # of two shifts, in the larger
 
 
 class AttitudeMotion:
-    """A `CameraMotionSource` fed with the camera's attitude."""
+    """A `CameraMotionSource` fed with the camera's attitude. One thread may feed it while another asks."""
 
-    def __init__(self, intrinsics: Matrix) -> None:
-        """``intrinsics``: K [3, 3] px of the images as the tracker gets them."""
-        self._intrinsics = np.asarray(intrinsics, np.float64)
+    def __init__(self, intrinsics: Matrix | None = None) -> None:
+        """``intrinsics``: as for `set_intrinsics`."""
+        self._lock = threading.Lock()
+        self._intrinsics = intrinsics
         self._samples: deque[tuple[int, NDArray[np.float64]]] = deque(maxlen=KEPT_SAMPLES)
         self.reset()
 
     def reset(self) -> None:
         self._previous: NDArray[np.float64] | None = None
 
+    def set_intrinsics(self, intrinsics: Matrix | None) -> None:
+        """K [3, 3] px of the images as the tracker gets them, in edge coordinates (a pixel's centre lies at
+        i + 0.5); None: not known."""
+        self._intrinsics = None if intrinsics is None else np.asarray(intrinsics, np.float64)
+
     def add(self, stamp_ns: int, rotation: NDArray[np.float64]) -> None:
         """``rotation``: [3, 3], takes directions of a fixed frame to the camera's optical frame (x right, y
-        down, z forward), true at ``stamp_ns`` of the images' clock. Samples that go back in time are left
-        out."""
-        if not self._samples or stamp_ns > self._samples[-1][0]:
+        down, z forward), true at ``stamp_ns`` of the images' clock. A sample that goes back in time by more
+        than a moment starts over, as a clock that was set does; others that go back are left out."""
+        with self._lock:
+            newest_ns = self._samples[-1][0] if self._samples else stamp_ns - 1
+            if (newest_ns - stamp_ns) * 1e-9 > MOST_APART_S:
+                self._samples.clear()
+            elif stamp_ns <= newest_ns:
+                return
             self._samples.append((stamp_ns, np.asarray(rotation, np.float64)))
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        previous = self._previous
-        self._previous = present = self._at(stamp_ns)
+        previous, intrinsics = self._previous, self._intrinsics
+        with self._lock:
+            self._previous = present = self._at(stamp_ns)
+            missing = "" if present is not None else self._gap(stamp_ns)
         if present is None:
-            return CameraMotion(None, self._gap(stamp_ns))
+            return CameraMotion(None, missing)
+        if intrinsics is None:
+            return CameraMotion(None, "no calibration: the attitude needs camera_info to move pixels")
         if previous is None:
-            return CameraMotion(None, "no attitude at the image before")
-        matrix = rotation_motion(self._intrinsics, present @ previous.T)
+            return CameraMotion(None, "no attitude for the previous image")
+        matrix = rotation_motion(intrinsics, present @ previous.T)
         fault = rejection(matrix, image.width, image.height)
         return CameraMotion(None, f"attitude refused: {fault}") if fault else CameraMotion(matrix)
 
     def _at(self, stamp_ns: int) -> NDArray[np.float64] | None:
-        """The attitude at a stamp, between the samples beside it; None where none is near."""
-        before = [s for s in self._samples if s[0] <= stamp_ns][-1:]
-        after = [s for s in self._samples if s[0] >= stamp_ns][:1]
-        near = [s for s in before + after if abs(s[0] - stamp_ns) * 1e-9 <= MOST_APART_S]
-        if not near:
+        """The attitude at a stamp, between the samples beside it or shortly after the newest; None where none
+        is near."""
+        after = None
+        for sample in reversed(self._samples):
+            if sample[0] <= stamp_ns:
+                return self._between(sample, after, stamp_ns)
+            after = sample
+        # Older than all.
+        return None if after is None or _apart_s(after, stamp_ns) > MOST_APART_S else after[1]
+
+    def _between(self, before: Sample, after: Sample | None, stamp_ns: int) -> NDArray[np.float64] | None:
+        if after is None:
+            after, before = before, self._rate_base()
+            if _apart_s(after, stamp_ns) > MOST_AHEAD_S:
+                return None
+        if min(_apart_s(before, stamp_ns), _apart_s(after, stamp_ns)) > MOST_APART_S:
             return None
-        if len(near) == 1 or near[0][0] == near[1][0]:
-            return near[0][1]
-        (t0, r0), (t1, r1) = near
-        return _turned(r1 @ r0.T, (stamp_ns - t0) / (t1 - t0)) @ r0
+        if before[0] == after[0]:
+            return after[1]
+        share = (stamp_ns - before[0]) / (after[0] - before[0])
+        return _turned(after[1] @ before[1].T, share) @ before[1]
+
+    def _rate_base(self) -> Sample:
+        """The sample whose difference to the newest gives the present rate: stamps are rounded, so not the
+        very next one; the newest itself when no other is near."""
+        newest = self._samples[-1]
+        for sample in reversed(self._samples):
+            if newest[0] - sample[0] >= RATE_SPAN_NS:
+                return sample if _apart_s(sample, newest[0]) <= MOST_APART_S else newest
+        return newest
 
     def _gap(self, stamp_ns: int) -> str:
         if not self._samples:
             return "no attitude was received; check the topic, or set camera_motion to auto"
         apart = min((s[0] - stamp_ns for s in self._samples), key=abs) * 1e-9
+        most = MOST_AHEAD_S if stamp_ns > self._samples[-1][0] else MOST_APART_S
         return (
-            f"the nearest attitude is {apart:+.2f} s from the image's stamp (at most {MOST_APART_S:g} s): "
-            "do both use one clock?"
+            f"the nearest attitude is {apart:+.2f} s from the image's stamp (at most {most:g} s): "
+            "do both use one clock, and is the attitude not late?"
         )
 
 
@@ -117,8 +158,12 @@ class ComparedMotion:
         )
 
 
+def _apart_s(sample: Sample, stamp_ns: int) -> float:
+    return abs(sample[0] - stamp_ns) * 1e-9
+
+
 def _turned(rotation: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """A share 0..1 of a rotation [3, 3] about its own axis (Rodrigues)."""
+    """A share of a rotation [3, 3] about its own axis, above 1: more of it (Rodrigues)."""
     angle = float(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1.0, 1.0)))
     if angle < 1e-9:
         return np.eye(3)

@@ -1,8 +1,8 @@
-"""From pixels to angles: where a target lies seen from the camera, and how fast that direction turns.
+"""Converts pixels to angles: the direction of a target from the camera, and the rate of that direction.
 
-Camera optical frame (REP 103): x right, y down, z forward. A pixel (u, v) lies on the ray (x, y, 1) with
-``u = fx x' + s y' + cx``, ``v = fy y' + cy`` where (x', y') is (x, y) after lens distortion. Azimuth
-``atan(x)`` is positive to the right, elevation ``atan(y / sqrt(1 + x^2))`` positive down.
+Camera optical frame (REP 103): x right, y down, z forward. A pixel (u, v) lies on the ray (x, y, 1) with ``u
+= fx x' + s y' + cx``, ``v = fy y' + cy`` where (x', y') is (x, y) after lens distortion. Azimuth ``atan(x)``
+is positive to the right, elevation ``atan(y / sqrt(1 + x^2))`` positive down.
 
 Distortion models and their coefficients are those of sensor_msgs/CameraInfo, with OpenCV's formulas:
 ``plumb_bob`` and ``rational_polynomial`` (Brown-Conrady, Claus and Fitzgibbon), ``equidistant`` (Kannala and
@@ -24,7 +24,7 @@ Pair = tuple[float, float]
 Matrix = tuple[float, float, float, float]  # 2x2, row-major
 Distortion = Callable[[float, float], tuple[Pair, Matrix]]
 
-# How far to each side the rates are compared, px: far above rounding, far below the scale of a lens.
+# Step of the central difference of the rates, px: far above rounding errors, far below the scale of the lens.
 SLOPE_STEP_PX = 0.5
 MOST_ITERATIONS = 30
 CONVERGED = 1e-12
@@ -32,10 +32,15 @@ CONVERGED = 1e-12
 
 @dataclass(frozen=True)
 class Bearing:
-    """Direction of a target in the optical frame, and its rate with the camera's own motion included.
+    """Direction of a target in the optical frame, and its rate including the camera's own motion.
 
-    ``azimuth``, ``elevation`` rad, ``covariance`` of the two float64 [2, 2], rad^2; their rates rad/s,
-    ``rate_covariance`` float64 [2, 2], rad^2/s^2.
+    Attributes:
+        azimuth: rad, positive to the right.
+        elevation: rad, positive down.
+        azimuth_rate: rad/s.
+        elevation_rate: rad/s.
+        covariance: Of azimuth and elevation, float64 [2, 2], rad^2.
+        rate_covariance: Of the two rates, float64 [2, 2], rad^2/s^2.
     """
 
     azimuth: float
@@ -50,8 +55,9 @@ class Bearing:
 class Intrinsics:
     """A calibrated camera, for pixels of the delivered image (region of interest and binning applied).
 
-    ``fx``, ``fy``, ``skew``, ``cx``, ``cy`` px, pixel *centres* at whole numbers, as calibrations have it;
-    ``distort`` maps (x, y) to the distorted (x', y') with the 2x2 Jacobian, None for a rectified image.
+    ``fx``, ``fy``, ``skew``, ``cx``, ``cy`` are in px, with pixel *centres* at whole numbers as usual in
+    calibrations. ``distort`` maps (x, y) to the distorted (x', y') and the 2x2 Jacobian; None for a rectified
+    image.
     """
 
     fx: float
@@ -73,10 +79,17 @@ class Intrinsics:
     ) -> Intrinsics | None:
         """Build from the fields of sensor_msgs/CameraInfo; None for an uncalibrated camera (k[0] is 0).
 
-        ``k`` 3x3 and ``p`` 3x4 row-major, in px of the full resolution; give ``p`` when the images are
-        rectified, then ``d`` and ``model`` are not used. ``offset`` of the region of interest in px of the
-        full resolution; ``binning`` 0 means 1. Raises InputError for numbers that are no calibration and
-        for an unknown distortion model.
+        Args:
+            k: 3x3 matrix, row-major, px of the full resolution.
+            d: Distortion coefficients.
+            model: Distortion model.
+            p: 3x4 projection matrix, row-major, px of the full resolution; given when the images are
+                rectified, in which case ``d`` and ``model`` are not used.
+            offset: Offset of the region of interest, px of the full resolution.
+            binning: Binning in x and y; 0 means 1.
+
+        Raises:
+            InputError: Invalid calibration or unknown distortion model.
         """
         matrix = list(k) if p is None else [*p[0:3], *p[4:7], *p[8:11]]
         if matrix[0] == 0.0:
@@ -85,7 +98,8 @@ class Intrinsics:
         if not (all(map(math.isfinite, matrix)) and fx > 0 and fy > 0):
             raise InputError(f"camera_info has focal lengths {fx:g}, {fy:g} px; calibrate the camera again")
         bin_x, bin_y = (max(1, n) for n in binning)
-        # A binned pixel covers bin full ones, so its centre lies (bin - 1) / 2 of them further.
+        # A binned pixel covers ``bin`` full-resolution pixels, which moves its centre by (bin - 1) / 2 of
+        # them.
         return cls(
             fx=fx / bin_x,
             fy=fy / bin_y,
@@ -96,7 +110,7 @@ class Intrinsics:
         )
 
     def ray(self, u: float, v: float) -> Pair:
-        """The point (x, y) at z = 1 that is seen at image point (u, v), edge coordinates (pixel centres at i
+        """Return the point (x, y) at z = 1 seen at image point (u, v) in edge coordinates (pixel centres at i
         + 0.5).
 
         Raises InputError where the distortion model has no inverse (far outside the calibrated field of
@@ -117,9 +131,8 @@ class Intrinsics:
     def bearing(self, centre: Pair, velocity: Pair, covariance: NDArray[np.float64] | None = None) -> Bearing:
         """Direction and rates of a target at ``centre`` (edge px) that moves with ``velocity`` (px/s).
 
-        ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`; its image under the Jacobian of
-        the angles, or of the rates (J S J^T), becomes their covariance, zero when left out. Raises
-        InputError as `ray` does.
+        ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`, propagated through the Jacobians of
+        the angles and of the rates (J S J^T); zero if left out. Raises InputError as `ray` does.
         """
         u, v = centre
         x, y = self.ray(u, v)
@@ -146,8 +159,8 @@ class Intrinsics:
         )
 
     def _rate_matrix(self, u: float, v: float) -> Matrix:
-        """Takes (u', v') px/s to (azimuth, elevation) rates, rad/s, at image point (u, v): the angles'
-        derivative with respect to the point."""
+        """Jacobian of (azimuth, elevation) with respect to image point (u, v), rad/px; maps (u', v') to
+        angular rates."""
         x, y = self.ray(u, v)
         near = 1 + x * x
         s, full = math.sqrt(near), near + y * y
@@ -155,7 +168,10 @@ class Intrinsics:
 
 
 def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
-    """The lens's map (x, y) -> ((x', y'), Jacobian) for a CameraInfo model; None without distortion."""
+    """Return the lens's map (x, y) -> ((x', y'), Jacobian) for a CameraInfo model; None without distortion.
+
+    Raises InputError for an unknown model, a wrong number of coefficients, or values that are not finite.
+    """
     coefficients = [float(c) for c in d]
     if not all(map(math.isfinite, coefficients)):
         raise InputError(
@@ -169,8 +185,8 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
             f"distortion model {shown(model)} is not known; use plumb_bob, rational_polynomial, equidistant,"
             " or rectified images with the parameter rectified"
         )
-    # Drivers pad with zeros up to the length of OpenCV's longer models; what is not zero there can't be left
-    # out.
+    # Drivers pad with zeros to the length of OpenCV's longer models; non-zero extra coefficients can't be
+    # ignored.
     extra = coefficients[sizes[model][-1] :]
     if len(coefficients) < sizes[model][0] or any(extra):
         raise InputError(
@@ -227,12 +243,12 @@ def _equidistant(d: list[float]) -> Distortion:
 
 
 def _undistort(distort: Distortion, x0: float, y0: float) -> Pair:
-    """Newton's method for distort(x, y) = (x0, y0), from the distorted point itself."""
+    """Solve distort(x, y) = (x0, y0) by Newton's method, starting from the distorted point."""
     x, y = x0, y0
     for _ in range(MOST_ITERATIONS):
         (px, py), slope = distort(x, y)
         if slope[0] * slope[3] - slope[1] * slope[2] <= 0.0:
-            break  # beyond the fold of the polynomial, where several points share an image
+            break  # beyond the fold of the polynomial, where the map is not injective
         dx, dy = _apply(_inverse(slope), (x0 - px, y0 - py))
         x, y = x + dx, y + dy
         if abs(dx) + abs(dy) < CONVERGED:

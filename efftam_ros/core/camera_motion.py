@@ -1,7 +1,7 @@
-"""Motion of the camera between two images: a homography of the ground, what it does to places, who tells it.
+"""Camera motion between two images as a homography of the ground, and its effect on points and boxes.
 
-A homography maps pixels of the previous image to pixels of this one where the same piece of ground shows. It
-moves what is believed about the target; it never moves a measured box.
+The homography maps pixels of the previous image to pixels of the current image that show the same point of
+the ground. It moves the predicted state of the target, never a measured box.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
 
 
 class CameraMotionSource(Protocol):
-    """Tells the camera's motion, image by image."""
+    """Estimates the camera's motion for each image."""
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        """The motion since the image of the call before. ``target``: where the target was in that image, px;
-        it moves by itself and tells nothing of the ground. Never raises on a bad image."""
+        """Estimate the motion since the image of the previous call. Does not raise on a bad image.
+
+        ``target``: box of the target in the previous image, px; it is excluded because it moves on its own.
+        """
         ...
 
     def reset(self) -> None:
-        """The next image has no predecessor."""
+        """Forget the previous image; the next one starts a new sequence."""
         ...
 
 
 def rejection(matrix: Matrix, width: int, height: int) -> str:
-    """Why a matrix can't be the motion of a camera between consecutive images of this size; empty when it
+    """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
     can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
@@ -58,36 +60,36 @@ def rejection(matrix: Matrix, width: int, height: int) -> str:
 
 
 def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:
-    """Where a point [2] px lies after the motion."""
+    """Position [2] of a point after the motion, px."""
     moved = matrix @ np.array([x, y, 1.0])
     return np.asarray(moved[:2] / moved[2], np.float64)
 
 
 def jacobian(matrix: Matrix, x: float, y: float) -> Matrix:
-    """Derivative [2, 2] of the moved point by the point."""
+    """Derivative [2, 2] of the moved point with respect to the point."""
     depth = matrix[2] @ np.array([x, y, 1.0])
     point = moved_point(matrix, x, y)
     return np.asarray((matrix[:2, :2] - np.outer(point, matrix[2, :2])) / depth, np.float64)
 
 
 def zoom(matrix: Matrix, x: float, y: float) -> float:
-    """Factor by which lengths grow around a point, sqrt of the area's."""
+    """Magnification around a point: square root of the change of area."""
     return float(np.sqrt(abs(np.linalg.det(jacobian(matrix, x, y)))))
 
 
 def moved_box(matrix: Matrix, box: Box) -> Box:
-    """The box after the motion: its centre moves, its sides grow by `zoom`."""
+    """The box after the motion: its centre is moved and its sides are scaled by `zoom`."""
     x, y = moved_point(matrix, box.cx, box.cy)
     factor = zoom(matrix, box.cx, box.cy)
     return Box.from_centre(x, y, box.width * factor, box.height * factor)
 
 
 def rotation_motion(intrinsics: Matrix, rotation: Matrix) -> Matrix:
-    """Homography of a camera that turns about its centre: K R K^-1.
+    """Homography of a camera that rotates about its centre: K R K^-1.
 
-    ``intrinsics``: K [3, 3] px; ``rotation``: R [3, 3] takes a direction in the previous image's optical
-    frame (x right, y down, z forward) to the present one's. For a rotation it holds at every distance
-    (Hartley and Zisserman, Multiple View Geometry, 8.4.2).
+    ``intrinsics``: K [3, 3] px; ``rotation``: R [3, 3] maps a direction in the previous image's optical frame
+    (x right, y down, z forward) to the current one's. For a pure rotation it holds at every distance (Hartley
+    and Zisserman, Multiple View Geometry, 8.4.2).
     """
     matrix = intrinsics @ rotation @ np.linalg.inv(intrinsics)
     return np.asarray(matrix / matrix[2, 2], np.float64)

@@ -1,7 +1,6 @@
-"""The tracker's settings: one dataclass whose fields carry unit, range and meaning.
+"""The tracker's settings: a dataclass whose fields carry description, unit and range.
 
-The ROS parameters and the command-line options are made from these fields, so that a setting is described
-once.
+ROS parameters and command-line options are generated from these fields.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ POLICIES = ("default", "samurai", "efficienttam")
 CAMERA_MOTIONS = ("auto", "topic", "off")
 VIEWS = ("bundle", "full", "window")
 MOST_TEXT = 1024
-"""Characters of a setting that is a text, such as a path."""
+"""Most characters of a text setting, such as a path."""
 
 
 def setting(
@@ -26,25 +25,27 @@ def setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field with its description, its inclusive range or its choices."""
+    """A dataclass field with a description and an inclusive range or a set of choices."""
     return field(default=default, metadata={"text": text, "low": low, "high": high, "choices": choices})
 
 
 @dataclass(frozen=True)
 class TrackerConfig:
-    """Everything about tracking that a user may set. Times in seconds of image stamps, lengths in image px.
+    """All user settings of the tracker. Times in seconds of image stamps, lengths in image px.
 
-    Raises InputError naming the field, the value and what is allowed.
+    Raises InputError naming the field, the value and the allowed values.
     """
 
-    policy: str = setting("default", "which candidate is the target and what is remembered", choices=POLICIES)
+    policy: str = setting(
+        "default", "how the target is chosen among the candidates and what is remembered", choices=POLICIES
+    )
     view: str = setting(
         "bundle",
-        "what the network sees: full image, window that follows, or what the bundle asks for",
+        "region given to the network: full image, window that follows the target, or the bundle's default",
         choices=VIEWS,
     )
     window_factor: float = setting(
-        0.0, "side of the window in target sizes; 0: what the bundle asks for", low=0.0, high=20.0
+        0.0, "side of the window in target sizes; 0: the bundle's default", low=0.0, high=20.0
     )
     lost_after: float = setting(
         1.0, "time without a measured box until COASTING becomes LOST, s", low=0.0, high=60.0
@@ -58,13 +59,13 @@ class TrackerConfig:
     )
     search_windows: int = setting(
         6,
-        "windows of each image that are searched for a target that is missed (policy default)",
+        "windows searched per image for a missed target (policy default)",
         low=1,
         high=64,
     )
     camera_motion: str = setting(
         "auto",
-        "where the camera's motion comes from (policy default): auto the images, topic a gimbal or gyro, off",
+        "source of the camera's motion (policy default): auto: the images, topic: a gimbal or gyro, off",
         choices=CAMERA_MOTIONS,
     )
     presence_threshold: float = setting(
@@ -81,12 +82,12 @@ class TrackerConfig:
     )
     gate_iou: float = setting(
         0.3,
-        "IoU with the predicted box that passes a measured box beyond the distance gate",
+        "IoU with the predicted box above which a box beyond the distance gate is accepted",
         low=0.0,
         high=1.0,
     )
     motion_weight: float = setting(
-        0.2, "weight of the overlap with the predicted box in the choice of candidate", low=0.0, high=1.0
+        0.2, "weight of the overlap with the predicted box when choosing a candidate", low=0.0, high=1.0
     )
 
     def __post_init__(self) -> None:

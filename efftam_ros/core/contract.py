@@ -1,4 +1,4 @@
-"""What the tracker asks of a pipeline: the one interface behind which every back end hides."""
+"""The pipeline interface that every back end implements for the tracker."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ class Pipeline(Protocol):
     """Runs the network for one target. Calls per frame, in this order::
 
         encode(image, view)
-        attend(plan)            # tracked frames; left out on a prompted frame
-        decode(prompt)          # the frame's one wait; prompt=None on tracked frames
-        remember(choice, slot, present)   # only when the frame is to be kept
-        mask(choice)            # only when somebody wants it
+        attend(plan)            # tracked frames only
+        decode(prompt)          # the only synchronisation of a frame; prompt=None on tracked frames
+        remember(choice, slot, present)   # only if the frame is to be stored
+        mask(choice)            # only if a mask is needed
 
-    Between frames, `search` looks at several windows of one image. Tensors (features, maps, pointers, logits)
-    stay inside. Not thread-safe. Calls out of order raise RuntimeError, slots that do not exist IndexError.
+    Between frames, `search` evaluates several windows of one image. Tensors (features, maps, pointers,
+    logits) stay inside the pipeline. Not thread-safe. Calls out of order raise RuntimeError, slots that do
+    not exist IndexError.
     """
 
     @property
@@ -35,39 +36,49 @@ class Pipeline(Protocol):
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
-        """Seconds of each stage of the current frame: search, preprocess, image_encoder, memory_attention,
-        prompt_encoder, mask_decoder; memory_encoder's are those of the frame before. A stage that did not run
-        is absent."""
+        """Duration of each stage of the current frame, s.
+
+        Stages: search, preprocess, image_encoder, memory_attention, prompt_encoder, mask_decoder, and
+        memory_encoder, whose value is that of the previous frame. A stage that did not run is absent.
+        """
         ...
 
     def encode(self, image: Image, view: View) -> None:
-        """Image bytes in, features stay inside. Raises InputError (unknown encoding, rows too short)."""
+        """Compute the image's features and keep them. Raises InputError (unknown encoding, rows too
+        short)."""
         ...
 
     def attend(self, plan: MemoryPlan) -> None:
-        """Condition the features on the remembered slots; an empty plan conditions on nothing."""
+        """Condition the features on the stored slots; an empty plan means no history."""
         ...
 
     def decode(self, prompt: Prompt | None) -> Candidates:
-        """Masks for this frame, as boxes and scores. A prompt (image px) makes it a prompted frame, decoded
-        without history. Raises InputError when the prompt misses the view."""
+        """Compute this frame's masks, returned as boxes and scores.
+
+        A prompt (image px) makes it a prompted frame, decoded without history. Raises InputError when the
+        prompt lies outside the view.
+        """
         ...
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer). With
-        ``present`` False the mask is stored as empty and the pointer as the network's "no object"."""
+        """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer).
+
+        If ``present`` is False, the mask is stored as empty and the pointer as the network's "no object".
+        """
         ...
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        """Candidates in each of several views of one image, with one wait for all. Nothing is remembered, and
-        no frame is left to decode or remember: `encode` comes next. ``plan`` names at least one slot (else
-        ValueError). Raises InputError as `encode` does."""
+        """Compute the candidates in several views of one image, with a single synchronisation.
+
+        Nothing is stored, and the frame can't be decoded or remembered afterwards: `encode` comes next.
+        ``plan`` names at least one slot (else ValueError). Raises InputError as `encode` does.
+        """
         ...
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        """Candidate ``choice`` at image size: uint8 [H, W], 255 on the target, 0 elsewhere."""
+        """The mask of candidate ``choice`` at image size: uint8 [H, W], 255 on the target, 0 elsewhere."""
         ...
 
     def close(self) -> None:
-        """Free everything; further calls are errors. Safe to call twice."""
+        """Free all resources; further calls are errors. May be called twice."""
         ...

@@ -1,8 +1,8 @@
-"""What the network looks at: the whole image, or a square window that follows the target.
+"""Chooses the image region given to the network: the whole image, or a square window that follows the target.
 
-A window sized from each frame's own box spirals: a mask that keeps only the salient part shrinks the window,
-which shows even less of the target. So the size is smoothed, may grow readily and shrink hardly, and is
-bounded by the first box.
+Sizing the window from each frame's box is unstable: a mask of only the salient part shrinks the window, which
+then shows even less of the target. The size is therefore smoothed, grows faster than it shrinks, and is
+bounded relative to the first box.
 """
 
 from __future__ import annotations
@@ -21,22 +21,29 @@ class CropPolicy(Protocol):
         ...
 
     def settle(self, box: Box) -> None:
-        """The prompted frame's measured box: the first size."""
+        """Initialise the size from the prompted frame's measured box."""
         ...
 
     def view(
         self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
     ) -> View:
-        """The view of a tracked frame. ``predicted`` None: nothing is known about where it is. ``coasted_s``:
-        seconds from the last measured box to the frame before this one. ``lost``: search."""
+        """The view of a tracked frame.
+
+        Args:
+            image_size: Width and height, px.
+            predicted: Predicted box; None if the position is unknown.
+            coasted_s: Time from the last measured box to the previous frame, s.
+            lost: Search for the target.
+        """
         ...
 
     def extent(self, image_size: tuple[int, int]) -> float | None:
-        """Side in px of the window that follows the target; None for a view that always shows all."""
+        """Side of the window that follows the target, px; None for a policy that always shows the whole
+        image."""
         ...
 
     def update(self, box: Box, dt_s: float) -> None:
-        """A measured box, ``dt_s`` seconds after the last one."""
+        """Update the size by a measured box, ``dt_s`` seconds after the previous one."""
         ...
 
 
@@ -65,40 +72,42 @@ class FullImageCrop:
 
 
 class FollowingCrop:
-    """A square of ``factor`` target sizes around the predicted centre. It opens once coasting.
+    """A square window of ``factor`` target sizes around the predicted centre, wider while coasting.
 
-    The longer the target is gone, the further from the prediction it may return, and a network sees nothing
-    that its window cuts, and little that a much wider one shows small. When lost, wide windows around the
-    prediction take turns with a sweep over the whole image, piece by piece.
+    The longer the target is missed, the farther from the prediction it may reappear; but the network sees
+    nothing outside its window, and in a much wider window the target is too small. When lost, wide windows
+    around the prediction therefore alternate with a sweep over the whole image, tile by tile.
     """
 
-    GROW_PER_S = 1.5  # most change of the size's logarithm per second
+    GROW_PER_S = 1.5  # largest rate of the size's logarithm, 1/s
     SHRINK_PER_S = 0.1
     SMOOTH_S = 0.3  # time constant of the measured size
-    # Of a change of size, in its logarithm: below 1, so that a mask that bleeds does not feed back.
+    # Exponent applied to a change of size: below 1, so that a mask that grows beyond the target is not
+    # amplified.
     FOLLOW = 0.5
     LARGE_FACTOR = 2.2  # window side in sizes of a target for which ``factor`` would exceed the short side
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
-    OPEN_AFTER_S, OPENED = 0.3, 1.4  # of coasting, and the window's side then, in window sides
+    OPEN_AFTER_S, OPENED = 0.3, 1.4  # time of coasting, and the side from then on, in window sides
     LOST_TURNS = (
         1.4,
         1.8,
         None,
-    )  # windows around the prediction, in window sides; None: a piece of the sweep
-    SEARCH_TILE = 1.2  # of the sweep over the image; wider ones show a small target too small
-    MOST_TILES = 64  # along a side of the image: a tiny target in a huge image must not make millions
-    WIDEST = 1.5  # most extent of any window, in longer sides of the image
+    )  # windows around the prediction, in window sides; None: a tile of the sweep
+    SEARCH_TILE = 1.2  # tile side of the sweep, in window sides; a small target is too small in wider tiles
+    MOST_TILES = 64  # per side of the image: bounds their number for a tiny target in a huge image
+    WIDEST = 1.5  # largest extent of any window, in longer sides of the image
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
         self._side, self._factor = side, factor
         self._first = self._size = 1.0
         self._longest = 1.0
-        self._turn = self._swept = 0  # windows and pieces of the sweep since the target was last seen
+        self._turn = self._swept = 0  # windows and tiles since the target was last seen
 
     def extent(self, image_size: tuple[int, int]) -> float:
-        # Wider than the image's short side shows little more, but the target smaller: only as wide as a large
-        # target needs, and never wider than the image. A long thin target must fit with a margin.
+        # A window wider than the image's short side shows little more and makes the target smaller, so it is
+        # only as wide as a large target needs and never wider than the image. A long thin target must fit
+        # with a margin.
         most = max(min(image_size), min(self.LARGE_FACTOR * self._size, max(image_size)))
         wanted = max(min(self._factor * self._size, most), 1.5 * self._longest)
         return min(wanted, self.WIDEST * max(image_size))
@@ -133,7 +142,7 @@ class FollowingCrop:
         return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, self._swept - 1)
 
     def _inside(self, image_size: tuple[int, int], x: float, y: float, extent: float) -> View:
-        """The window, moved so that no more of it than needed lies outside the image."""
+        """The window, shifted so that as little of it as possible lies outside the image."""
         width, height = image_size
         x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
         y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
@@ -142,7 +151,8 @@ class FollowingCrop:
     def _tile(
         self, image_size: tuple[int, int], start: tuple[float, float], extent: float, index: int
     ) -> View:
-        """One of the windows that cover the image with some overlap, nearest to ``start`` first."""
+        """Tile ``index`` of the overlapping tiles that cover the image, ordered by distance from
+        ``start``."""
         axes = []
         extent = max(extent, max(image_size) / (0.8 * self.MOST_TILES))
         for length in image_size:
@@ -164,5 +174,5 @@ class FollowingCrop:
 
 
 def make_crop_policy(kind: str, side: int, factor: float) -> CropPolicy:
-    """``kind``: "full" or "window"."""
+    """Create the crop policy of ``kind`` "full" or "window"."""
     return FullImageCrop(side) if kind == "full" else FollowingCrop(side, factor)

@@ -1,4 +1,4 @@
-"""Boxes, the affine view between image and network, and overlap.
+"""Boxes, their overlap, and the affine view from image to network.
 
 Pixel convention everywhere: the top-left corner of the top-left pixel is (0, 0), pixel ``i`` covers ``[i,
 i+1)`` and its centre is ``i + 0.5``. Boxes are half-open: an image of width W has edges 0 and W.
@@ -59,7 +59,7 @@ class Box:
 
     @property
     def is_finite(self) -> bool:
-        # Not all(): these few numbers are checked several times in every frame.
+        # Not all(): this is checked several times per frame.
         return (
             math.isfinite(self.x)
             and math.isfinite(self.y)
@@ -69,7 +69,7 @@ class Box:
 
     @property
     def is_empty(self) -> bool:
-        """True for a box that encloses nothing (also when a number in it is not finite)."""
+        """True for a box without area, or with a number that is not finite."""
         return not (self.is_finite and self.width > 0 and self.height > 0)
 
     def edges(self) -> tuple[float, float, float, float]:
@@ -103,11 +103,16 @@ def iou(a: Box, b: Box) -> float:
 
 @dataclass(frozen=True)
 class View:
-    """What the network sees: an axis-aligned affine map from image pixels to network pixels.
+    """The region given to the network: an axis-aligned affine map from image pixels to network pixels.
 
-    ``network = (image - origin) * scale``, with both in edge coordinates (see the module's first lines).
-    Attributes: ``x``, ``y`` the image point shown at the network's top-left corner, in px; ``scale_x``,
-    ``scale_y`` network px per image px; ``side`` the network's input side in network px.
+    ``network = (image - origin) * scale``, both in edge coordinates (see the module docstring).
+
+    Attributes:
+        x: Image x shown at the network's left edge, px.
+        y: Image y shown at the network's top edge, px.
+        scale_x: Network px per image px.
+        scale_y: Network px per image px.
+        side: Side of the network's input, network px.
     """
 
     x: float
@@ -118,7 +123,7 @@ class View:
 
     @classmethod
     def full(cls, width: int, height: int, side: int) -> View:
-        """The whole image squeezed to the square input, aspect ratio ignored (as the reference does)."""
+        """The whole image resized to the square input, ignoring the aspect ratio (as the reference does)."""
         return cls(0.0, 0.0, side / width, side / height, side)
 
     @classmethod
@@ -128,7 +133,7 @@ class View:
 
     @property
     def extent(self) -> tuple[float, float]:
-        """Width and height of the seen part, in image px."""
+        """Width and height of the visible region, image px."""
         return self.side / self.scale_x, self.side / self.scale_y
 
     def to_network(self, box: Box) -> Box:

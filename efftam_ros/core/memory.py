@@ -1,9 +1,8 @@
-"""The memory bank: which frames are kept in the ring and which a frame attends to. Indices only, never
-tensors.
+"""The memory bank: which frames are kept in the ring, and which of them a frame attends to.
 
-Frames are counted from the prompt (0). A rule looks at the records and says two things: the plan for a frame,
-and the frames that a later plan may still name; the bank evicts only others. That bounds the ring: SAMURAI's
-rule needs at most 1 prompt + 15 pointers + 6 older valid frames = 22 slots.
+It handles indices only, never tensors. Frames are counted from the prompt (0). A rule derives from the
+records the plan for a frame and the set of frames that later plans may need; the bank evicts only the others.
+This bounds the ring: SAMURAI's rule needs at most 1 prompt + 15 pointers + 6 older valid frames = 22 slots.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ from efftam_ros.core.types import MemoryPlan
 
 @dataclass(frozen=True)
 class Record:
-    """One remembered frame. ``quality`` predicted IoU; ``motion_iou`` overlap with the predicted box, None
-    where the policy has none."""
+    """One remembered frame.
+
+    ``quality``: predicted IoU; ``motion_iou``: overlap with the predicted box, None if the policy has none.
+    """
 
     frame: int
     prompted: bool
@@ -30,28 +31,31 @@ class Record:
 
 @dataclass(frozen=True)
 class AttendedFrames:
-    """Which frames a frame attends to: (frame, temporal row) of the maps in order, and frames of the
-    pointers."""
+    """The frames that a frame attends to: ``maps`` as (frame, temporal row) in order, and ``pointers`` as
+    frames."""
 
     maps: tuple[tuple[int, int], ...]
     pointers: tuple[int, ...]
 
 
 class Rule(Protocol):
-    """Which remembered frames frame ``frame`` attends to."""
+    """Decides which remembered frames a frame attends to."""
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames: ...
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
-        """Frames that the attention of frame ``frame`` or of any later one may name."""
+        """Frames to which frame ``frame`` or any later one may attend."""
         ...
 
 
 @dataclass(frozen=True)
 class RecentFrames:
-    """The reference predictor's rule: prompts on the last row, then the six previous frames by age (missing
-    ones leave their row empty); pointers of the prompts and of the last fifteen frames, newest first.
-    ``temporal_rows`` and ``max_pointers`` are the network's."""
+    """The reference predictor's rule.
+
+    Maps: prompts on the last row, then the six previous frames by age (the row of a missing frame stays
+    empty). Pointers: the prompts and the last fifteen frames, newest first. ``temporal_rows`` and
+    ``max_pointers`` are the network's.
+    """
 
     temporal_rows: int = 7
     max_pointers: int = 16
@@ -72,9 +76,11 @@ class RecentFrames:
 
 @dataclass(frozen=True)
 class SamuraiFrames:
-    """SAMURAI's rule: prompts, then the last six frames that scored well, with frame t-1 always among them;
-    rows count the rank, not the age. Pointers ignore the scores. Frames 0 and 1 never count as valid (as in
-    the reference)."""
+    """SAMURAI's rule: prompts, then the last six frames with good scores, always including frame t-1.
+
+    Rows are assigned by rank, not by age. Pointers ignore the scores. Frames 0 and 1 never count as valid (as
+    in the reference).
+    """
 
     config: SamuraiConfig = field(default_factory=SamuraiConfig)
 
@@ -111,10 +117,11 @@ class SamuraiFrames:
 
 @dataclass(frozen=True)
 class RankedFrames:
-    """Our rule: the prompt on the last row, then the last good frames by rank (newest on row 0).
+    """The default policy's rule: the prompt on the last row, then the last good frames by rank (newest on row
+    0).
 
-    Only frames worth remembering are in the bank, so there is nothing to filter. ``recent`` is how many
-    recent maps the network was trained with; ``max_maps`` bounds prompts and recent together.
+    The bank contains only frames worth remembering, so they are not filtered again. ``recent``: number of
+    recent maps that the network was trained with; ``max_maps``: limit on prompts and recent maps together.
     """
 
     temporal_rows: int
@@ -148,7 +155,7 @@ class MemoryBank:
         self.records: list[Record] = []
 
     def plan(self, frame: int) -> MemoryPlan:
-        """What frame ``frame`` attends to."""
+        """The memory plan of frame ``frame``."""
         attention = self.rule.attention(self.records, frame)
         return MemoryPlan(
             slots=tuple([self._slots[f] for f, _ in attention.maps]),
@@ -157,7 +164,7 @@ class MemoryBank:
         )
 
     def add(self, record: Record) -> int:
-        """Keep a frame; returns the slot to write it to, evicting what no later frame will attend to."""
+        """Store a frame and return its slot, evicting frames that no later frame will attend to."""
         if record.frame in self._slots:
             raise ValueError(f"frame {record.frame} is already remembered")
         if not self._free:

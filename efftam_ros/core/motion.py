@@ -1,14 +1,14 @@
-"""The motion filter: a Kalman filter on the target's box in image pixels and seconds.
+"""Kalman filter on the target's box, in image pixels and seconds.
 
-State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate: extrapolated
-through an occlusion a size rate makes the box vanish or fill the image. A rate is estimated beside the
-filter, for those who close in on the target, and extrapolates nothing. All noise is proportional to the
-target's size s = sqrt(w h), so that a wide and a tall target are treated alike and nothing depends on the
+State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate in the state,
+because extrapolating one through an occlusion makes the box vanish or fill the image. A size rate is
+estimated separately, for approaching a target, and is not used for prediction. All noise is proportional to
+the target's size s = sqrt(w h), so that wide and tall targets are treated alike and nothing depends on the
 image's resolution.
 
-Process noise is that of a continuous model (white acceleration, and a random walk of the size), so that
-predicting over any split of an interval gives the same result, and a dropped image does not look like
-acceleration. The update is in Joseph form, which keeps the covariance symmetric and positive.
+Process noise is that of a continuous model (white acceleration, and a random walk of the size), so predicting
+over any split of an interval gives the same result, and a dropped image does not look like acceleration. The
+update uses the Joseph form, which keeps the covariance symmetric and positive.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _H = np.array(
 _INWARD = np.array([1.0, 1.0, -1.0, -1.0])
 _IDENTITY = np.eye(6)
 _MIN_SIZE_PX = 1.0
-# The rate of the size follows what is measured with this time constant, s: short against an approach, long
-# against the breathing of a mask's edges.
+# Time constant of the size rate, s: short compared with an approach, long compared with fluctuations of the
+# mask's edges.
 SIZE_RATE_S = 0.5
 
 
@@ -47,10 +47,13 @@ SIZE_RATE_S = 0.5
 class MotionNoise:
     """Noise in units of the target size s.
 
-    ``acceleration``: spectral density of the centre's acceleration, s/s^1.5; ``coasting``: factor on it while
-    the target is not measured; ``size_walk``: random walk of
-    width and height, s/s^0.5; ``edge``: standard deviation of a measured edge, s;
-    ``pixel``: added to it, px; ``velocity``: of the unknown velocity at the start, s/s.
+    Attributes:
+        acceleration: Spectral density of the centre's acceleration, s/s^1.5.
+        coasting: Factor on it while the target is not measured.
+        size_walk: Random walk of width and height, s/s^0.5.
+        edge: Standard deviation of a measured edge, s.
+        pixel: Added to it, px.
+        velocity: Standard deviation of the unknown initial velocity, s/s.
     """
 
     acceleration: float = 1.0
@@ -62,7 +65,7 @@ class MotionNoise:
 
 
 class MotionFilter:
-    """The belief about one target. Starts from a measured box; `predict` moves it, `update` corrects it."""
+    """State estimate of one target. Starts from a measured box; `predict` moves it, `update` corrects it."""
 
     def __init__(self, stamp_ns: int, box: Box, noise: MotionNoise | None = None) -> None:
         self.noise = noise or MotionNoise()
@@ -84,7 +87,8 @@ class MotionFilter:
         f = _IDENTITY.copy()
         f[0, 2] = f[1, 3] = dt
         s = max(float(np.sqrt(max(self._x[4], 1.0) * max(self._x[5], 1.0))), _MIN_SIZE_PX)
-        # Unseen, the target may turn and the camera may too: what a measurement corrects at once adds up.
+        # While the target is not measured, errors that an update would correct accumulate: the target may
+        # turn, and the camera too.
         q = (self.noise.acceleration * s * (1.0 if self._measured else self.noise.coasting)) ** 2
         w = (self.noise.size_walk * s) ** 2
         noise = np.diag([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
@@ -92,15 +96,19 @@ class MotionFilter:
         return f @ self._x, f @ self._p @ f.T + noise
 
     def predict(self, stamp_ns: int) -> None:
-        """Move the belief to a later stamp. Raises ValueError for an earlier one."""
+        """Predict the state at a later stamp. Raises ValueError for an earlier one."""
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
 
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
-        """Move the belief with the ground: ``matrix`` [3, 3] is the camera's motion from the image before to
-        the one at hand, ``dt_s`` later (see `camera_motion`). From then on the filter's velocity is that over
-        the ground. Mean and covariance change by the homography's derivative at the centre; the stamp
-        stays."""
+        """Transform mean and covariance by the camera's motion.
+
+        From then on the filter's velocity is relative to the ground. The stamp does not change.
+
+        Args:
+            matrix: [3, 3] motion from the previous image to the current one (see `camera_motion`).
+            dt_s: Time between the two images, s.
+        """
         j = jacobian(matrix, self._x[0], self._x[1])
         factor = float(np.sqrt(abs(np.linalg.det(j))))
         change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])
@@ -113,17 +121,20 @@ class MotionFilter:
         self._p = change @ self._p @ change.T
 
     def camera_unknown(self) -> None:
-        """What the camera does is not known: it is taken to rest."""
+        """Assume that the camera does not move, because its motion is unknown."""
         self._camera_velocity = np.zeros(2)
 
     def coast(self) -> None:
-        """The target was not measured at the filter's stamp: until it is, the belief gets unsure faster."""
+        """Mark the target as not measured at the filter's stamp: uncertainty grows faster until it is."""
         self._measured = False
         self._size_rate[:] = 0.0
 
     def at(self, stamp_ns: int, camera: bool = True) -> Motion:
-        """The belief at a later stamp; the filter itself stays where it is. ``camera``: the camera goes on as
-        it moved last, and velocity is that in the image; else over the ground."""
+        """Return the predicted motion at a later stamp without changing the filter.
+
+        ``camera``: True extrapolates the camera's last motion and returns the velocity in the image; False
+        returns the velocity relative to the ground.
+        """
         x, p = self._moved(stamp_ns)
         if camera:
             x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
@@ -139,20 +150,22 @@ class MotionFilter:
 
     @property
     def ground(self) -> Motion:
-        """The belief at the filter's own stamp, with the velocity over the ground."""
+        """The estimate at the filter's own stamp, with the velocity relative to the ground."""
         return self.at(self.stamp_ns, camera=False)
 
     def update(self, box: Box, quality: float = 1.0) -> None:
-        """Correct the belief by a box measured at the filter's stamp. ``quality`` (predicted IoU, 0..1)
-        widens the measurement noise up to three times as it falls. Raises ValueError for an empty or
-        non-finite box."""
+        """Correct the estimate by a box measured at the filter's stamp.
+
+        ``quality`` (predicted IoU, 0..1) widens the measurement noise up to three times as it falls. Raises
+        ValueError for an empty or non-finite box.
+        """
         if box.is_empty:
             raise ValueError(f"cannot update from an empty box {box}")
         was_measured, self._measured = self._measured, True
         innovation = np.array(box.edges()) - _H @ self._x
-        # An edge that lies further inside than believed may be the edge of what hides the target: it counts
-        # the less the further in it lies, and the opposite edge carries the target on. Without this a target
-        # that slides behind a tree seems to shrink, stop and turn back at the tree's edge.
+        # An edge inside the predicted box may be the edge of an occluder: its weight decreases with its
+        # distance inside, so that the opposite edge carries the estimate. Without this, a target that moves
+        # behind a tree seems to shrink, stop and turn back at the tree's edge.
         hidden = np.maximum(innovation * _INWARD, 0.0)
         r = np.diag(self._edge_sigma(box, quality) ** 2 + hidden**2)
         gain = np.linalg.solve(_H @ self._p @ _H.T + r, _H @ self._p).T
@@ -164,8 +177,8 @@ class MotionFilter:
         self._follow_size(was_measured)
 
     def _follow_size(self, continuous: bool) -> None:
-        """Take the change of the filtered size since the last measurement into its rate; across a gap
-        without measurements it says nothing about now."""
+        """Update the size rate by the change of the filtered size since the last measurement; skipped after a
+        gap."""
         dt = (self.stamp_ns - self._sized_ns) * 1e-9
         if continuous and dt > 0:
             seen = (self._x[4:] - self._sized) / dt
@@ -177,8 +190,11 @@ class MotionFilter:
         return (self.noise.edge * max(box.size, _MIN_SIZE_PX) + self.noise.pixel) * doubt
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
-        """Squared Mahalanobis distance of a measured centre from the belief (2 degrees of freedom). For a box
-        smaller than believed the nearest centre that it allows counts, as it may be hidden in part."""
+        """Squared Mahalanobis distance of a measured centre from the prediction (2 degrees of freedom).
+
+        For a box smaller than predicted, which may be partly hidden, the distance is to the nearest
+        compatible centre.
+        """
         offset = np.array([box.cx, box.cy]) - self._x[:2]
         slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2
         offset = np.sign(offset) * np.maximum(np.abs(offset) - slack, 0.0)
@@ -191,5 +207,5 @@ class MotionFilter:
 
     @property
     def motion(self) -> Motion:
-        """The belief at the filter's own stamp."""
+        """The estimate at the filter's own stamp."""
         return self.at(self.stamp_ns)

@@ -1,8 +1,8 @@
-"""The colour, line and word of each state: one palette for the overlay, the page and the annotations.
+"""Colour and line style of each state, shared by the overlay, the operator page and image annotations.
 
-Colours are Okabe and Ito's ("Color Universal Design", 2008), told apart with protanopia and deuteranopia.
-No state rests on colour alone: each has a line of its own, and every line is drawn with a dark edge for
-bright footage.
+Colours are those of Okabe and Ito ("Color Universal Design", 2008), distinguishable with protanopia and
+deuteranopia. No state relies on colour alone: each has its own line style, and lines have a dark edge for
+bright images.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class StateStyle:
-    """How a state is drawn. ``rgb`` 0..255; ``line`` is ``solid``, ``corners``, ``dashed``, ``dotted`` or
-    ``none``; ``frame`` True where the border of the whole image is drawn as well."""
+    """How a state is drawn.
+
+    Attributes:
+        rgb: Colour, 0..255.
+        line: ``solid``, ``corners``, ``dashed``, ``dotted`` or ``none``.
+        frame: True if the border of the whole image is drawn as well.
+    """
 
     rgb: Rgb
     line: str
@@ -25,7 +30,7 @@ class StateStyle:
 
     @property
     def hex(self) -> str:
-        """``#rrggbb``, as CSS has it."""
+        """``#rrggbb``, as in CSS."""
         return "#{:02x}{:02x}{:02x}".format(*self.rgb)
 
 

@@ -1,4 +1,4 @@
-"""The two reference policies, exactly: baselines for golden tests and for comparisons."""
+"""The two reference policies, reproduced exactly, as baselines for golden tests and comparisons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from efftam_ros.core.types import Candidates, PipelineSpec
 
 
 class EfficientTamPolicy(RememberingPolicy):
-    """The reference predictor: highest predicted IoU, every frame remembered, the last six attended to."""
+    """The reference predictor: highest predicted IoU, every frame remembered, attention to the last six."""
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         super().__init__(MemoryBank(RecentFrames(spec.temporal_rows, spec.max_pointers), spec.slots), config)
@@ -39,7 +39,8 @@ class EfficientTamPolicy(RememberingPolicy):
 
 
 class SamuraiPolicy(RememberingPolicy):
-    """SAMURAI's reference: its filter in network pixels chooses, its scores decide what is attended to."""
+    """SAMURAI's reference: its filter in network pixels chooses, its scores decide which frames are attended
+    to."""
 
     def __init__(
         self, spec: PipelineSpec, config: TrackerConfig, samurai: SamuraiConfig | None = None

@@ -1,4 +1,4 @@
-"""The state machine: what accepted and missed frames make of the claim about the target."""
+"""State machine of the target, driven by accepted and missed frames."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from efftam_ros.core.types import TrackState
 
 
 class TargetState:
-    """Selection starts ACQUIRING; enough accepted frames in a row make it TRACKING. A missed frame makes it
-    COASTING, and LOST once the last confirmed box is ``lost_after`` old. An accepted frame while COASTING or
-    LOST starts ACQUIRING again, so that a return is never claimed before it is confirmed."""
+    """The target's state.
+
+    A selection starts ACQUIRING; enough accepted frames in a row lead to TRACKING. A missed frame leads to
+    COASTING, and to LOST once the last confirmed box is ``lost_after`` old. An accepted frame while COASTING
+    or LOST starts ACQUIRING again, so that a reappearance is not reported before it is confirmed.
+    """
 
     def __init__(self, config: TrackerConfig) -> None:
         self.config = config
@@ -24,13 +27,14 @@ class TargetState:
 
     @property
     def confirmed(self) -> bool:
-        """The state claims the target: TRACKING, or ACQUIRING since its selection without a miss."""
+        """True when the state claims the target: TRACKING, or ACQUIRING since its selection without a
+        miss."""
         return self.state is TrackState.TRACKING or (
             self.state is TrackState.ACQUIRING and not self._returning
         )
 
     def select(self, stamp_ns: int) -> None:
-        """The operator named the target on this frame."""
+        """The operator selected the target on this frame."""
         self.clear()
         self.state = TrackState.ACQUIRING
         self.hit(stamp_ns)
@@ -58,12 +62,12 @@ class TargetState:
             self.state = TrackState.COASTING if recent else TrackState.LOST
 
     def lose(self, times_valid: bool = True) -> None:
-        """What was believed no longer holds. ``times_valid`` False: the stamps jumped, older times mean
-        nothing."""
+        """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
+        are invalid."""
         self.state, self._streak = TrackState.LOST, 0
         if not times_valid:
             self.measured_ns = self._confirmed_ns = None
 
     def age_s(self, stamp_ns: int) -> float:
-        """Seconds since the last accepted box, NaN when there is none."""
+        """Time since the last accepted box, s; NaN if there is none."""
         return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9

@@ -1,4 +1,4 @@
-"""Tracker: one frame in, one Track out."""
+"""The tracker: takes one frame and returns one Track."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from efftam_ros.core.types import CameraMotion, Candidates, Frame, Motion, Promp
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
 WHOLE_VALID_NS = 1_000_000_000
-"""Age up to which the motion of the whole target is preferred to that of its last visible part."""
+"""Greatest age of the motion of the whole target at which it is preferred to that of its last visible
+part."""
 
 
 class Tracker:
-    """Follows one target. Not thread-safe: one thread calls it. States: see `states.TargetState`.
+    """Tracks one target. Not thread-safe. For the states see `states.TargetState`.
 
-    `step` decides and answers; what the frame adds to the memory is computed by `commit`, after the answer
-    has left, or at the start of the next step. A pipeline that only enqueues `remember` gets it at once.
+    `step` computes the answer; the frame's contribution to the memory is computed by `commit` after the
+    answer was published, or at the start of the next step. With an asynchronous pipeline it is enqueued at
+    once.
     """
 
     def __init__(
@@ -43,8 +45,15 @@ class Tracker:
         camera: CameraMotionSource | None = None,
         appearance: AppearanceSource | None = None,
     ) -> None:
-        """``camera``: tells the camera's motion to a policy that follows it; None: it is taken to rest.
-        ``appearance``: tells such a policy what a box looks like; None: it goes without."""
+        """Create a tracker in state IDLE.
+
+        Args:
+            pipeline: Runs the network.
+            config: Settings; default: `TrackerConfig()`.
+            camera: Source of the camera's motion for policies that use it; None: the camera is assumed not to
+                move.
+            appearance: Describes the appearance of boxes for policies that use it; None: not used.
+        """
         self._pipeline = pipeline
         self._camera, self._appearance = camera, appearance
         self._config = config or TrackerConfig()
@@ -71,14 +80,14 @@ class Tracker:
         self._config = self._target.config = self._policy.config = config
 
     def clear(self) -> None:
-        """Forget the target: IDLE."""
+        """Clear the target: IDLE."""
         self._target.clear()
         self._policy.reset()
         self._crop_policy = self._make_crop_policy()
         self._stamp_ns: int | None = None
         self._image_size: tuple[int, int] | None = None
         self._motion: MotionFilter | None = None
-        self._whole: MotionFilter | None = None  # as it was when all of the target was last seen
+        self._whole: MotionFilter | None = None  # motion when the whole target was last seen
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
 
@@ -88,10 +97,19 @@ class Tracker:
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
     def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
-        """Process one image. With a prompt the image becomes the prompted frame and everything before is
-        forgotten (with ``refine`` the memory stays: a second prompt on the same target); raises InputError
-        when the prompt can't be used, and the target is as before. Without a prompt it never raises on a bad
-        frame: the Track says why it was not used."""
+        """Process one image.
+
+        Args:
+            frame: The image and its stamp.
+            prompt: Selects a target on this image, which becomes the prompted frame; None to track.
+            refine: With a prompt, keep the memory: a second prompt on the same target.
+
+        Returns:
+            The Track. Without a prompt a bad frame does not raise: the Track states why it was not used.
+
+        Raises:
+            InputError: The prompt can't be used; the previous target is unchanged.
+        """
         self.commit()
         if prompt is not None:
             return self._step_prompted(frame, prompt, refine)
@@ -102,7 +120,7 @@ class Tracker:
         return self._step_tracked(frame)
 
     def commit(self) -> None:
-        """Compute what the last step decided to remember; harmless when there is nothing."""
+        """Compute the memory update decided in the last step; does nothing if there is none."""
         if self._uncommitted is not None:
             arguments, self._uncommitted = self._uncommitted, None
             self._pipeline.remember(*arguments)
@@ -188,7 +206,7 @@ class Tracker:
         return no_description if source is None else cache(partial(source.describe, frame.image))
 
     def _follow_camera(self, frame: Frame) -> CameraMotion | None:
-        """Move what is believed by the camera's motion since the image before."""
+        """Transform the motion estimates by the camera's motion since the previous image."""
         if self._camera is None or not self._policy.searches:
             return None
         has_box = self._motion is not None and self.state is not TrackState.LOST
@@ -207,8 +225,10 @@ class Tracker:
     def _look(
         self, frame: Frame, motion: MotionFilter | None, believed: MotionFilter | None, interrupted: bool
     ) -> tuple[View, tuple[View, ...]]:
-        """The frame's own view, and the windows that were searched to choose it. ``believed``: the motion
-        also after an interruption. Raises InputError for a bad image."""
+        """Choose the frame's view; returns it and the windows that were searched to choose it.
+
+        ``believed``: the motion estimate, kept even after an interruption. Raises InputError for a bad image.
+        """
         stamp, size = frame.stamp_ns, _size(frame)
         gone = interrupted or self.state in (TrackState.COASTING, TrackState.LOST)
         extent = self._crop_policy.extent(size)
@@ -232,7 +252,7 @@ class Tracker:
         return self._crop_policy.view(size, predicted, 0.0 if math.isnan(age) else age, lost), ()
 
     def _interruption(self, frame: Frame) -> str:
-        """Why the motion no longer holds; empty when it does."""
+        """Why the motion estimate no longer holds; empty if it does."""
         assert self._stamp_ns is not None
         dt = (frame.stamp_ns - self._stamp_ns) * 1e-9
         if dt < 0:
@@ -251,7 +271,7 @@ class Tracker:
         choice: Choice,
         before: TrackState,
     ) -> None:
-        """Update motion and crop by an accepted box; ``before``: the state before this frame."""
+        """Update motion and crop by an accepted box. ``before``: the state before this frame."""
         box, quality = candidates.box(choice.index), float(candidates.ious[choice.index])
         if self._motion is None or choice.jumped or before is TrackState.LOST:
             self._motion = MotionFilter(stamp, box)
@@ -263,10 +283,11 @@ class Tracker:
             self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
 
     def _missed(self, stamp: int, before: TrackState) -> None:
-        """Let the motion coast; ``before``: the state before this frame."""
+        """Let the motion coast. ``before``: the state before this frame."""
         was_seen = before not in (TrackState.COASTING, TrackState.LOST)
         if was_seen and self._whole is not None and stamp - self._whole.stamp_ns < WHOLE_VALID_NS:
-            # Boxes of what slides behind something lag and stop at its edge: coasting goes on from before.
+            # While a target disappears behind an occluder, its boxes lag and stop at the edge; coasting
+            # therefore continues from the last motion of the whole target.
             self._motion, self._whole = self._whole, None
             self._motion.predict(stamp)
         if self._motion is not None:
@@ -311,11 +332,11 @@ class Tracker:
         return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
 
     def mask(self) -> NDArray[np.uint8] | None:
-        """The last frame's target mask, uint8 [H, W] 0 or 255; None when its box was not measured."""
+        """The target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not measured."""
         return None if self._shown is None else self._pipeline.mask(self._shown)
 
     def predict(self, stamp_ns: int) -> Motion | None:
-        """The motion filter's belief at a later stamp; None when there is none. Changes nothing."""
+        """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
         if self._motion is None or self.state is TrackState.LOST or stamp_ns < self._motion.stamp_ns:
             return None
         return self._grown(self._motion.at(stamp_ns))
@@ -330,8 +351,10 @@ def _size(frame: Frame) -> tuple[int, int]:
 
 
 def _prompt_region(prompt: Prompt, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
-    """The box that a prompt encloses in an image of this size, or the point it names. Raises InputError when
-    it marks nothing there."""
+    """The box enclosed by a prompt in an image of this size, or the point it marks.
+
+    Raises InputError when it marks nothing in the image.
+    """
     if not all(math.isfinite(v) for point in prompt.points for v in point):
         raise InputError(f"the selection's points are {prompt.points}; their coordinates must be finite")
     if prompt.box is not None:
@@ -339,7 +362,7 @@ def _prompt_region(prompt: Prompt, width: int, height: int) -> tuple[Box | None,
             raise InputError(
                 f"the selection is {prompt.box.xywh()} px; it needs finite numbers, width and height above 0"
             )
-        # Windows are sized by it.
+        # The window is sized by the visible part.
         visible = prompt.box.clipped(width, height)
         if visible.is_empty:
             raise InputError(

@@ -1,4 +1,4 @@
-"""The values that pass between camera, tracker and pipeline."""
+"""Value types exchanged between camera, tracker and pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from efftam_ros.core.geometry import Box, View
 
 
 class TrackState(IntEnum):
-    """What the tracker claims about the target (numbers equal those of the ROS messages)."""
+    """State of the target (the numbers equal those of the ROS messages)."""
 
     IDLE = 0
     ACQUIRING = 1
@@ -24,11 +24,11 @@ class TrackState(IntEnum):
 
 @dataclass(frozen=True)
 class Image:
-    """Image bytes as the camera delivered them, never copied.
+    """Image bytes as delivered by the camera, not copied.
 
-    ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride when
+    ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride if
     the source pads). R equals ``height`` except for planar YUV (nv12: 3/2 ``height``); B is the number of
-    bytes of a row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``.
+    bytes per row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``.
     """
 
     rows: NDArray[np.uint8]
@@ -45,8 +45,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Frame:
-    """One camera image and the time it is true for. ``stamp_ns``: integer ns of the camera's clock, never
-    wall time."""
+    """One camera image and its time. ``stamp_ns``: integer ns of the camera's clock, never wall time."""
 
     image: Image
     stamp_ns: int
@@ -54,10 +53,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What to follow, in pixels of the image it was drawn on. Give a box, points, both, or a mask alone.
+    """Marks the target, in pixels of the image. Give a box, points, both, or a mask alone.
 
-    ``points``: (x, y) pairs; ``labels``: 1 on the target, 0 off it, one per point; ``mask``: bool [H, W] of
-    the image.
+    ``points``: (x, y) pairs; ``labels``: 1 on the target, 0 off it, one per point; ``mask``: bool [H, W] at
+    the image's size.
     """
 
     box: Box | None = None
@@ -68,13 +67,17 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the mask decoder offers for one frame: K masks, best not yet chosen. K is 3 when tracking or after
-    a single point, else 1.
+    """The mask decoder's K candidate masks for one frame, before one is chosen.
 
-    ``boxes``: float32 [K, 4] left, top, right, bottom edges in *image* px, sub-pixel, from the zero crossings
-    of the logits' row and column maxima; NaN where a mask is empty. ``areas``: float32 [K], image px^2.
-    ``ious``: float32 [K] predicted mask IoU 0..1. ``presence_logit``: > 0 means the network sees the target.
-    The masks are as the decoder made them: not blanked when the target is absent; who chooses must look.
+    K is 3 when tracking or after a single point, else 1. The masks are the decoder's, not blanked when the
+    target is absent: check ``presence``.
+
+    Attributes:
+        boxes: float32 [K, 4] left, top, right, bottom edges in *image* px, sub-pixel, from the zero crossings
+            of the logits' row and column maxima; NaN for an empty mask.
+        areas: float32 [K], image px^2.
+        ious: float32 [K], predicted mask IoU, 0..1.
+        presence_logit: Above 0 when the network sees the target.
     """
 
     boxes: NDArray[np.float32]
@@ -86,12 +89,12 @@ class Candidates:
         return len(self.ious)
 
     def box(self, index: int) -> Box:
-        """Candidate ``index`` as a Box (``is_empty`` when its mask is)."""
+        """Candidate ``index`` as a Box, which ``is_empty`` when its mask is."""
         return Box.from_edges(*self.boxes[index].tolist())
 
     @property
     def is_finite(self) -> bool:
-        """False when the network produced NaN or infinity (an empty mask's NaN box is not a fault)."""
+        """False when the network produced NaN or infinity (the NaN box of an empty mask is allowed)."""
         return bool(
             np.isfinite(self.ious).all()
             and np.isfinite(self.areas).all()
@@ -106,8 +109,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Which ring slots a frame attends to. ``rows[i]`` is the temporal row of the map in ``slots[i]``;
-    pointers have none. An empty plan means a frame without history."""
+    """The ring slots that a frame attends to.
+
+    ``rows[i]`` is the temporal row of the map in ``slots[i]``; pointers have none. An empty plan means a
+    frame without history.
+    """
 
     slots: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
@@ -116,12 +122,18 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """What the tracker must know of a network. Protocol constants of the bundle, no tensors.
+    """Constants of a network that the tracker needs.
 
-    ``image_side`` network px; ``temporal_rows`` T rows, the last is the prompted frame's; ``max_pointers``
-    attended at most; ``max_maps`` attended at most (None: any number); ``slots`` in the ring; ``recent_maps``
-    the recent frames the network was trained to attend to besides the prompt; ``default_view`` "full" or
-    "window"; ``window_factor`` window side in target sizes.
+    Attributes:
+        name: Name of the network.
+        image_side: Side of the input, network px.
+        temporal_rows: Number T of temporal rows; the last is the prompted frame's.
+        max_maps: Most maps attended to; None: no limit.
+        max_pointers: Most pointers attended to.
+        slots: Slots in the ring.
+        recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
+        default_view: "full" or "window".
+        window_factor: Side of the window in target sizes.
     """
 
     name: str
@@ -137,8 +149,15 @@ class PipelineSpec:
 
 @dataclass(frozen=True)
 class Motion:
-    """The motion filter's belief at one stamp. ``box`` px; ``velocity`` (vx, vy) px/s; ``covariance`` float64
-    [4, 4] of (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2; ``size_rate`` of width and height, px/s."""
+    """The motion filter's estimate at one stamp.
+
+    Attributes:
+        stamp_ns: Time of the estimate, ns.
+        box: Estimated box, px.
+        velocity: (vx, vy), px/s.
+        covariance: float64 [4, 4] of (cx, cy, vx, vy) in px^2, px^2/s, px^2/s^2.
+        size_rate: Rates of width and height, px/s.
+    """
 
     stamp_ns: int
     box: Box
@@ -149,8 +168,11 @@ class Motion:
 
 @dataclass(frozen=True)
 class CameraMotion:
-    """What the camera did since the previous image. ``matrix``: float64 [3, 3], previous px to present px,
-    None when it is not known; ``reason``: then one line that says why."""
+    """The camera's motion since the previous image.
+
+    ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, one
+    line.
+    """
 
     matrix: NDArray[np.float64] | None
     reason: str = ""
@@ -158,7 +180,7 @@ class CameraMotion:
 
 @dataclass(frozen=True)
 class ScoredBox:
-    """A place where a missed target may be. ``score``: logarithm of the odds that it is the target."""
+    """A possible position of a missed target. ``score``: log-odds that it is the target."""
 
     box: Box
     score: float
@@ -166,16 +188,25 @@ class ScoredBox:
 
 @dataclass(frozen=True)
 class Track:
-    """The tracker's answer for one frame, true at ``stamp_ns``.
+    """The tracker's answer for one frame, valid at ``stamp_ns``.
 
-    ``box``: image px, measured by the network (``measured``) or predicted; None when the state has no box
-    (IDLE, LOST). ``presence`` 0..1 probability that the target is in view; ``quality`` 0..1 predicted mask
-    IoU; ``age_s`` seconds since the last measured box (0 when measured, NaN before the first); ``motion`` the
-    filter's belief or None; ``reason`` one line saying why the state is not what one would hope, or why the
-    frame was not used; ``processed`` False when the frame was refused before the network saw it (equal stamp,
-    bad image); ``stage_seconds`` time of each stage; ``windows`` searched for a missed target in this image,
-    and ``hypotheses`` of where it may be; ``camera`` what is known of the camera's motion, None where nobody
-    asked.
+    Attributes:
+        stamp_ns: Stamp of the image, ns.
+        state: State of the target.
+        box: In image px, measured by the network or predicted; None in states without a box (IDLE, LOST).
+        measured: True when ``box`` was measured in this image.
+        presence: Probability that the target is in view, 0..1.
+        quality: Predicted mask IoU, 0..1.
+        age_s: Time since the last measured box, s (0 when measured, NaN before the first).
+        motion: The filter's estimate or None.
+        view: The region given to the network.
+        image_size: Width and height, px.
+        reason: Why the target is not tracked, or why the frame was not used; one line.
+        processed: False when the frame was refused before it reached the network (equal stamp, bad image).
+        stage_seconds: Duration of each stage, s.
+        windows: Windows of this image searched for a missed target.
+        hypotheses: Possible positions of a missed target.
+        camera: The camera's motion; None if it was not requested.
     """
 
     stamp_ns: int

@@ -11,9 +11,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.attitude_motion import AttitudeMotion
 from efftam_ros.core.bearing import Intrinsics
-from efftam_ros.flight.angles import OPTICAL_TO_BODY, from_yaw_pitch, matrix, multiplied
-from efftam_ros.flight.attitude import GimbalHistory, VehicleHistory
+from efftam_ros.core.camera_motion import rotation_motion
+from efftam_ros.core.errors import InputError
+from efftam_ros.flight.angles import OPTICAL_TO_BODY, from_yaw_pitch, matrix, multiplied, normalised
+from efftam_ros.flight.attitude import VehicleHistory
 from efftam_ros.flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
 
 
@@ -28,17 +31,19 @@ def rotation_homography(before: Quaternion, after: Quaternion, intrinsics: Intri
         float64 [3, 3], with 1 in its last place: [u1, v1, 1] ~ H [u0, v0, 1] in px, edge coordinates (a
         pixel's centre lies at i + 0.5).
     """
-    k = np.array(
+    turned = (matrix(after) @ OPTICAL_TO_BODY).T @ (matrix(before) @ OPTICAL_TO_BODY)
+    return rotation_motion(edge_matrix(intrinsics), turned)
+
+
+def edge_matrix(intrinsics: Intrinsics) -> NDArray[np.float64]:
+    """K [3, 3] px for edge coordinates: a pixel's centre lies at i + 0.5."""
+    return np.array(
         [
             [intrinsics.fx, intrinsics.skew, intrinsics.cx + 0.5],
             [0.0, intrinsics.fy, intrinsics.cy + 0.5],
             [0.0, 0.0, 1.0],
         ]
     )
-    turned = (matrix(after) @ OPTICAL_TO_BODY).T @ (matrix(before) @ OPTICAL_TO_BODY)
-    h = k @ turned @ np.linalg.inv(k)
-    scaled: NDArray[np.float64] = h / h[2, 2]
-    return scaled
 
 
 class GyroAttitude:
@@ -72,37 +77,37 @@ class GyroAttitude:
         return AttitudeSample(stamp_ns, self._q, YawFrame.EARTH)
 
 
-class AttitudeMotion:
-    """The camera's turn between any two images of the last second."""
+class CameraAttitude:
+    """Hands the gimbal's attitudes to the tracker's `AttitudeMotion`."""
 
-    def __init__(self, intrinsics: Intrinsics) -> None:
-        self._intrinsics = intrinsics
-        self._gimbal = GimbalHistory()
+    def __init__(self, motion: AttitudeMotion, offset_s: float = 0.0) -> None:
+        """``offset_s``: added to the stamps of attitudes and headings, s."""
+        self._motion, self._offset_ns = motion, round(offset_s * NS)
         self._vehicle = VehicleHistory()
 
-    def set_intrinsics(self, intrinsics: Intrinsics) -> None:
-        """Another calibration (zoom), from the next pair of images on."""
-        self._intrinsics = intrinsics
+    def set_camera(self, intrinsics: Intrinsics | None) -> None:
+        """The images' calibration; None: there is none."""
+        self._motion.set_intrinsics(None if intrinsics is None else edge_matrix(intrinsics))
 
-    def add_attitude(self, sample: AttitudeSample) -> bool:
-        """The gimbal's attitude; False when it is no rotation."""
-        return self._gimbal.add(sample)
+    def add_attitude(self, sample: AttitudeSample) -> None:
+        """Raises InputError for a quaternion that is no rotation, and for one that turns with a vehicle whose
+        heading is not known."""
+        q = normalised(sample.q)
+        if q is None:
+            raise InputError(f"the quaternion {sample.q} is no rotation; its length must be 1")
+        if sample.yaw_frame is YawFrame.VEHICLE:
+            heading = self._vehicle.at(sample.stamp_ns)
+            if heading is None:
+                raise InputError(
+                    "yaw counts from the vehicle's nose, and vehicle_heading tells no heading at its stamp;"
+                    " publish that too, or attitudes from north (frame_id earth)"
+                )
+            q = multiplied(from_yaw_pitch(heading, 0.0), q)
+        self._motion.add(sample.stamp_ns + self._offset_ns, (matrix(q) @ OPTICAL_TO_BODY).T)
 
-    def add_vehicle(self, sample: VehicleSample) -> bool:
-        """The vehicle's heading, needed where the gimbal's yaw counts from the vehicle."""
-        return self._vehicle.add(sample)
-
-    def homography(self, from_ns: int, to_ns: int) -> NDArray[np.float64] | None:
-        """As `rotation_homography`, from the image of one stamp to that of another; None when the attitude
-        at one of them is not known, or when it may turn with the vehicle and its heading is not known."""
-        before, after = self._attitude(from_ns), self._attitude(to_ns)
-        if before is None or after is None:
-            return None
-        return rotation_homography(before, after, self._intrinsics)
-
-    def _attitude(self, stamp_ns: int) -> Quaternion | None:
-        q = self._gimbal.at(stamp_ns)
-        if q is None or self._gimbal.yaw_frame is YawFrame.EARTH:
-            return q
-        heading = self._vehicle.at(stamp_ns)
-        return None if heading is None else multiplied(from_yaw_pitch(heading, 0.0), q)
+    def add_vehicle(self, sample: VehicleSample) -> None:
+        """The vehicle's heading. Raises InputError when it is not finite."""
+        if not self._vehicle.add(sample):
+            raise InputError(
+                f"yaw is {sample.yaw} rad, its rate {sample.yaw_rate} rad/s; both must be finite"
+            )

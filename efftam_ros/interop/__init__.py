@@ -1,1 +1,1 @@
-"""ROS message fields and bags, without rclpy."""
+"""ROS messages and bags, without rclpy."""

@@ -1,4 +1,4 @@
-"""Bags without ROS: reading images and selections, writing answers, with our own message types."""
+"""Reads and writes ROS bags without ROS, including the message types of this package."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ STORAGES = ("mcap", "sqlite3")
 
 
 def message_folder() -> Path:
-    """Where our msg/*.msg lie. Raises InputError when they are nowhere."""
+    """Return the folder of this package's msg/*.msg. Raises InputError when it is not found."""
     found = package_file("msg/BoundingBox.msg")
     if found is None:
         raise InputError(
-            f"the message definitions of {PACKAGE} are nowhere in {', '.join(map(str, places()))}; "
+            f"the message definitions of {PACKAGE} were not found in {', '.join(map(str, places()))}; "
             "install the package again or source the workspace it was built in"
         )
     return found.parent
 
 
 def open_typestore() -> Typestore:
-    """ROS 2's common message types and ours."""
+    """Return a type store of ROS 2's common message types and those of this package."""
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_JAZZY)
@@ -49,8 +49,8 @@ def open_typestore() -> Typestore:
 
 @contextmanager
 def reading(path: Path) -> Iterator[Reader]:
-    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError when it is
-    none."""
+    """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not
+    one."""
     from rosbags.rosbag2 import Reader, ReaderError
 
     if not path.exists():
@@ -65,18 +65,20 @@ def reading(path: Path) -> Iterator[Reader]:
     except (OSError, ReaderError) as error:
         raise InputError(f"{path} is not a readable bag: {shown(error)}") from None
     except Exception as error:
-        # The library does not foresee every kind of damage: what it trips over differs.
+        # The library does not handle every kind of damage; the exception types vary.
         raise InputError(f"{path} is broken: {_tripped(error)}; try ros2 bag reindex") from None
     try:
         yield reader
     finally:
-        with suppress(Exception):  # closing a damaged file may fail as reading it did
+        with suppress(Exception):  # closing a damaged file may fail as well
             reader.close()
 
 
 def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
-    """Connection, time recorded in ns and CDR bytes of every message. Raises InputError where the bag is
-    broken."""
+    """Yield connection, recording time in ns and CDR bytes of every message.
+
+    Raises InputError where the bag is damaged.
+    """
     source = reader.messages(connections)
     while True:
         try:
@@ -91,13 +93,14 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
 
 
 def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
-    """The message in these CDR bytes. Raises InputError when they are none of the connection's type."""
+    """Return the message in these CDR bytes. Raises InputError when they do not match the connection's
+    type."""
     try:
         return store.deserialize_cdr(raw, connection.msgtype)
     except Exception as error:
         raise InputError(
-            f"topic {shown(connection.topic)} holds {len(raw)} bytes that are no {connection.msgtype}"
-            f" ({_tripped(error)}); record it again"
+            f"topic {shown(connection.topic)} has a message of {len(raw)} bytes that is not a"
+            f" {connection.msgtype} ({_tripped(error)}); record it again"
         ) from None
 
 
@@ -107,14 +110,17 @@ def _tripped(error: Exception) -> str:
 
 @contextmanager
 def writing(path: Path, storage: str) -> Iterator[Writer]:
-    """Create a bag folder with this storage; it appears at its place when the block ends well, and nothing is
-    left when not. Raises InputError when it exists already or can't be written."""
+    """Create a bag folder with this storage.
+
+    The bag appears under ``path`` only if the block ends without an exception; otherwise nothing is left.
+    Raises InputError when ``path`` exists already or can't be written.
+    """
     from rosbags.rosbag2 import StoragePlugin, Writer
 
     if path.exists():
         raise InputError(f"{path} exists already; give the new bag another name or remove the old one")
     plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
-    # A bag's files bear its name: it is written under that, in a folder beside its place.
+    # A bag's files carry its name, so it is written under that name in a temporary sibling folder.
     place = path.absolute()
     folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
     try:
@@ -128,9 +134,10 @@ def writing(path: Path, storage: str) -> Iterator[Writer]:
 
 
 def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -> Connection:
-    """The connection of the image topic: the named one, else ``preferred`` if it is there, else the only one.
+    """Return the connection of the image topic: the named one, else ``preferred`` if present, else the only
+    one.
 
-    Raises InputError naming the topics there are, with their types.
+    Raises InputError listing the bag's topics with their types.
     """
     images = [c for c in reader.connections if c.msgtype in IMAGE_TYPES]
     wanted = [c for c in images if c.topic == (topic or preferred)]
@@ -150,8 +157,10 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
 
 
 def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
-    """The camera_info that belongs to an image topic by ROS's custom (a sibling: /camera/image_raw,
-    /camera/camera_info; also beside a compressed topic), or None."""
+    """Return the camera_info connection belonging to an image topic by ROS convention, or None.
+
+    It is a sibling (/camera/image_raw, /camera/camera_info), also of a compressed topic's base.
+    """
     parts = image_topic.split("/")
     siblings = {"/".join([*parts[:-1], "camera_info"]), "/".join([*parts[:-2], "camera_info"])}
     for connection in reader.connections:
@@ -161,8 +170,8 @@ def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
 
 
 def check_same_definition(connection: Connection, store: Typestore) -> None:
-    """Raises InputError when one of our messages was recorded with another definition than the installed
-    one."""
+    """Raise InputError when one of this package's messages was recorded with another definition than the
+    installed one."""
     known = store.hash_rihs01(connection.msgtype)
     if connection.digest and connection.digest != known:
         raise InputError(

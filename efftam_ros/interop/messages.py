@@ -1,4 +1,4 @@
-"""Between message fields and the tracker's types.
+"""Conversion between message fields and the tracker's types.
 
 Nothing here imports ROS: messages are read by attribute, and what is to be published is returned as a
 dictionary of all fields, so that the same functions serve rclpy's classes and those of the rosbags library
@@ -26,18 +26,18 @@ from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size, coded_size
 from efftam_ros.runtime.image.prompts import MOST_POINTS, encode_prompt
 
 NANOSECONDS = 1_000_000_000
-# States in which the motion may be steered by: confirmed, and not given up.
+# States in which control may use the motion: the target is confirmed and not given up.
 STEERABLE = (TrackState.TRACKING, TrackState.COASTING)
-# Why the others may not, where the tracker itself gives no reason.
+# Reasons for the other states, where the tracker gives none.
 UNCLAIMED = {
     TrackState.IDLE: "no target is selected",
     TrackState.ACQUIRING: "what is seen is not confirmed yet",
     TrackState.LOST: "the target is lost",
 }
 MOST_FRAME_ID = 256
-"""Characters of a frame_id: it goes into every answer, and waits with every kept image."""
+"""Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
 MOST_NORMALIZED = 1.5
-"""Sides of a normalised box; a target that reaches out of the image is cut there."""
+"""Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
 
 
 class Kind(IntEnum):
@@ -66,8 +66,7 @@ class Units(IntEnum):
 
 @dataclass(frozen=True)
 class CameraModel:
-    """What camera_info says: the calibration (None: uncalibrated) and the size of the images it is for,
-    px."""
+    """Content of a camera_info: the calibration (None: uncalibrated) and the image size it is for, px."""
 
     intrinsics: Intrinsics | None
     width: int
@@ -75,17 +74,17 @@ class CameraModel:
 
 
 def stamp_ns(stamp: Any) -> int:
-    """A builtin_interfaces/Time as integer nanoseconds."""
+    """Convert a builtin_interfaces/Time to integer nanoseconds."""
     return int(stamp.sec) * NANOSECONDS + int(stamp.nanosec)
 
 
 def stamp_like(stamp: Any, ns: int) -> Any:
-    """Nanoseconds as a message of the same class as ``stamp``."""
+    """Convert nanoseconds to a message of the same class as ``stamp``."""
     return type(stamp)(sec=ns // NANOSECONDS, nanosec=ns % NANOSECONDS)
 
 
 def check_header(header: Any) -> None:
-    """Raise InputError when an image's header can't be carried along."""
+    """Raise InputError when an image's header is too large to be copied into answers."""
     if len(header.frame_id) > MOST_FRAME_ID:
         raise InputError(
             f"image frame_id {shown(header.frame_id)} has {len(header.frame_id)} characters; give at most"
@@ -94,10 +93,11 @@ def check_header(header: Any) -> None:
 
 
 def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
-    """A sensor_msgs/Image as a checked `Image`: a view into ``msg.data``, no copy.
+    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data``.
 
-    Raises InputError: unknown encoding, zero size, too many pixels, a step shorter than a row, too little
-    data, big-endian 16-bit pixels.
+    Raises:
+        InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data,
+            or big-endian 16-bit pixels.
     """
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
     encoding = ENCODINGS.get(msg.encoding)
@@ -128,9 +128,9 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
 
 
 def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
-    """Width and height of a sensor_msgs/CompressedImage, by its first bytes.
+    """Read width and height of a sensor_msgs/CompressedImage from its first bytes.
 
-    Raises InputError: too many pixels, or none of the formats of `coded_size`.
+    Raises InputError when it has too many pixels or none of the formats of `coded_size`.
     """
     width, height = coded_size(msg.data, f"compressed image ({shown(msg.format)})")
     check_size(width, height, most_pixels)
@@ -138,17 +138,17 @@ def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
 
 
 def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
-    """A sensor_msgs/CompressedImage of the formats of `coded_size` as a bgr8 `Image`.
+    """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`.
 
-    Raises InputError when it can't be decoded or has too many pixels; those are never decoded.
+    Raises InputError when it can't be decoded or has too many pixels, which is checked before decoding.
     """
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
-    # OpenCV may fill what a cut JPEG lacks with grey and say nothing. The end marker can't occur in coded
-    # pixels, only in a thumbnail, which comes first; cameras may pad behind it.
+    # OpenCV may fill the missing part of a truncated JPEG with grey without an error. The end marker can't
+    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it.
     if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
-        raise InputError(f"compressed image of {data.size} bytes ends in the middle: the JPEG is truncated")
-    # A rotation noted in the file is not applied: pixels stay where the camera saw them.
+        raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
+    # The EXIF orientation is not applied: boxes refer to pixels as the camera delivered them.
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         pixels = cv2.imdecode(data, flags) if data.size else None
@@ -162,9 +162,10 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
 
 
 def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[str, Any]:
-    """All fields of a sensor_msgs/Image but ``data``: uint8 [H, W] or [H, W, C], C-contiguous.
+    """Return all fields of a sensor_msgs/Image except ``data``, for C-contiguous uint8 pixels [H, W] or [H,
+    W, C].
 
-    ``data`` is left to the caller, because the fast way to set it differs: an ``array.array`` filled by
+    ``data`` is left to the caller because the fast way to set it differs: an ``array.array`` filled by
     ``frombytes`` for rclpy, ``pixels.reshape(-1)`` for rosbags.
     """
     height, width = pixels.shape[:2]
@@ -179,10 +180,10 @@ def image_fields(pixels: NDArray[np.uint8], encoding: str, header: Any) -> dict[
 
 
 def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: Any = None) -> Any:
-    """Put uint8 [H, W] or [H, W, C] pixels, C-contiguous, into an rclpy Image message and return it."""
+    """Store C-contiguous uint8 pixels [H, W] or [H, W, C] in an rclpy Image message and return it."""
     for name, value in image_fields(pixels, encoding, message.header if header is None else header).items():
         setattr(message, name, value)
-    # The one way in that is fast with and without rclpy's field checks: others visit every pixel.
+    # Fast with and without rclpy's field checks; other types are checked pixel by pixel.
     data = array("B")
     data.frombytes(pixels.data.cast("B"))
     message.data = data
@@ -190,10 +191,10 @@ def fill_image(message: Any, pixels: NDArray[np.uint8], encoding: str, header: A
 
 
 def not_valid(track: Track, withheld: str = "") -> str:
-    """Why control may not use the track: the inverse of ``valid`` in BoundingBox and TargetVelocity. Empty
-    when it may.
+    """Return why control must not use the track, i.e. why ``valid`` is false in the messages; empty when it
+    may.
 
-    ``withheld``: why it may not although the track alone would say so, such as images that stopped.
+    ``withheld``: an additional reason from outside the track, such as images that stopped.
     """
     if withheld:
         return withheld
@@ -210,8 +211,11 @@ def not_valid(track: Track, withheld: str = "") -> str:
 def bbox_fields(
     track: Track, header: Any, selection: int = 0, withheld: str = "", target_id: int = 0
 ) -> dict[str, Any]:
-    """All fields of efftam_ros/BoundingBox; ``header`` is the image's, ``selection`` the number of the one
-    that is answered, ``withheld`` as in `not_valid`."""
+    """Return all fields of efftam_ros/BoundingBox.
+
+    ``header``: the image's; ``selection``: number of the selection being answered; ``withheld``: see
+    `not_valid`.
+    """
     width, height = track.image_size
     reason = not_valid(track, withheld)
     return {
@@ -241,11 +245,17 @@ def velocity_fields(
     withheld: str = "",
     target_id: int = 0,
 ) -> dict[str, Any]:
-    """All fields of efftam_ros/TargetVelocity; ``header`` is the image's. Numbers that are not known are NaN.
+    """Return all fields of efftam_ros/TargetVelocity; unknown numbers are NaN.
 
-    ``selection``: number of the one that is answered; ``predicted``: the motion at the time of publishing,
-    default at the image's own; ``bearing``, ``predicted_bearing``: of the track's and the predicted motion;
-    ``withheld`` as in `not_valid`.
+    Args:
+        track: The tracker's answer.
+        header: Header of the image.
+        selection: Number of the selection being answered.
+        predicted: Motion at the time of publishing; default: at the image's stamp.
+        bearing: Bearing of the track's motion.
+        predicted_bearing: Bearing of the predicted motion.
+        withheld: See `not_valid`.
+        target_id: Identifier of the target.
     """
     motion = track.motion
     reason = not_valid(track, withheld)
@@ -295,9 +305,9 @@ def velocity_fields(
 def bearing_of(
     motion: Motion | None, image_size: tuple[int, int], camera: CameraModel | None
 ) -> Bearing | None:
-    """The bearing of a motion; None without a motion or a calibrated camera.
+    """Compute the bearing of a motion; None without a motion or a calibrated camera.
 
-    Raises InputError when the camera's calibration is for another image size, or has no inverse there.
+    Raises InputError when the calibration is for another image size, or the distortion has no inverse there.
     """
     if camera is None or camera.intrinsics is None or motion is None:
         return None
@@ -315,7 +325,7 @@ def bearing_of(
 
 
 def detections_message(vision: Any, track: Track, header: Any, target_id: int = 0) -> Any:
-    """A vision_msgs/Detection2DArray with the track's box, empty without one.
+    """Build a vision_msgs/Detection2DArray with the track's box, empty without one.
 
     ``vision`` is the module ``vision_msgs.msg`` (4.x: Jazzy, Humble).
     """
@@ -343,13 +353,13 @@ def _box_fields(box: Box | None) -> dict[str, float]:
 
 
 def check_target(target_id: int) -> None:
-    """Raises InputError for a target that does not exist."""
+    """Raise InputError for a target_id that does not exist."""
     if target_id != 0:
         raise InputError(f"target_id is {target_id}; one target is supported, its id is 0")
 
 
 def check_selection(msg: Any) -> Kind:
-    """The kind of a TargetSelection. Raises InputError for a kind, units or target that do not exist."""
+    """Return the kind of a TargetSelection. Raises InputError for an unknown kind, units or target."""
     check_target(msg.target_id)
     for name, value, known in (("kind", msg.kind, Kind), ("units", msg.units, Units)):
         if value not in set(known):
@@ -359,10 +369,12 @@ def check_selection(msg: Any) -> Kind:
 
 
 def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_PIXELS) -> Prompt:
-    """What a TargetSelection of kind BOX, POINTS or MASK marks on an image of this size, px.
+    """Convert a TargetSelection of kind BOX, POINTS or MASK to a prompt for an image of this size, px.
 
-    Raises InputError: not finite, no area, outside the image, pixels where shares are promised, labels and
-    points that do not agree, too many points, a mask that is empty, of another size or of too many pixels.
+    Raises:
+        InputError: Values that are not finite, no area, outside the image, pixels where normalised
+            coordinates are declared, different numbers of labels and points, too many points, or a mask that
+            is empty, of another size or of too many pixels.
     """
     kind = check_selection(msg)
     sx, sy = (float(width), float(height)) if msg.units == Units.NORMALIZED else (1.0, 1.0)
@@ -393,7 +405,8 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
         prompt = Prompt(mask=marked)
     else:
         raise InputError("selection kind is CLEAR; it marks nothing")
-    # With the whole image as view: what the pipeline would refuse later is refused while the sender listens.
+    # Encoded with the whole image as view, so that a prompt the pipeline would refuse is refused now, while
+    # the sender waits for the response.
     encode_prompt(prompt, View.full(width, height, 64), width, height)
     if prompt.box is not None and min(prompt.box.width, prompt.box.height) < 1.0:
         raise InputError(
@@ -404,10 +417,10 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
 
 
 def camera_model(msg: Any, rectified: bool = False) -> CameraModel:
-    """What a sensor_msgs/CameraInfo says of the images it comes with.
+    """Read the camera model from a sensor_msgs/CameraInfo.
 
-    ``rectified``: the images are, so the projection matrix counts and the distortion does not. Raises
-    InputError as `Intrinsics.from_camera_info` does.
+    ``rectified``: the images are rectified, so the projection matrix is used and the distortion is not.
+    Raises InputError as `Intrinsics.from_camera_info` does.
     """
     roi, binning = msg.roi, (int(msg.binning_x), int(msg.binning_y))
     intrinsics = Intrinsics.from_camera_info(

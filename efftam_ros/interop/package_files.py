@@ -1,4 +1,4 @@
-"""Finds the files that belong to the package but lie outside its Python folder: messages, configuration."""
+"""Finds files of the package outside its Python folder, such as messages and configuration."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ PACKAGE = "efftam_ros"
 
 
 def package_file(relative: str) -> Path | None:
-    """A file such as ``config/fastdds_images.xml``: beside the package in a checkout, else in the share
-    folder of a ROS installation or of this Python; None when it is nowhere."""
+    """Return the path of a file such as ``config/fastdds_images.xml``, or None if it is not found.
+
+    Searched: beside the package in a checkout, then the share folders of ROS installations and of this
+    Python.
+    """
     for place in places():
         if (place / relative).exists():
             return place / relative
@@ -19,6 +22,6 @@ def package_file(relative: str) -> Path | None:
 
 
 def places() -> list[Path]:
-    """Where such files may lie, best first."""
+    """Folders that are searched for such files, in order of preference."""
     prefixes = [p for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p] + [sys.prefix]
     return [Path(__file__).resolve().parents[2], *(Path(p) / "share" / PACKAGE for p in prefixes)]

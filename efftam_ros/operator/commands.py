@@ -16,6 +16,7 @@ from efftam_ros.operator.viewer import Viewer
 # Enabling takes two presses: the second must be a decision of its own, and soon.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
+CONTROLLER = "the gimbal's controller"
 
 
 class Commands:
@@ -91,7 +92,7 @@ class Commands:
             return
         if message.action == "stop":
             viewer.armed_s = float("-inf")
-            self._steering.stop(self._reply(viewer, message.id))
+            self._steering.stop(self._reply(viewer, message.id, CONTROLLER))
             return
         refusal = self._refusal(viewer)
         now_s = time.monotonic()
@@ -108,7 +109,7 @@ class Commands:
             )
         else:
             viewer.armed_s = float("-inf")
-            self._steering.enable(self._reply(viewer, message.id))
+            self._steering.enable(self._reply(viewer, message.id, CONTROLLER))
 
     def _refusal(self, viewer: Viewer) -> str:
         """Why this page may not command, one line; empty when it may."""
@@ -123,7 +124,7 @@ class Commands:
             return f"view only: {holder} has the seat; take over first"
         return ""
 
-    def _reply(self, viewer: Viewer, id: str) -> Reply:
+    def _reply(self, viewer: Viewer, id: str, whose: str = "the tracker") -> Reply:
         """What the feed calls, from any thread, once; after ``answer_s`` the page is told that nothing
         came."""
         loop = asyncio.get_running_loop()
@@ -136,7 +137,7 @@ class Commands:
                 self._answer(viewer, id, answer)
 
         silence = Answer(
-            False, f"no answer from the tracker within {self._settings.answer_s:g} s; see whether it runs"
+            False, f"no answer from {whose} within {self._settings.answer_s:g} s; see whether it runs"
         )
         timer = loop.call_later(self._settings.answer_s, finish, silence)
         return _from_any_thread(loop, finish)

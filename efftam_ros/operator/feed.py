@@ -106,14 +106,24 @@ class Result:
     message: str = ""
 
 
+class Controller(Enum):
+    """How the gimbal's controller is found."""
+
+    RUNNING = "running"
+    INACTIVE = "inactive"  # it runs and was not activated
+    SILENT = "silent"  # it should be there and says nothing
+    GONE = "gone"  # it was there
+
+
 @dataclass(frozen=True)
 class SteeringState:
-    """What the gimbal's controller says of itself. ``available`` False: it isn't running; ``text`` one
-    line."""
+    """What the gimbal's controller says of itself. ``enabled`` and ``phase`` (its own word, such as
+    "following") are of when it was last heard; ``reason`` one line."""
 
-    available: bool
+    controller: Controller
     enabled: bool = False
-    text: str = ""
+    phase: str = ""
+    reason: str = ""
 
 
 Reply = Callable[[Answer], None]
@@ -134,11 +144,15 @@ class Sink(Protocol):
     def result(self, result: Result) -> None:
         """What became of a command, of whoever gave it."""
 
+    def active(self) -> None:
+        """The tracker says that it is there and active: while nobody watches, that is enough to call it
+        alive."""
+
     def inactive(self, inactive: bool) -> None:
         """The tracker says that it is there and not active (a lifecycle node before activation)."""
 
     def steering(self, state: SteeringState) -> None:
-        """What the gimbal's controller does."""
+        """What the gimbal's controller does. Nothing is offered on the page before the first call."""
 
 
 class Feed(Protocol):
@@ -153,7 +167,7 @@ class Feed(Protocol):
         """Called once before anything else."""
 
     def watch(self, watched: bool) -> None:
-        """Whether somebody looks: pictures are wanted only then, boxes always."""
+        """Whether somebody looks: pictures, boxes and motions are wanted only then."""
 
     def select(self, selection: Selection, reply: Reply) -> None: ...
 
@@ -162,6 +176,9 @@ class Feed(Protocol):
 
 class Steering(Protocol):
     """What turns a gimbal by the target. ``stop`` must take the speed to zero, whatever else goes on."""
+
+    def start(self, sink: Sink) -> None:
+        """Called once before anything else."""
 
     def enable(self, reply: Reply) -> None: ...
 

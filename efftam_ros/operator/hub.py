@@ -61,6 +61,9 @@ class Hub:
     def result(self, result: Result) -> None:
         self.post(self._tell_result, result)
 
+    def active(self) -> None:
+        self.post(self._set_active)
+
     def inactive(self, inactive: bool) -> None:
         self.post(self._set_inactive, inactive)
 
@@ -211,6 +214,10 @@ class Hub:
             }
         )
 
+    def _set_active(self) -> None:
+        if not self.viewers:
+            self._heard_s = time.monotonic()
+
     def _set_inactive(self, inactive: bool) -> None:
         self._inactive = inactive
 
@@ -254,4 +261,10 @@ def track_message(
 
 
 def _steering_message(state: SteeringState) -> dict[str, Any]:
-    return {"op": "steering", "available": state.available, "enabled": state.enabled, "text": state.text}
+    return {
+        "op": "steering",
+        "controller": state.controller.value,
+        "enabled": state.enabled,
+        "phase": state.phase,
+        "reason": state.reason,
+    }

@@ -118,6 +118,8 @@ class OperatorServer:
         self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
         if self._feed is not None:
             self._feed.start(self._hub)
+        if self._steering is not None:
+            self._steering.start(self._hub)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -215,7 +217,6 @@ class OperatorServer:
                 "role": self._commands.joined(viewer),
                 "source": "live" if self._playback is None else "recorded",
                 "buffer_s": None if self._feed is None else self._feed.buffer_s,
-                "steering": self._steering is not None,
                 "selections_per_s": self.settings.selections_per_s,
             }
         )

@@ -32,7 +32,10 @@ class Settings:
         3.0, "longest wait for the tracker's answer to a command, s", low=0.1, high=60.0
     )
     silent_s: float = setting(
-        1.0, "time without a box after which the tracker is called silent, s", low=0.1, high=60.0
+        1.0,
+        "time without a word after which the tracker or the gimbal's controller is called silent, s",
+        low=0.1,
+        high=60.0,
     )
     most_viewers: int = setting(16, "most pages open at a time", low=1, high=100)
     selections_per_s: float = 5.0

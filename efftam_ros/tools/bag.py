@@ -20,7 +20,7 @@ from efftam_ros.interop.messages import image_fields
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import open_video
 
-# A stamp of zero means "not stamped": the first image is of this time, ns.
+# Stamp of the first image, ns; a stamp of zero would mean "not stamped".
 START_NS = 1_000_000_000
 FRAME_ID = "camera_optical_frame"
 
@@ -31,18 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="BAG", help="folder of the new bag")
     parser.add_argument("--storage", choices=STORAGES, default="mcap", help="default mcap")
     parser.add_argument(
-        "--encoding", choices=("raw", "jpeg"), default="raw", help="of the images (default raw)"
+        "--encoding", choices=("raw", "jpeg"), default="raw", help="image encoding (default raw)"
     )
     parser.add_argument(
         "--topic",
         default="/camera/image_raw",
-        help="of the images (default %(default)s, JPEG: .../compressed)",
+        help="image topic (default %(default)s, JPEG: .../compressed)",
     )
     parser.add_argument(
         "--fov", type=float, metavar="DEG", help="horizontal field of view of a pinhole camera"
     )
-    parser.add_argument("--frames", type=int, metavar="N", help="no more than so many images")
-    parser.add_argument("--fps", type=float, help="of a folder of images (default 30)")
+    parser.add_argument("--frames", type=int, metavar="N", help="most images to write")
+    parser.add_argument("--fps", type=float, help="rate of a folder of images (default 30)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -90,13 +90,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_header(store: Any, stamp_ns: int) -> Any:
-    """A std_msgs/Header of that time."""
+    """Build a std_msgs/Header with this stamp."""
     stamp = store.types["builtin_interfaces/msg/Time"](*divmod(stamp_ns, 1_000_000_000))
     return store.types["std_msgs/msg/Header"](stamp=stamp, frame_id=FRAME_ID)
 
 
 def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
-    """A sensor_msgs Image (bgr8) or CompressedImage (JPEG) of uint8 [H, W, 3]."""
+    """Build a sensor_msgs Image (bgr8) or CompressedImage (JPEG) from uint8 [H, W, 3]."""
     if not compressed:
         pixels = np.ascontiguousarray(bgr)
         return store.types[IMAGE_TYPES[0]](**image_fields(pixels, "bgr8", header), data=pixels.reshape(-1))
@@ -107,7 +107,7 @@ def make_image(store: Any, header: Any, bgr: Any, compressed: bool) -> Any:
 
 
 def camera_info(store: Any, header: Any, width: int, height: int, focal_px: float | None) -> Any:
-    """A sensor_msgs/CameraInfo without distortion; uncalibrated (K zero) where no focal length is given."""
+    """Build a sensor_msgs/CameraInfo without distortion; uncalibrated (K zero) without a focal length."""
     k: NDArray[np.float64] = np.zeros(9)
     if focal_px is not None:
         k = np.array([focal_px, 0, width / 2 - 0.5, 0, focal_px, height / 2 - 0.5, 0, 0, 1.0])

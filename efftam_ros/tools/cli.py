@@ -38,10 +38,11 @@ COMMANDS = {
     "build": "build",
     "verify": "verify",
     "fetch": "fetch",
+    "demo": "demo.command",
     "doctor": "doctor.command",
     "operator": "operator",
 }
-"""Commands and the modules of this package that hold them."""
+"""Commands and their modules in this package."""
 
 # Optional packages: import name -> pip name.
 OPTIONAL = {
@@ -73,7 +74,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `efftam` with these arguments (default: the process's) and return its exit code."""
     if threading.current_thread() is threading.main_thread():
-        # What ends well at Ctrl-C ends well so too.
+        # SIGTERM is handled like Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = _guarded(list(sys.argv[1:] if argv is None else argv))
@@ -144,7 +145,7 @@ def _top_parser() -> Parser:
     parser = Parser(
         prog="efftam",
         usage="efftam COMMAND [options]",
-        description="Follow one target through a video, a bag or a camera stream.",
+        description="Track one target in a video, a bag or a camera stream.",
         epilog="\n".join(["commands:", *lines, "", "efftam COMMAND --help shows its options."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

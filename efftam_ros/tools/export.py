@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_weights_argument(parser: argparse.ArgumentParser) -> None:
-    """--weights, the storage type."""
+    """Add --weights, the storage type."""
     text = "storage type of the weights; execution stays float32 (default: float32)"
     parser.add_argument("--weights", choices=("float32", "float16"), default="float32", help=text)
 

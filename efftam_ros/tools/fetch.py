@@ -104,7 +104,7 @@ def download(
     if path.is_file() and not _fault(path, size, sha256):
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    # The name contains the hash, so that a part of another version is not resumed.
+    # The name contains the hash, so that a partial download of another version is not resumed.
     partial = folder / f".{name}.{sha256[:16]}.incomplete"
     with _explained(url, name):
         _transfer(
@@ -119,14 +119,15 @@ def download(
 
 
 def _check_private(url: str) -> None:
-    """Refuse an address whose answer anybody on the way may write."""
+    """Raise InputError for an unencrypted address, whose response could be modified in transit."""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
         raise InputError(f"{shown(url)} is not encrypted; give an address that begins with https://")
 
 
 def _announced_content(announced: Any, url: str) -> tuple[int, str]:
-    """Size and SHA-256 of what the hub is about to send; it must say both, and send it encrypted."""
+    """Size and SHA-256 announced by the hub. Raises InputError if one is missing or the transfer is
+    unencrypted."""
     _check_private(announced.location)
     size, etag = announced.size, announced.etag
     if etag is None or not re.fullmatch(r"[0-9a-f]{64}", etag):
@@ -140,7 +141,7 @@ def _announced_content(announced: Any, url: str) -> tuple[int, str]:
 
 
 def cache_folder() -> Path:
-    """Folder of downloads of this user."""
+    """The user's cache folder for downloads."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / LIBRARY
 
 
@@ -200,7 +201,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _fault(path: Path, size: int, etag: str) -> str:
-    """How a file differs from the announced one, "" when it does not; the etag of a large file is its
+    """How a file differs from the announced one, "" if it does not; the etag of a large file is its
     SHA-256."""
     actual = path.stat().st_size
     if actual != size:

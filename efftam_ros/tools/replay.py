@@ -68,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("input and output")
     files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the results")
     files.add_argument("--topic", help="image topic, raw or compressed (default: /image, or the only one)")
-    files.add_argument("--storage", choices=STORAGES, default="mcap", help="of the new bag (default mcap)")
+    files.add_argument(
+        "--storage", choices=STORAGES, default="mcap", help="storage of the new bag (default mcap)"
+    )
     files.add_argument("--mask", action="store_true", help="write the masks too (large)")
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Selection:
-    """A TargetSelection message and when it was recorded, ns."""
+    """A TargetSelection message and its recording time, ns."""
 
     recorded_ns: int
     message: Any
@@ -124,8 +126,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """An image message, recording times of it and the next one (ns; None: it is the last), and the camera
-    model."""
+    """An image message with its recording time, that of the next image (ns; None for the last), and the
+    camera model."""
 
     message: Any
     compressed: bool
@@ -138,7 +140,7 @@ class RecordedImage:
 
 
 def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
-    """Every TargetSelection of the bag, in the order recorded."""
+    """Read every TargetSelection of the bag, in recorded order."""
     connections = [c for c in reader.connections if c.msgtype == SELECTION_TYPE]
     for connection in connections:
         check_same_definition(connection, store)
@@ -153,7 +155,7 @@ def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
 def read_images(
     reader: Reader, store: Typestore, images: Connection, rectified: bool
 ) -> Iterator[RecordedImage]:
-    """The images in recorded order, each with the latest camera_info before it."""
+    """Yield the images in recorded order, each with the latest camera_info before it."""
     info = camera_info_topic(reader, images.topic)
     camera: CameraModel | None = None
     held: tuple[int, bytes, CameraModel | None] | None = None
@@ -179,7 +181,7 @@ def read_images(
 
 
 class Answers:
-    """The result topics of a new bag."""
+    """Writes the result topics of a new bag."""
 
     def __init__(self, writer: Writer, store: Typestore, namespace: str) -> None:
         self._writer, self._store = writer, store
@@ -195,7 +197,7 @@ class Answers:
         self._topics[name] = self._writer.add_connection(self._prefix + name, kind, typestore=self._store)
 
     def write(self, name: str, recorded_ns: int, fields: dict[str, Any]) -> None:
-        """Write a message, given by all its fields, to topic ``name`` (bbox, velocity or mask)."""
+        """Write a message with these fields to topic ``name`` (bbox, velocity or mask)."""
         if name not in self._topics:
             self._add(name, IMAGE_TYPES[0])
         connection = self._topics[name]
@@ -204,7 +206,7 @@ class Answers:
 
 
 class Replay:
-    """Runs the tracker over images, applying selections."""
+    """Runs the tracker over recorded images and applies the selections."""
 
     def __init__(
         self, tracker: Tracker, answers: Answers, selections: list[Selection], *, write_mask: bool
@@ -215,7 +217,7 @@ class Replay:
         self._selected_ns = -1  # recording time of the current selection
         self.tracked = 0
         self._applied = 0
-        self._selection = 0  # number of the selection that is followed
+        self._selection = 0  # number of the current selection
         self._refused: Counter[str] = Counter()
         self._unused = 0
         self._states: Counter[str] = Counter()
@@ -292,7 +294,7 @@ class Replay:
         fields = velocity_fields(track, header, selection, bearing=bearing, predicted_bearing=bearing)
         self._answers.write("velocity", when, fields)
         if self._write_mask:
-            # As in the node: a mask for every message, empty where the target is not seen.
+            # As in the node: a mask with every message, empty if the target is not visible.
             width, height = track.image_size
             mask = self._tracker.mask()
             pixels = np.zeros((height, width), np.uint8) if mask is None else np.ascontiguousarray(mask)
@@ -317,7 +319,7 @@ class Replay:
         _warn(f"{selection} refused: {reason}")
 
     def finish(self) -> None:
-        """Report the selections without an image."""
+        """Report the selections that no image matched."""
         for selection in self._waiting:
             if _is_clear(selection):
                 self._applied += 1  # recorded after the last image

@@ -1,6 +1,6 @@
-"""Tell a running tracker what to follow, or to follow nothing.
+"""Select the target of a running tracker, or clear it.
 
-Needs ROS 2 in the environment, as the node does, and prints the node's own words. Exit code 0: accepted; 1:
+Needs ROS 2 in the environment, as the node does, and prints the node's response. Exit code 0: accepted; 1:
 the node refused; 2: no node was found.
 """
 
@@ -24,31 +24,31 @@ CLIENT = "efftam_ros.ros.select_client"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    what = parser.add_argument_group("what to follow (exactly one)")
+    what = parser.add_argument_group("target (exactly one)")
     what.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
     what.add_argument(
         "--point",
         action="append",
         default=[],
         metavar="X,Y[,0]",
-        help="a point on the target, px; with ,0 a point that is not on it; repeatable",
+        help="a point on the target, px; with ,0 off the target; repeatable",
     )
     what.add_argument(
         "--mask",
         type=Path,
         metavar="FILE",
-        help="image of the camera's size, brighter than half on the target",
+        help="image of the camera image's size, brighter than 127 on the target",
     )
-    what.add_argument("--clear", action="store_true", help="follow nothing")
+    what.add_argument("--clear", action="store_true", help="clear the target")
     parser.add_argument(
         "--stamp",
         default="0",
         metavar="S",
-        help="stamp of the image that was marked, s, all digits of its header (default: the newest)",
+        help="stamp of the marked image in s, with all digits of its header (default: the newest image)",
     )
     parser.add_argument("--namespace", default="", metavar="NS", help="namespace of the node")
     parser.add_argument(
-        "--wait", type=float, default=5.0, metavar="S", help="how long the node is waited for (default 5)"
+        "--wait", type=float, default=5.0, metavar="S", help="time to wait for the node, s (default 5)"
     )
 
 
@@ -61,8 +61,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_request(args: argparse.Namespace) -> dict[str, Any]:
-    """What the client is to ask for. Raises InputError: not exactly one target, numbers that are none, an
-    unreadable mask."""
+    """Build the client's request.
+
+    Raises InputError: not exactly one target, invalid numbers, an unreadable mask.
+    """
     given = [
         name
         for name, value in (
@@ -77,7 +79,7 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
         got = " and ".join(given) or "nothing"
         raise InputError(f"{got} was given; give one of --box, --point, --mask, --clear")
     if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", args.stamp):
-        raise InputError(f"--stamp {shown(args.stamp)} is no number of seconds, such as 1700000000.123456789")
+        raise InputError(f"--stamp {shown(args.stamp)} is not in seconds, such as 1700000000.123456789")
     whole, _, fraction = args.stamp.partition(".")
     request: dict[str, Any] = {
         "sec": int(whole),
@@ -93,7 +95,7 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
         request["points"] = [point[:2] for point in points]
         request["labels"] = [int(point[2]) if len(point) == 3 else 1 for point in points]
         if not set(request["labels"]) <= {0, 1}:
-            raise InputError(f"--point labels are {request['labels']}; 1 is on the target, 0 off it")
+            raise InputError(f"--point labels are {request['labels']}; use 1 on the target, 0 off it")
     if args.mask:
         marked = read_bgr(args.mask).max(axis=2)
         request["mask"] = base64.b64encode(marked.tobytes()).decode()

@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     if prompt is None and not (args.page or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise InputError("no target given; select it with --box X,Y,W,H, --point X,Y, --mask FILE or --page")
     if prompt is not None and args.page:
-        raise InputError("--page asks for the target; leave out --box, --point and --mask, or --page")
+        raise InputError(
+            "with --page the target is drawn there; leave out --box, --point and --mask, or --page"
+        )
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
@@ -89,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One pass over a video: tracks and times. ``prompt`` None: the page asks for it."""
+    """One pass over a video: tracks and times. ``prompt`` None: it is drawn on the page."""
 
     def __init__(
         self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt | None
@@ -134,7 +136,7 @@ class _Run:
                         writer = stack.enter_context(
                             VideoWriter(out, source.width, source.height, source.fps)
                         )
-                    # The page still encodes the image that it was given.
+                    # The page may still be encoding this image.
                     is_ours = video_frame.bgr.flags.writeable and page is None
                     shown = video_frame.bgr if is_ours else video_frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
@@ -148,7 +150,7 @@ class _Run:
             )
 
     def report(self, backend: str) -> dict[str, Any]:
-        """What --json writes."""
+        """The report written by --json."""
         source = self._source
         return {
             "video": str(source.path),
@@ -178,8 +180,10 @@ class _Run:
 
 
 def track_record(index: int, track: Track) -> dict[str, Any]:
-    """One frame of the JSON; unknown numbers are null. ``stamp_ns`` is text: as a number it would lose
-    digits in programs that read numbers as floats."""
+    """One frame of the JSON; unknown numbers are null.
+
+    ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
+    """
     return {
         "index": index,
         "stamp": track.stamp_ns / NS,

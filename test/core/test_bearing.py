@@ -44,6 +44,12 @@ def test_the_principal_point_is_straight_ahead():
     assert (seen.azimuth, seen.elevation) == pytest.approx((0.0, 0.0), abs=1e-15)
 
 
+@pytest.mark.parametrize("lens", sorted(LENSES))
+def test_rates_straight_ahead_are_those_of_a_pinhole(lens):
+    seen = camera(lens).bearing((640.0, 360.0), (80.0, 78.0))
+    assert (seen.azimuth_rate, seen.elevation_rate) == pytest.approx((0.1, 0.1))
+
+
 def test_right_and_down_are_positive():
     seen = camera("none").bearing((640.0 + 800.0, 360.0), (80.0, 78.0))
     assert seen.azimuth == pytest.approx(math.pi / 4)

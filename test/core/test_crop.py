@@ -34,6 +34,11 @@ def test_the_window_is_a_multiple_of_the_target_around_it():
     assert (seen.cx, seen.cy) == pytest.approx((96, 96))
 
 
+def test_a_target_as_wide_as_the_image_fits_with_a_margin_too():
+    _, view = started(box=Box.from_centre(640, 300, 1280, 20))
+    assert view.extent[0] == pytest.approx(1.5 * 1280)
+
+
 def test_a_long_thin_target_fits_with_a_margin():
     _, view = started(factor=2.0, box=Box.from_centre(600, 300, 400, 10))
     assert view.extent[0] == pytest.approx(600)

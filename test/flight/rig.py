@@ -198,9 +198,10 @@ class Rig:
         self._next_rates_s = 0.0
         self.autopilot_runs = True
 
-    def run(self, seconds: float) -> Rig:
-        for _ in range(round(seconds / STEP_S)):
-            self.time.t += STEP_S
+    def run(self, seconds: float, step_s: float = STEP_S) -> Rig:
+        """``step_s``: longer steps are enough where nothing moves."""
+        for _ in range(round(seconds / step_s)):
+            self.time.t += step_s
             if self.device is not None:
                 self.device.step()
             if self.autopilot_runs:

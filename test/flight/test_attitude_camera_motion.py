@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from efftam_ros.core.attitude_motion import AttitudeMotion
 from efftam_ros.core.bearing import Intrinsics
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Image
 from efftam_ros.flight.angles import (
     axis_direction,
     from_yaw_pitch,
@@ -19,10 +22,11 @@ from efftam_ros.flight.angles import (
     target_direction,
     wrapped,
 )
-from efftam_ros.flight.camera_motion import AttitudeMotion, GyroAttitude, rotation_homography
+from efftam_ros.flight.camera_motion import CameraAttitude, GyroAttitude, rotation_homography
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 
 CAMERA = Intrinsics(900.0, 900.0, 639.5, 359.5)
+IMAGE = Image.from_array(np.zeros((720, 1280, 3), np.uint8))
 FRAME_S = 1 / 30
 angle = st.floats(-3.0, 3.0)
 tilt = st.floats(-1.4, 1.4)
@@ -112,76 +116,116 @@ def pan(t: float) -> float:
     return math.radians(60) / (2 * math.pi * 0.25) * math.sin(2 * math.pi * 0.25 * t)
 
 
-def worst_pan_error(motion: AttitudeMotion, feed) -> tuple[float, float]:
-    """RMS px of a fixed point predicted one frame ahead, with the motion and without."""
+class Fed:
+    """The tracker's source, fed as the node feeds it."""
+
+    def __init__(self, calibrated: bool = True) -> None:
+        self.motion = AttitudeMotion()
+        self.feed = CameraAttitude(self.motion)
+        if calibrated:
+            self.feed.set_camera(CAMERA)
+
+    def homography(self, t: float) -> np.ndarray | None:
+        return self.motion.estimate(IMAGE, round(t * NS), None).matrix
+
+
+def pan_error(fed: Fed, feed, delay_s: float = 0.0) -> tuple[float, float]:
+    """RMS px of a fixed point predicted one frame ahead, with the motion and without; what is fed arrives
+    ``delay_s`` late."""
     errors, still = [], []
-    fed = 0.0
-    for i in range(1, 120):
+    due = 0.0
+    for i in range(120):
         t = i * FRAME_S
-        while fed <= t:
-            feed(motion, fed)
-            fed += 0.005
+        while due <= t - delay_s:
+            feed(fed, due)
+            due += 0.005
+        h = fed.homography(t)
+        if i < 5:
+            continue
         before, after = from_yaw_pitch(pan(t - FRAME_S), -0.3), from_yaw_pitch(pan(t), -0.3)
         point = target_direction(before, 0.2, 0.1)
         u, v = pixel(before, *point)
         true = pixel(after, *point)
-        h = motion.homography(round((t - FRAME_S) * NS), round(t * NS))
         assert h is not None
         errors.append(math.dist(moved(h, u, v), true))
         still.append(math.dist((u, v), true))
     return float(np.sqrt(np.mean(np.square(errors)))), float(np.sqrt(np.mean(np.square(still))))
 
 
-def test_a_pan_of_60_degrees_per_second_is_taken_out_by_attitudes_at_50_hz():
-    def feed(motion: AttitudeMotion, t: float) -> None:
-        if round(t * 200) % 4 == 0:
-            q = from_yaw_pitch(pan(t), -0.3)
-            motion.add_attitude(AttitudeSample(round(t * NS), q, YawFrame.EARTH))
+def attitudes_at_50_hz(fed: Fed, t: float) -> None:
+    if round(t * 200) % 4 == 0:
+        # Stamps of whole milliseconds, as MAVLink has them.
+        stamp_ns = round(t * 1000) * NS // 1000
+        fed.feed.add_attitude(AttitudeSample(stamp_ns, from_yaw_pitch(pan(t), -0.3), YawFrame.EARTH))
 
-    with_it, without = worst_pan_error(AttitudeMotion(CAMERA), feed)
+
+def test_a_pan_of_60_degrees_per_second_is_taken_out_by_attitudes_at_50_hz():
+    with_it, without = pan_error(Fed(), attitudes_at_50_hz)
     assert without > 15.0
     assert with_it < 0.5
+
+
+def test_attitudes_that_arrive_after_the_image_are_continued_to_its_stamp():
+    with_it, _ = pan_error(Fed(), attitudes_at_50_hz, delay_s=0.03)
+    assert with_it < 2.0
 
 
 def test_a_pan_is_taken_out_by_a_gyro_with_noise_and_bias():
     gyro, rng = GyroAttitude(), np.random.default_rng(1)
 
-    def feed(motion: AttitudeMotion, t: float) -> None:
+    def feed(fed: Fed, t: float) -> None:
         rate = (pan(t + 1e-4) - pan(t - 1e-4)) / 2e-4
         # About the camera's own axes, which look down by 0.3 rad.
         noise = np.radians(0.1) * rng.normal(size=3) + math.radians(0.5)
         own = np.array([rate * math.sin(0.3), 0.0, rate * math.cos(0.3)]) + noise
         sample = gyro.add(round(t * NS), tuple(own))
         if sample is not None:
-            motion.add_attitude(sample)
+            fed.feed.add_attitude(sample)
 
-    with_it, without = worst_pan_error(AttitudeMotion(CAMERA), feed)
+    with_it, without = pan_error(Fed(), feed)
     assert without > 15.0
     assert with_it < 1.5
 
 
 def test_a_gimbal_that_turns_with_its_vehicle_needs_the_heading():
-    motion = AttitudeMotion(CAMERA)
+    level, fed = from_yaw_pitch(0.0, 0.0), Fed()
+    with pytest.raises(InputError, match="vehicle_heading"):
+        fed.feed.add_attitude(AttitudeSample(0, level, YawFrame.VEHICLE))
     for i in range(11):
-        t_ns = i * NS // 50
-        motion.add_attitude(AttitudeSample(t_ns, from_yaw_pitch(0.0, 0.0), YawFrame.VEHICLE))
-    assert motion.homography(0, NS // 10) is None
-    for i in range(11):
-        motion.add_vehicle(VehicleSample(i * NS // 50, 0.02 * i, 1.0))
-    want = rotation_homography(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0), CAMERA)
-    assert motion.homography(0, NS // 10) == pytest.approx(want, abs=1e-9)
+        fed.feed.add_vehicle(VehicleSample(i * NS // 50, 0.02 * i, 1.0))
+        fed.feed.add_attitude(AttitudeSample(i * NS // 50, level, YawFrame.VEHICLE))
+    assert fed.homography(0.0) is None
+    want = rotation_homography(level, from_yaw_pitch(0.1, 0.0), CAMERA)
+    assert fed.homography(0.1) == pytest.approx(want, abs=1e-9)
 
 
-def test_what_is_not_known_is_none():
-    motion = AttitudeMotion(CAMERA)
-    assert motion.homography(0, 1) is None
-    for i in range(100):
-        motion.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.0, 0.0), YawFrame.EARTH))
-    assert motion.homography(0, 99 * NS // 50) is None
-    assert motion.homography(90 * NS // 50, 150 * NS // 50) is None
-    assert motion.homography(90 * NS // 50, 99 * NS // 50) is not None
-    assert not motion.add_attitude(AttitudeSample(3 * NS, (math.nan,) * 4, YawFrame.EARTH))
+def test_numbers_that_are_none_are_refused():
+    fed = Fed()
+    with pytest.raises(InputError, match="no rotation"):
+        fed.feed.add_attitude(AttitudeSample(3 * NS, (math.nan,) * 4, YawFrame.EARTH))
+    with pytest.raises(InputError, match="finite"):
+        fed.feed.add_vehicle(VehicleSample(0, math.inf, 0.0))
     gyro = GyroAttitude()
     assert gyro.add(0, (math.nan, 0.0, 0.0)) is None
     assert gyro.add(0, (0.0, 0.0, 0.0)) is not None
     assert gyro.add(0, (0.0, 0.0, 0.0)) is None
+
+
+def test_without_a_calibration_nothing_is_known_and_camera_info_is_named():
+    fed = Fed(calibrated=False)
+    for t in (0.0, 0.02, 0.04):
+        attitudes_at_50_hz(fed, t)
+    told = fed.motion.estimate(IMAGE, 0, None)
+    assert told.matrix is None
+    assert "camera_info" in told.reason
+
+
+def test_an_offset_moves_the_stamps():
+    motion = AttitudeMotion()
+    feed = CameraAttitude(motion, offset_s=0.5)
+    feed.set_camera(CAMERA)
+    for i in range(11):
+        feed.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.02 * i, 0.0), YawFrame.EARTH))
+    motion.estimate(IMAGE, NS // 2, None)
+    want = rotation_homography(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0), CAMERA)
+    assert motion.estimate(IMAGE, NS * 6 // 10, None).matrix == pytest.approx(want, abs=1e-9)

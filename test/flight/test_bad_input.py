@@ -80,7 +80,7 @@ def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wil
     for wish in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"):
         assert abs(wish.angular_velocity_y) + abs(wish.angular_velocity_z) < 0.11
     before = len(rig.sent("HEARTBEAT"))
-    rig.run(1.1)
+    rig.run(1.1, step_s=0.02)
     assert len(rig.sent("HEARTBEAT")) == before + 1
 
 
@@ -91,7 +91,7 @@ def test_noise_on_the_link_stops_nothing(pieces):
     for piece in pieces:
         rig.bridge_end.other.send(piece)
         rig.run(0.01)
-    rig.run(1.1)
+    rig.run(1.1, step_s=0.02)
     assert rig.sent("HEARTBEAT")
 
 

@@ -20,7 +20,7 @@ from efftam_ros.flight.law import ImageGains, LineOfSightGains
 def through_autopilot(flavour: str) -> tuple[float, float]:
     rig = Rig(flavour)
     chase = Chase(rig, in_yaw)
-    rig.run(46)
+    rig.run(26)  # after the first 6 s two rounds of the slow sine
     assert rig.control.tick(rig.time.instant()).law is Law.LINE_OF_SIGHT
     return chase.figures()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.operator.feed import (
     Answer,
     BoxReport,
+    Controller,
     MotionReport,
     Outcome,
     Picture,
@@ -135,9 +137,19 @@ class BarcodeFeed:
 class RecordedSteering:
     """Notes what was asked of the gimbal, and says so to the page."""
 
-    def __init__(self, feed: BarcodeFeed) -> None:
+    def __init__(self) -> None:
         self.calls: list[str] = []
-        self._feed = feed
+        self.mute = False  # the controller answers nothing
+        self.sink: Sink | None = None
+
+    def start(self, sink: Sink) -> None:
+        self.sink = sink
+        self.say(phase="off")
+
+    def say(self, controller: Controller = Controller.RUNNING, **fields: Any) -> None:
+        """What the controller says of itself."""
+        assert self.sink is not None
+        self.sink.steering(SteeringState(controller, **fields))
 
     def enable(self, reply: Reply) -> None:
         self._do("enable", True, reply)
@@ -147,6 +159,6 @@ class RecordedSteering:
 
     def _do(self, call: str, enabled: bool, reply: Reply) -> None:
         self.calls.append(call)
-        assert self._feed.sink is not None
-        self._feed.sink.steering(SteeringState(True, enabled, "following" if enabled else "stopped"))
-        reply(Answer(True, call))
+        if not self.mute:
+            self.say(enabled=enabled, phase="following" if enabled else "off")
+            reply(Answer(True, call))

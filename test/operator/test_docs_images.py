@@ -19,7 +19,6 @@ from efftam_ros.operator.feed import (
     MotionReport,
     Picture,
     RecordedRun,
-    SteeringState,
 )
 
 DOCS = Path(__file__).parents[2] / "docs" / "images"
@@ -109,8 +108,8 @@ def save(page, name, folder):
 
 @pytest.fixture
 def scene(serve):
-    feed = SceneFeed()
-    yield feed, serve(feed, steering=RecordedSteering(feed)).url
+    feed, steering = SceneFeed(), RecordedSteering()
+    yield feed, steering, serve(feed, steering=steering).url
     feed.close()
 
 
@@ -123,9 +122,8 @@ def opened(browser, url, device):
 
 
 def test_live_on_a_desktop(browser, scene, tmp_path):
-    feed, url = scene
+    feed, _, url = scene
     page, hands = opened(browser, url, DESKTOP)
-    feed.sink.steering(SteeringState(True, False, "ready"))
     time.sleep(1)
     hands.drag(400, 440, 560, 540)
     hands.wait_text("#state", "TRACKING")
@@ -139,9 +137,8 @@ def test_live_on_a_desktop(browser, scene, tmp_path):
 
 
 def test_drawing_on_a_phone(browser, scene, tmp_path):
-    feed, url = scene
+    feed, _, url = scene
     page, hands = opened(browser, url, PHONE)
-    feed.sink.steering(SteeringState(True, False, "ready"))
     time.sleep(1)
     car = SCENE.car(time.monotonic() - feed._began)
     hands.touch("touchStart", (car.x - 6, car.y - 8))
@@ -155,7 +152,7 @@ def test_drawing_on_a_phone(browser, scene, tmp_path):
 
 
 def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
-    feed, url = scene
+    feed, steering, url = scene
     page, hands = opened(browser, url, PHONE)
     hands.touch("touchStart", (400, 440))
     hands.touch("touchMove", (560, 540))
@@ -163,7 +160,7 @@ def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     hands.wait_text("#state", "TRACKING")
     feed.state, feed.reason = L, "not seen for 2.1 s"
     page.tap("#sun")
-    feed.sink.steering(SteeringState(True, True, "holds"))
+    steering.say(enabled=True, phase="holding", reason="the target is lost")
     hands.wait_text("#state", "LOST")
     time.sleep(6.5)
     save(page, "operator-phone-sun.png", tmp_path)

@@ -18,7 +18,7 @@ from browser import Hands, chromium
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator.feed import Outcome, Result
+from efftam_ros.operator.feed import Controller, Outcome, Result
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
@@ -386,7 +386,7 @@ def test_changes_of_state_are_spoken(serve, feed, open_page):
 
 
 def test_every_control_has_a_name(serve, feed, open_page):
-    hands = open_page(serve(feed, steering=RecordedSteering(feed)).url)
+    hands = open_page(serve(feed, steering=RecordedSteering()).url)
     for role in ("button", "application"):
         for element in hands.page.get_by_role(role).all():
             assert (element.get_attribute("aria-label") or element.inner_text()).strip()
@@ -394,7 +394,7 @@ def test_every_control_has_a_name(serve, feed, open_page):
 
 @pytest.mark.parametrize("sun", [False, True])
 def test_text_has_a_contrast_of_7_to_1(serve, feed, open_page, sun):
-    hands = open_page(serve(feed, steering=RecordedSteering(feed)).url)
+    hands = open_page(serve(feed, steering=RecordedSteering()).url)
     if sun:
         hands.page.click("#sun")
     pairs = hands.page.evaluate(
@@ -420,7 +420,7 @@ def test_text_has_a_contrast_of_7_to_1(serve, feed, open_page, sun):
 
 
 def test_a_phone_shows_all_of_the_picture_and_needs_no_sideways_scrolling(serve, feed, open_page):
-    hands = open_page(serve(feed, steering=RecordedSteering(feed)).url, phone=True)
+    hands = open_page(serve(feed, steering=RecordedSteering()).url, phone=True)
     assert hands.page.evaluate("document.documentElement.scrollWidth") <= 360
     assert hands.page.evaluate("document.documentElement.scrollHeight") <= 740
     stop = hands.page.locator("#stop").bounding_box()
@@ -516,26 +516,90 @@ def test_a_page_of_another_site_can_neither_connect_nor_embed(serve, feed, brows
 
 
 def test_steering_takes_a_deliberate_second_press_and_stop_is_always_there(serve, feed, open_page):
-    steering = RecordedSteering(feed)
+    steering = RecordedSteering()
     hands = open_page(serve(feed, steering=steering).url)
-    steering._do("start", False, lambda answer: None)
+    hands.wait_text("#steering-text", "GIMBAL OFF")
     hands.page.dblclick("#steer")
     time.sleep(0.5)
-    assert steering.calls == ["start"]
+    assert steering.calls == []
     hands.wait_text("#steer", "Press again")
     hands.page.click("#steer")
-    until(lambda: steering.calls[-1] == "enable")
-    hands.wait_text("#steering-text", "GIMBAL FOLLOWS")
+    until(lambda: steering.calls == ["enable"])
+    hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
+    assert hands.page.locator("#steer").is_disabled()
     hands.page.click("#stop")
     until(lambda: steering.calls[-1] == "stop")
-    hands.wait_text("#steering-text", "GIMBAL STOPPED")
+    hands.wait_text("#steering-text", "GIMBAL OFF")
     hands.page.focus("#view")
     hands.keys("s")
     until(lambda: steering.calls.count("stop") == 2)
 
 
+def test_a_first_press_alone_is_forgotten(serve, feed, open_page):
+    steering = RecordedSteering()
+    hands = open_page(serve(feed, steering=steering).url)
+    hands.page.click("#steer")
+    hands.wait_text("#steer", "Press again")
+    until(lambda: hands.page.locator("#steer").inner_text() == "Steer")
+    hands.page.click("#steer")
+    hands.wait_text("#steer", "Press again")
+    hands.page.click("#stop")  # takes the first press back as well
+    assert hands.page.locator("#steer").inner_text() == "Steer"
+    until(lambda: steering.calls == ["stop"])
+
+
+def test_nothing_is_offered_where_no_gimbal_runs(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    assert not hands.page.locator("#steering").is_visible()
+    hands.page.focus("#view")
+    hands.keys("s")
+    assert hands.page.locator("#notices p").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("controller", "word"),
+    [
+        (Controller.SILENT, "GIMBAL SILENT"),
+        (Controller.GONE, "GIMBAL GONE"),
+        (Controller.INACTIVE, "GIMBAL INACTIVE"),
+    ],
+)
+def test_a_controller_that_cannot_steer_is_shown_as_such_and_stop_stays(
+    serve, feed, open_page, controller, word
+):
+    steering = RecordedSteering()
+    hands = open_page(serve(feed, steering=steering).url)
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
+    steering.say(controller, enabled=controller is not Controller.INACTIVE, phase="following")
+    hands.wait_text("#steering-text", word)
+    if controller is not Controller.INACTIVE:
+        hands.wait_text("#banners [data-id=gimbal]", f"{word}")
+        hands.wait_text("#banners [data-id=gimbal]", "it was following")
+    assert hands.page.locator("#steer").is_disabled()
+    hands.page.click("#stop")
+    until(lambda: steering.calls == ["stop"])
+    steering.say(phase="holding", enabled=True, reason="the target is lost")
+    hands.wait_text("#steering-text", "GIMBAL HOLDING: the target is lost")
+    until(lambda: hands.page.locator("#banners [data-id=gimbal]").count() == 0)
+
+
+def test_a_stop_without_an_answer_is_said_at_once(serve, feed, open_page):
+    steering = RecordedSteering()
+    hands = open_page(serve(feed, steering=steering).url)
+    steering.say(enabled=True, phase="following")
+    steering.mute = True
+    hands.page.click("#stop")
+    hands.wait_text("#steering-text", "STOP was sent")
+    hands.wait_text("#notices .refusal", "STOP is not answered")
+    hands.wait_text("#notices .refusal", "no answer from the gimbal's controller")
+    steering.mute = False
+    hands.page.click("#stop")
+    hands.wait_text("#steering-text", "GIMBAL OFF")
+
+
 def test_a_page_that_only_views_may_stop(serve, feed, open_page):
-    steering = RecordedSteering(feed)
+    steering = RecordedSteering()
     url = serve(feed, steering=steering).url
     open_page(url)
     second = open_page(url)
@@ -550,11 +614,11 @@ def test_a_page_that_only_views_may_stop(serve, feed, open_page):
 SERVER = """
 import sys, time
 sys.path[:0] = {paths!r}
-from barcode_feed import BarcodeFeed
+from barcode_feed import BarcodeFeed, RecordedSteering
 from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.serving import serve_until_stopped, serving
 from efftam_ros.operator.settings import Settings
-server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed())
+server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed(), steering=RecordedSteering())
 with serving(server):
     print(server.url, flush=True)
     time.sleep(120)
@@ -582,11 +646,16 @@ def server_process():
 def test_a_stopped_server_is_noticed_and_goes_on_where_it_was(server_process, open_page):
     process, url = server_process()
     hands = open_page(url)
+    hands.wait_text("#steering-text", "GIMBAL OFF")
     os.kill(process.pid, signal.SIGSTOP)
     hands.wait_text("#banners", "NO LINK")
+    hands.wait_text("#steering-text", "GIMBAL UNKNOWN")
+    assert hands.page.locator("#steer").is_disabled()
+    assert hands.page.locator("#stop").is_enabled()
     hands.drag(200, 100, 260, 150)
     os.kill(process.pid, signal.SIGCONT)
     until(lambda: "NO LINK" not in hands.page.locator("#banners").inner_text())
+    hands.wait_text("#steering-text", "GIMBAL OFF")
 
 
 def test_a_server_that_was_started_anew_is_found_again(server_process, open_page):

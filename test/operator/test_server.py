@@ -485,7 +485,7 @@ def test_selections_beyond_five_a_second_are_refused(serve, feed):
 
 def test_steering_takes_two_presses_of_the_operator(serve, feed):
     async def look() -> None:
-        steering = RecordedSteering(feed)
+        steering = RecordedSteering()
         async with page(serve(feed, steering=steering).url) as client:
             await client.send(op="steer", id="e0", action="enable")
             assert not (await client.answer("e0"))["ok"]
@@ -505,7 +505,7 @@ def test_steering_takes_two_presses_of_the_operator(serve, feed):
 
 def test_any_page_may_stop_and_only_the_operator_enable(serve, feed):
     async def look() -> None:
-        steering = RecordedSteering(feed)
+        steering = RecordedSteering()
         url = serve(feed, steering=steering).url
         async with page(url) as first, page(url) as second:
             await first.until(lambda: first.messages("hello"))
@@ -523,9 +523,9 @@ def test_any_page_may_stop_and_only_the_operator_enable(serve, feed):
 def test_without_a_gimbal_steering_is_refused(serve, feed):
     async def look() -> None:
         async with page(serve(feed).url) as client:
-            assert (await client.until(lambda: client.messages("hello")))[0]["steering"] is False
             await client.send(op="steer", id="s", action="stop")
             assert not (await client.answer("s"))["ok"]
+            assert client.messages("steering") == []
 
     asyncio.run(look())
 

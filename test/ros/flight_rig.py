@@ -9,7 +9,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import rclpy
 from efftam_ros.msg import (
@@ -23,7 +25,7 @@ from efftam_ros.msg import (
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from ros_helpers import PATIENCE_S
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import SetBool
@@ -37,7 +39,7 @@ from efftam_ros.interop.messages import stamp_like, stamp_ns
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT, FOCAL_PX = 1280, 720, 900.0
 FRAME_S = 1 / 30
-AUTOPILOT = [sys.executable, "-m", "efftam_ros.flight.simulation.run_autopilot", "px4"]
+AUTOPILOT = [sys.executable, "-m", "efftam_ros.flight.simulation.run_autopilot"]
 
 
 def free_port() -> int:
@@ -64,37 +66,26 @@ def wait(condition, what: str, seconds: float = PATIENCE_S) -> None:
         time.sleep(0.01)
 
 
-class StandInTracker:
-    """Says at 30 Hz where a swinging target is, seen from the gimbal; in a thread of its own."""
+class Listener:
+    """Hears the flight nodes, and calls them; in a thread of its own."""
 
-    def __init__(self, namespace: str) -> None:
-        self.node = rclpy.create_node("stand_in_tracker", namespace=namespace)
-        self.state, self.speaks, self.refuses = TargetVelocity.TRACKING, True, False
+    def __init__(self, name: str, namespace: str) -> None:
+        self.node = rclpy.create_node(name, namespace=namespace)
         self.rates: list[tuple[float, float]] = []  # when, yaw rate
         self.statuses: list[GimbalStatus] = []
         self.managers: list[GimbalManager] = []
-        self.selections: list[TargetSelection] = []
-        self.off_axis: list[float] = []
-        self._selection = 1
-        self._box = (0.45, 0.4, 0.1, 0.2)
         node, lasting = self.node, QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        self._velocity = node.create_publisher(TargetVelocity, "velocity", 10)
-        self._bbox = node.create_publisher(BoundingBox, "bbox", 10)
-        self._results = node.create_publisher(SelectionResult, "selection_result", lasting)
-        self._camera_info = node.create_publisher(CameraInfo, "camera_info", 10)
-        node.create_subscription(QuaternionStamped, "gimbal_attitude", self._see, 10)
         node.create_subscription(TwistStamped, "rates", self._on_rates, 50)
         node.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, 50)
         node.create_subscription(GimbalManager, "gimbal_manager", self.managers.append, lasting)
-        node.create_subscription(TargetSelection, "select", self._on_selection, 10)
         self.enable_client = node.create_client(SetBool, "efftam_gimbal/enable")
         self.change_client = node.create_client(ChangeState, "efftam_gimbal/change_state")
-        self._attitude: QuaternionStamped | None = None
-        node.create_timer(FRAME_S, self._speak)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def _spin(self) -> None:
@@ -109,6 +100,42 @@ class StandInTracker:
 
     def _on_rates(self, message: TwistStamped) -> None:
         self.rates.append((time.monotonic(), -message.twist.angular.z))
+
+    def call(self, client, request):
+        wait(client.service_is_ready, client.srv_name)
+        future = client.call_async(request)
+        wait(future.done, f"the answer of {client.srv_name}")
+        return future.result()
+
+    def enable(self, yes: bool = True):
+        return self.call(self.enable_client, SetBool.Request(data=yes))
+
+    def change_state(self, transition: int) -> None:
+        request = ChangeState.Request()
+        request.transition.id = transition
+        assert self.call(self.change_client, request).success
+
+
+class StandInTracker(Listener):
+    """Says at 30 Hz where a swinging target is, seen from the gimbal."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__("stand_in_tracker", namespace)
+        self.state, self.speaks, self.refuses = TargetVelocity.TRACKING, True, False
+        self.selections: list[TargetSelection] = []
+        self.off_axis: list[float] = []
+        self._selection = 1
+        self._box = (0.45, 0.4, 0.1, 0.2)
+        node, lasting = self.node, QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._velocity = node.create_publisher(TargetVelocity, "velocity", 10)
+        self._bbox = node.create_publisher(BoundingBox, "bbox", 10)
+        self._results = node.create_publisher(SelectionResult, "selection_result", lasting)
+        self._camera_info = node.create_publisher(CameraInfo, "camera_info", 10)
+        node.create_subscription(QuaternionStamped, "gimbal_attitude", self._see, qos_profile_sensor_data)
+        node.create_subscription(TargetSelection, "select", self._on_selection, 10)
+        self._attitude: QuaternionStamped | None = None
+        node.create_timer(FRAME_S, self._speak)
+        self.start()
 
     def _see(self, message: QuaternionStamped) -> None:
         self._attitude = message
@@ -156,20 +183,6 @@ class StandInTracker:
         box.header.stamp = velocity.header.stamp
         self._bbox.publish(box)
 
-    def call(self, client, request):
-        wait(client.service_is_ready, client.srv_name)
-        future = client.call_async(request)
-        wait(future.done, f"the answer of {client.srv_name}")
-        return future.result()
-
-    def enable(self, yes: bool = True):
-        return self.call(self.enable_client, SetBool.Request(data=yes))
-
-    def change_state(self, transition: int) -> None:
-        request = ChangeState.Request()
-        request.transition.id = transition
-        assert self.call(self.change_client, request).success
-
 
 class Wire:
     """UDP between bridge and autopilot, written down: what the bridge sends, and when."""
@@ -182,8 +195,10 @@ class Wire:
         self._to_bridge.bind(("127.0.0.1", 0))
         self.autopilot_port = self._to_autopilot.getsockname()[1]
         self._autopilot: tuple[str, int] | None = None
-        self._decoder = Decoder(datagrams=True)
+        self._decoder, self._down_decoder = Decoder(datagrams=True), Decoder(datagrams=True)
         self.sent: list[tuple[float, object]] = []
+        self.yaws: list[tuple[float, float]] = []  # of the gimbal, by its own word: when, rad
+        self.cut = False  # nothing of the bridge's arrives any more
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._carry, args=(sock, take), daemon=True)
@@ -203,8 +218,13 @@ class Wire:
     def _down(self, data: bytes, peer: tuple[str, int]) -> None:
         self._autopilot = peer
         self._to_bridge.sendto(data, ("127.0.0.1", self.bridge_port))
+        for message in self._down_decoder.feed(data):
+            if message.get_type() == "GIMBAL_DEVICE_ATTITUDE_STATUS":
+                self.yaws.append((time.monotonic(), axis_direction(tuple(message.q))[0]))
 
     def _up(self, data: bytes, peer: tuple[str, int]) -> None:
+        if self.cut:
+            return
         self.sent += [(time.monotonic(), message) for message in self._decoder.feed(data)]
         if self._autopilot is not None:
             self._to_autopilot.sendto(data, self._autopilot)
@@ -225,6 +245,12 @@ class Wire:
         """The last rates were zero, more than once in case of a loss."""
         rates = self.rates()
         return len(rates) > 1 and not any(rate for _, rate in rates[-2:])
+
+    def gimbal_stands(self) -> bool:
+        """The gimbal has not turned in the last 0.3 s, by its own word."""
+        now_s = time.monotonic()
+        last = [yaw for at, yaw in list(self.yaws) if at > now_s - 0.3]
+        return len(last) > 5 and max(last) - min(last) < 1e-4
 
     def close(self) -> None:
         self._ended.set()
@@ -280,23 +306,31 @@ class Station:
 
 
 class Rig:
-    """All of it: autopilot, bridge and gimbal node as processes."""
+    """All of it: autopilot, bridge and gimbal node as processes. ``listen`` makes who hears them."""
 
-    def __init__(self, namespace: str, start) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        start,
+        listen: Callable[[str], Any] = StandInTracker,
+        flavour: str = "px4",
+        bridge_arguments: Sequence[str] = (),
+    ) -> None:
         self.wire, self.station = Wire(), Station()
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.autopilot = start(
             [
-                *AUTOPILOT,
+                *(*AUTOPILOT, flavour),
                 *("--companion", f"udpout:127.0.0.1:{self.wire.autopilot_port}"),
                 *("--station", f"udpout:127.0.0.1:{self.station.port}"),
             ],
             PYTHONPATH=path,
         )
         links = f"links:=udpin:127.0.0.1:{self.wire.bridge_port}"
-        self.bridge = start(node_command("efftam_mavlink", namespace, "-p", links), PYTHONPATH=path)
+        command = node_command("efftam_mavlink", namespace, "-p", links, *bridge_arguments)
+        self.bridge = start(command, PYTHONPATH=path)
         self.gimbal = start(node_command("efftam_gimbal", namespace), PYTHONPATH=path)
-        self.tracker = StandInTracker(namespace)
+        self.tracker = listen(namespace)
 
     def ready(self) -> Rig:
         """Wait until everybody has heard everybody."""
@@ -304,8 +338,10 @@ class Rig:
         wait(self.station.sees_camera, "the bridge at the station")
         wait(lambda: tracker.statuses, "the gimbal node")
         wait(lambda: tracker.managers, "the bridge")
-        wait(lambda: tracker.off_axis and tracker._attitude is not None, "the gimbal's attitude")
-        wait(lambda: tracker._velocity.get_subscription_count() >= 2, "both nodes at velocity")
+        if isinstance(tracker, StandInTracker):
+            wait(lambda: tracker.off_axis and tracker._attitude is not None, "the gimbal's attitude")
+            wait(tracker._velocity.get_subscription_count, "the gimbal node at velocity")
+            wait(tracker._bbox.get_subscription_count, "the bridge at bbox")
         return self
 
     def follow(self) -> Rig:

@@ -13,7 +13,10 @@ from ros_helpers import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "operator"))
 
+from browser import Hands, chromium
 from page_client import PageClient, page
+
+__all__ = ["Hands", "Page", "PageClient", "address_in", "chromium", "operator_command", "page"]
 
 
 def operator_command(namespace: str, *ros_arguments: str) -> list[str]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES, large_image_remedy
 from efftam_ros.ros.common.throttle import Throttle
-from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
+from efftam_ros.ros.tracker.diagnostics import (
+    Level,
+    Setup,
+    Statistics,
+)
 from efftam_ros.ros.tracker.latency import from_diagnostics
 
 ACTIVE = Setup("active", {"bundle": "test"})
@@ -96,6 +103,28 @@ def test_silence_is_explained_by_what_is_published():
     verdict = statistics.verdict(1.0, ACTIVE, 0.25)
     assert verdict.message == "no image has arrived yet: nothing publishes /image"
     assert verdict.values["image publishers"] == "camera: reliable"
+
+
+@pytest.fixture(autouse=True)
+def without_profile(monkeypatch):
+    for name in PROFILE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_node_that_has_the_profile_asks_for_it_in_the_camera_alone(monkeypatch):
+    assert "BOTH" in large_image_remedy()
+    monkeypatch.setenv(PROFILE_VARIABLES[0], "/etc/images.xml")
+    remedy = large_image_remedy()
+    assert "BOTH" not in remedy
+    assert "/etc/images.xml" in remedy
+    assert "camera driver" in remedy
+
+
+@pytest.mark.parametrize(("load", "said"), [(2.0, False), (12.0, True)])
+def test_an_overloaded_machine_is_named_beside_the_profile(monkeypatch, load, said):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert ("overloaded" in large_image_remedy()) is said
 
 
 def test_a_handful_of_large_images_names_the_profile_although_the_stream_is_stale():

@@ -164,7 +164,7 @@ def test_when_every_image_is_refused_the_refusal_is_said_everywhere(alone):
 def test_a_camera_that_sends_nothing_is_named_with_the_profile(alone):
     peer = alone()
     camera(peer, RELIABLE)
-    says(peer, "is published (peer: reliable) and nothing arrives", "fastdds_images.xml", "BOTH")
+    says(peer, "is published (peer: reliable) and nothing arrives", "fastdds_images.xml", "camera driver")
 
 
 def compressed(i, stamp=None):

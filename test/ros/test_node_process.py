@@ -146,7 +146,7 @@ def test_a_second_tracker_on_the_same_topics_is_told(tracker, processes):
     status, _ = peer.diagnosis(lambda s, v: said in s.message and "efftam_tracker:" in s.name, "the other")
     assert status.level == b"\x01"
     assert "another" in status.message
-    assert "namespace of its own" in status.message
+    assert "its own namespace" in status.message
     peer.wait(lambda: said in peer.process.output, "the same in the log")
     other.end()
 
@@ -155,5 +155,5 @@ def test_topics_at_the_root_of_the_graph_are_mentioned(processes, peers):
     peer = peers(new_namespace())
     process = processes([*tracker_command("x")[:2], "--ros-args", "-r", "image:=/nobody/image"])
     peer.wait(lambda: "active" in process.output, "the start")
-    assert "topics are at the root (/bbox, /velocity, ...)" in process.output
+    assert "topics are in the root namespace (/bbox, /velocity, ...)" in process.output
     assert "namespace:=NAME" in process.output

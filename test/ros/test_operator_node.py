@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import urllib.request
+from typing import Any
 
 import cv2
 import numpy as np
@@ -41,7 +43,12 @@ class Chain:
         page = Page(self.url)
         self._close_later.append(page)
         self.peer.wait(lambda: self.watchers() == 1, "the operator to subscribe to images")
+        self.peer.wait(lambda: subscribes(self.peer, "bbox"), "the operator to subscribe to bbox")
         return page
+
+    def health(self) -> dict[str, Any]:
+        with urllib.request.urlopen(self.url + "health") as answer:
+            return json.loads(answer.read())
 
     def watchers(self) -> int:
         """Nodes called efftam_operator that subscribe to the images."""
@@ -73,7 +80,6 @@ def chain(tracker, processes):
             lambda: any(n == "efftam_operator" for n in peer.node.get_node_names()), "the operator's node"
         )
         made = Chain(peer, process, address_in(process.output), pages)
-        peer.wait(lambda: subscribes(peer, "bbox"), "the operator to subscribe to bbox")
         peer.spin_for(0.3)
         return made
 
@@ -114,7 +120,12 @@ def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(chain):
 def test_nothing_is_subscribed_while_nobody_watches(chain):
     running = chain()
     peer = running.peer
+    peer.wait(lambda: running.health()["tracker"] == "alive", "the tracker to be called alive")
+    peer.spin_for(1.5)
+    assert running.health()["tracker"] == "alive"
     assert running.watchers() == 0
+    assert not subscribes(peer, "bbox")
+    assert not subscribes(peer, "velocity")
     first, second = running.page(), running.page()
     first.close()
     peer.wait(lambda: running.watchers() == 1, "one subscription for the page that is left")

@@ -25,7 +25,7 @@ LAST = Track(1000, TrackState.TRACKING, image_size=(64, 48))
 @pytest.fixture
 def outputs(ros):
     node = rclpy.create_node("outputs", namespace=new_namespace())
-    yield publishing.Outputs(node, with_detections=False)
+    yield publishing.Outputs(node, with_detections=False, with_annotations=False)
     node.destroy_node()
 
 

@@ -14,8 +14,17 @@ from ros_helpers import ROOT
 pytestmark = pytest.mark.ros
 
 POLICY = ElementTree.parse(ROOT / "config" / "sros2_policy.xml").getroot()
-# Of simulated time, of other distributions, and of packages that are not installed everywhere.
-NOT_ALWAYS = {"/clock", "/parameter_events", "detections", "~/get_type_description", "/rosout"}
+# Of simulated time, of settings that are off, of other distributions, and of packages that are not installed
+# everywhere.
+NOT_ALWAYS = {
+    "/clock",
+    "/parameter_events",
+    "/rosout",
+    "annotations",
+    "click",
+    "detections",
+    "~/get_type_description",
+}
 
 
 def allowed(enclave: str, kind: str, act: str) -> set[str]:

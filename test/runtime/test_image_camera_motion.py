@@ -63,7 +63,7 @@ def noise(seed: int) -> np.ndarray:
 
 
 SILENT = {
-    "no image before": lambda ground: [look(ground)],
+    "no previous image": lambda ground: [look(ground)],
     "without texture": lambda ground: [np.full((HEIGHT, WIDTH, 3), 90, np.uint8)] * 2,
     "black": lambda ground: [look(ground), np.zeros((HEIGHT, WIDTH, 3), np.uint8)],
     "black before": lambda ground: [np.zeros((HEIGHT, WIDTH, 3), np.uint8), look(ground)],

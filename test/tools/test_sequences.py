@@ -248,5 +248,5 @@ def test_packed_masks_that_are_not_what_they_say_are_refused_unread(tmp_path, st
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "masks.npz").write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(InputError, match="holds no packed masks"):
+    with pytest.raises(InputError, match="no valid packed masks"):
         _packed_masks(tmp_path / "masks.npz", 4)

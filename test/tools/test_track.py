@@ -121,7 +121,7 @@ BAD = {
     "point outside": (["square.mp4", "--point", "500,2"], ["outside the image of 160x120"]),
     "points off target alone": (["square.mp4", "--point", "41,25,0"], ["off the target"]),
     "mask of another size": (["square.mp4", "--mask", "small.png"], ["small.png is 8x8", "160x120"]),
-    "mask and box": (["square.mp4", "--mask", "small.png", "--box", "1,1,9,9"], ["--mask stands alone"]),
+    "mask and box": (["square.mp4", "--mask", "small.png", "--box", "1,1,9,9"], ["--mask", "leave them out"]),
     "no such bundle": (["square.mp4", "--box", "1,1,9,9", "--bundle", "."], ["is not a bundle"]),
     "no such back end": (["square.mp4", "--box", "1,1,9,9", "--backend", "abacus"], ["'abacus'"]),
     "back end that cannot run": (

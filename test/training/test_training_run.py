@@ -284,7 +284,7 @@ def refused_run(*change: object) -> Callable[[Path, Path], list[str]]:
         (refused_run("--trunk-rate", "-0.1"), ["trunk", "-0.1"]),
         (refused_run("--device", "abacus"), ["device", "abacus"]),
         (lambda folder, archive: ["data", str(folder)], ["no folder synthetic"]),
-        (lambda folder, archive: ["export", "--run", str(folder)], ["no training run"]),
+        (lambda folder, archive: ["export", "--run", str(folder)], ["is not a training run"]),
     ],
 )
 def test_bad_options_end_in_one_line_and_exit_code_2(given, words, archive, tmp_path, capsys):

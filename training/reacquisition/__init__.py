@@ -1,1 +1,1 @@
-"""Judges returns after a disappearance on real footage."""
+"""Evaluates reacquisition after a disappearance on real footage."""

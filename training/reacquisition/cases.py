@@ -1,8 +1,8 @@
-"""Disappearances made of real clips, with exact truth.
+"""Disappearances simulated on real clips, with exact ground truth.
 
-A virtual camera looks at a part of each frame: it shakes, pans and zooms, and in the case ``turn`` turns away
-from the target and back. In ``occluder`` something pasted on the ground, or passing over it, covers the
-target. In ``gap`` frames are missing, and the stamps say for how long.
+A virtual camera shows a part of each frame: it shakes, pans and zooms, and in the case ``turn`` turns away
+from the target and back. In ``occluder`` an image pasted on the ground, or passing over it, covers the
+target. In ``gap`` frames are missing, and the stamps show for how long.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from training.scene_truth import BACK_SHARE, Disappearance, Truth
 
 KINDS = ("turn", "occluder", "gap")
 NS = 1_000_000_000
-BEFORE_S, AFTER_S = 1.4, 1.4  # of sight before the disappearance and after the return
-HIDDEN_S = (0.5, 1.0, 2.0, 3.0)  # of turn and occluder
+BEFORE_S, AFTER_S = 1.4, 1.4  # visible time before the disappearance and after the return
+HIDDEN_S = (0.5, 1.0, 2.0, 3.0)  # length of turn and occluder
 GAPS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
-TURN_S = 0.4  # the camera's way out and back
-TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # the virtual camera's width in widths of the frame
-LARGEST_SHARE = 0.45  # of the virtual camera's height, for a target to turn away from
+TURN_S = 0.4  # time in which the camera turns away or back
+TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the virtual camera, in frame widths
+LARGEST_SHARE = 0.45  # largest target to turn away from, in virtual camera heights
 CLIPS_PER_SCENE = 4
 LARGE_WIDTH = 1000  # clips from this width on give several cases
 LEAST_SHARE_VISIBLE = 0.1
@@ -40,11 +40,13 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Case:
-    """One disappearance: which frames of a clip are shown when, what the camera does, what hides the target.
+    """One disappearance: the frames shown and their times, the camera's motion, and the occluder.
 
-    ``order``: frame of the clip for each picture (clips that are too short run back and forth);
-    ``stamps_ns`` of the pictures; ``first``, ``last``: pictures in which it should not be seen, for a gap
-    those that are missing.
+    Attributes:
+        order: Frame of the clip for each image (short clips are played back and forth).
+        stamps_ns: Stamps of the images.
+        first: First image in which the target should not be visible; for a gap, the first missing one.
+        last: Last such image.
     """
 
     number: int
@@ -67,7 +69,7 @@ class Case:
 
 
 def make_cases(clips: Sequence[Footage]) -> list[Case]:
-    """The cases of these clips, always the same for the same clips; numbered in each half from 0."""
+    """The cases of these clips, deterministic; numbered in each half from 0."""
     count_of = dict.fromkeys(HALVES, 0)
     of_scene: dict[str, int] = {}
     cases = []
@@ -103,7 +105,7 @@ def _case(clip: Footage, kind: str, index: int, number: int) -> Case | None:
         start -= 1
     if kind == "gap":
         shown = [*range(before), *range(before + hidden, before + hidden + after)]
-        if room < 0:  # the clip has no frames to leave out: it goes on where it can, the stamps tell the gap
+        if room < 0:  # too short to skip frames: only the stamps show the gap
             shown = [
                 *range(before),
                 *range(max(before, len(clip) - after), max(before, len(clip) - after) + after),
@@ -135,17 +137,18 @@ def _back_and_forth(index: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class Occluder:
-    """A picture pasted over the frames. ``corners``: float64 [N, 4, 2] in px of each picture's frame."""
+    """An image pasted over the frames. ``corners``: float64 [N, 4, 2], px of each image's frame."""
 
     texture: Picture
     corners: NDArray[np.float64]
 
 
 class Film:
-    """A case with its pictures: iterate for (BGR picture, stamp), in order."""
+    """A case with its images; iterate for (BGR image, stamp), in order."""
 
     def __init__(self, case: Case, texture: Picture) -> None:
-        """``texture``: what an occluder looks like. Not of the same clip: it would show the target."""
+        """``texture``: image for the occluder, from another clip, because the same clip would show the
+        target."""
         self.case = case
         clip = case.footage
         self._frames = clip.pictures(case.order)
@@ -173,7 +176,7 @@ class Film:
             )
 
     def _camera_path(self) -> NDArray[np.float64]:
-        """float64 [N, 2, 3]: frame px to picture px."""
+        """Maps from frame px to image px, float64 [N, 2, 3]."""
         count, rng, case = len(self), self._rng, self.case
         frame = np.array([case.footage.width, case.footage.height], float)
         size = np.array(self.size, float)
@@ -199,14 +202,14 @@ class Film:
         return cameras
 
     def _centres(self) -> NDArray[np.float64]:
-        """float64 [N, 2]: the target's, the last known where it is absent."""
+        """Centres of the target, float64 [N, 2]; the last known one where it is absent."""
         centres: list[tuple[float, float]] = []
         for box in self._boxes:
             centres.append((box.cx, box.cy) if box is not None else centres[-1])
         return np.array(centres)
 
     def _away(self, frame: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Where a camera looks that does not see the target: the place that shows it least."""
+        """Position of a camera that does not see the target: the one that shows least of it."""
         half = size / 0.92 / 2
         hidden = [box for box in self._boxes[self.case.first : self.case.last + 1] if box is not None]
         places = [
@@ -259,7 +262,8 @@ class Film:
         return Occluder(np.ascontiguousarray(texture[y : y + h // 2, x : x + w // 2]), corners)
 
     def _passing(self, motion: Sequence[Matrix], size: float) -> NDArray[np.float64]:
-        """[N, 4, 2] px on the first frame's ground: comes from one side, stays over the target, goes on."""
+        """Corners [N, 4, 2] px on the first frame's ground: enters from one side, stays over the target,
+        moves on."""
         case = self.case
         places, sizes = [], []
         for i, box in enumerate(self._boxes):
@@ -304,7 +308,7 @@ class Film:
         return Truth((0, 0, 0, 0), NO_PIXELS, shown, outline, share)
 
     def _uncovered(self, index: int, outline: Box, inside: Box) -> tuple[Box | None, float]:
-        """What an occluder leaves of the target's box, and its share of the area."""
+        """The part of the target's box that an occluder leaves visible, and its share of the area."""
         assert self._occluder is not None
         camera = np.vstack([self.cameras[index], [0, 0, 1]])
         corners = _mapped(camera, self._occluder.corners[index])
@@ -325,7 +329,7 @@ class Film:
 
     @property
     def disappearance(self) -> Disappearance | None:
-        """None when the target does not vanish wholly, or never comes back: no case."""
+        """The disappearance; None if the target does not vanish completely or never returns."""
         case, truth = self.case, self.truth
         if case.kind == "gap":
             return Disappearance(

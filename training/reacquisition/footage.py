@@ -1,4 +1,4 @@
-"""Real clips with known boxes, and which half of the judge each belongs to."""
+"""Real clips with known boxes, and their assignment to the halves of the evaluation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from efftam_ros.tools.common.video import open_video
 from efftam_ros.tools.eval.sequences import read_own
 
 HALVES = ("choosing", "reporting")
-SLOWEST_FPS = 10.0  # slower clips are played at this rate: their targets then move faster than they did
-THINNED_FPS = 20.0  # from this rate on every second frame is used
+SLOWEST_FPS = 10.0  # slower clips are played at this rate; their targets then move faster than in reality
+THINNED_FPS = 20.0  # from this rate on, only every second frame is used
 LEAST_FRAMES = 12
 
 
 @dataclass(frozen=True)
 class Footage:
-    """A clip of one target. ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent;
-    ``step``: every how many frames one is used; ``fps`` at that step."""
+    """A clip of one target.
+
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``step``: one in this many
+    frames is used; ``fps``: at that step.
+    """
 
     name: str
     video: Path
@@ -52,7 +55,7 @@ class Footage:
         return None if box.is_empty else box
 
     def pictures(self, indices: Iterable[int]) -> dict[int, NDArray[np.uint8]]:
-        """BGR uint8 [H, W, 3] of the frames with these numbers (of those used)."""
+        """BGR images uint8 [H, W, 3] of the frames with these indices (of those used)."""
         wanted = {index * self.step for index in indices}
         last = max(wanted)
         found: dict[int, NDArray[np.uint8]] = {}
@@ -65,18 +68,20 @@ class Footage:
 
 
 def scene_of(name: str) -> str:
-    """Clips ``scene_2``, ``scene_3`` show the scene ``scene``: they share camera and background."""
+    """Scene of a clip: ``scene_2`` and ``scene_3`` show ``scene``, with the same camera and background."""
     return re.sub(r"_\d+$", "", name)
 
 
 def half_of(scene: str) -> str:
-    """The half of the judge a scene belongs to: by a hash of its name, so that nobody chooses."""
+    """The half of a scene, determined by a hash of its name to avoid selection bias."""
     return HALVES[hashlib.sha256(scene.encode()).digest()[0] % 2]
 
 
 def find_footage(folders: Sequence[Path]) -> list[Footage]:
-    """Every clip below these folders (``video.mp4`` with ``boxes.csv``), by name. Raises InputError when
-    there is none, or two have one name."""
+    """Find every clip below these folders (``video.mp4`` with ``boxes.csv``), by name.
+
+    Raises InputError when there is none, or when two have the same name.
+    """
     found: dict[str, Footage] = {}
     for folder in folders:
         for truth in sorted(folder.glob("**/boxes.csv")):

@@ -1,4 +1,4 @@
-"""Motion of the ground between the frames of a clip, found at leisure: truth for what is pasted on it."""
+"""Motion of the ground between the frames of a clip, computed offline; reference for pasted occluders."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ Matrix = NDArray[np.float64]
 CORNERS, QUALITY, DISTANCE_PX = 600, 0.01, 6
 WINDOW_PX, LEVELS = 21, 4
 LEAST_INLIERS = 12
-TARGET_MARGIN = 1.4  # of the target's box, left out with this much around it
+TARGET_MARGIN = 1.4  # factor on the target's box, which is excluded with this margin
 
 
 def ground_motion(pictures: Sequence[NDArray[np.uint8]], boxes: Sequence[Box | None]) -> list[Matrix]:
-    """For each picture the 3x3 homography from the first picture's pixels to its own. Where none is found the
-    ground is taken to rest."""
+    """The 3x3 homography from the first image's pixels to those of each image.
+
+    Where none is found, the ground is assumed not to move.
+    """
     motions = [np.eye(3)]
     previous = _grey(pictures[0])
     for picture, box in zip(pictures[1:], boxes[:-1], strict=True):

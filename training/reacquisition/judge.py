@@ -1,7 +1,8 @@
-"""Judges a tracker by disappearances made of real clips: does it come back, and is it ever wrong?
+"""Evaluates a tracker on disappearances simulated on real clips: does it reacquire the target, and is it ever
+wrong?
 
-The first box is jittered as `efftam eval --repeats` does it. Rules of the tracker are chosen on one half of
-the footage and reported on the other; a hash of the scene's name tells which is which.
+The first box is jittered as in `efftam eval --repeats`. Rules of the tracker are tuned on one half of the
+footage and reported on the other; the half is determined by a hash of the scene's name.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Watch = Callable[[int, NDArray[np.uint8], Claim], object]
 
 @dataclass(frozen=True)
 class Result:
-    """What a tracker made of one case."""
+    """A tracker's result for one case."""
 
     name: str
     half: str
@@ -48,7 +49,7 @@ class Result:
 def run_case(
     follower: Follower, case: Case, texture: NDArray[np.uint8], watch: Watch | None = None
 ) -> Result | None:
-    """Run a tracker over a case; None when the case shows no disappearance after all."""
+    """Run a tracker over a case; None if the target does not actually disappear in it."""
     film = Film(case, texture)
     one, start = film.disappearance, film.truth[0].box
     if one is None or start is None:
@@ -64,7 +65,7 @@ def run_case(
 
 
 def texture_for(case: Case, clips: Sequence[Footage]) -> NDArray[np.uint8]:
-    """A picture of another scene of the same half."""
+    """An image of another scene of the same half."""
     others = [clip for clip in clips if clip.half == case.half and clip.scene != case.footage.scene]
     if not others:
         raise InputError(f"no other scene than {case.footage.scene} in the half {case.half}; give more clips")
@@ -81,7 +82,7 @@ def chosen(cases: Sequence[Case], half: str, subset: int) -> list[Case]:
 
 
 def print_figures(results: Sequence[Result], title: str) -> None:
-    """A row per half and kind."""
+    """Print one row per half and kind."""
     print_table(HEADERS, figure_rows(results), title=title)
 
 
@@ -107,7 +108,7 @@ def _cells(judged: Judgement) -> list[Cell]:
 
 
 def record(results: Sequence[Result]) -> dict[str, Any]:
-    """For a JSON file; unknown numbers are null."""
+    """Record for a JSON file; unknown numbers are null."""
     halves = {}
     for half in HALVES:
         of = Judgement(tuple(r.verdict for r in results if r.half == half))

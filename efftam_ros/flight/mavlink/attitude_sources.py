@@ -60,6 +60,7 @@ class AttitudeSources:
         self._manager = manager_component
         self._streams: dict[int, _Stream] = {}
         self._moving_since_s = math.inf
+        self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
 
     @property
     def device(self) -> int | None:
@@ -110,10 +111,11 @@ class AttitudeSources:
         elif component != self.device:
             return None
         q = message.q
+        self.yaw_frame = yaw_frame(message.flags)
         return AttitudeSample(
             stamp_ns=now.stamp_ns - round((now.steady_s - made_s) * NS),
             q=(q[0], q[1], q[2], q[3]),
-            yaw_frame=yaw_frame(message.flags),
+            yaw_frame=self.yaw_frame,
             at_pitch_limit=bool(message.failure_flags & mav.GIMBAL_DEVICE_ERROR_FLAGS_AT_PITCH_LIMIT),
             at_yaw_limit=bool(message.failure_flags & mav.GIMBAL_DEVICE_ERROR_FLAGS_AT_YAW_LIMIT),
         )

@@ -26,6 +26,7 @@ from efftam_ros.flight.values import (
     GimbalLimits,
     Rates,
     VehicleSample,
+    YawFrame,
 )
 
 ATTITUDE = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
@@ -38,6 +39,8 @@ LEAVE, RELEASE_MINE = -1.0, -3.0
 NO_ATTITUDE = (math.nan,) * 4
 
 STATUS_HZ = 5.0
+# Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
+SLOW_VEHICLE_HZ = 20.0
 REPEAT_S = 1.0
 MOST_TRIES = 5
 # PX4 stops a gimbal after 2 s without a wish; some gimbals shake at every repeated one.
@@ -167,7 +170,10 @@ class GimbalClient:
         manager = self.config.manager_component
         self._subscriptions.want(manager, MANAGER_STATUS, STATUS_HZ)
         if self.config.vehicle_rate_hz > 0:
-            self._subscriptions.want(manager, VEHICLE_ATTITUDE, self.config.vehicle_rate_hz)
+            rate_hz = self.config.vehicle_rate_hz
+            if self._sources.yaw_frame is YawFrame.EARTH:
+                rate_hz = min(rate_hz, SLOW_VEHICLE_HZ)
+            self._subscriptions.want(manager, VEHICLE_ATTITUDE, rate_hz)
         if self.config.attitude_rate_hz > 0:
             # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
             device = self._sources.device if self._sources.device_speaks(now) else None

@@ -29,7 +29,10 @@ class Subscriptions:
         self._wanted: dict[tuple[int, int], _Wanted] = {}
 
     def want(self, component: int, message_id: int, rate_hz: float) -> None:
-        self._wanted.setdefault((component, message_id), _Wanted(component, rate_hz))
+        """From now on; another rate than before is asked for at once."""
+        known = self._wanted.get((component, message_id))
+        if known is None or known.rate_hz != rate_hz:
+            self._wanted[component, message_id] = _Wanted(component, rate_hz)
 
     def drop(self, component: int, message_id: int) -> None:
         self._wanted.pop((component, message_id), None)

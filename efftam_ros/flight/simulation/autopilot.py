@@ -136,9 +136,9 @@ class Autopilot(ABC):
         self._stream(now_s, now_s - self._last_step_s)
         self._last_step_s = now_s
 
+    @abstractmethod
     def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
         """Quaternion and flags of a servo gimbal."""
-        raise NotImplementedError
 
     def send(self, port: Port, message: Message) -> int:
         frame = port.encoder.encode(message)

@@ -44,24 +44,28 @@ class Circuit:
 class Drone:
     """A drone that circles slowly above the road and shakes: yaw and pitch disturbed by sines.
 
-    ``yaw_sway``, ``pitch_sway``: amplitude, rad, of the disturbance, at 0.25 and 0.4 Hz.
+    ``nose``: its first heading, rad; it turns once in ``turn_s``, to the left when that is negative, as a
+    pilot does who keeps the target away from the mount's stops. ``yaw_sway``, ``pitch_sway``: amplitude, rad,
+    of the disturbance, at 0.25 and 0.4 Hz.
     """
 
     height_m: float = 55.0
     radius_m: float = 25.0
     period_s: float = 90.0
+    nose: float = math.radians(80.0)
+    turn_s: float = -60.0
     yaw_sway: float = math.radians(12.0)
     pitch_sway: float = math.radians(3.0)
 
     def at(self, time_s: float) -> Pose:
         angle = 2 * math.pi * time_s / self.period_s
-        sway = 2 * math.pi * 0.25
+        sway, turn = 2 * math.pi * 0.25, 2 * math.pi / self.turn_s
         return Pose(
             self.radius_m * math.cos(angle),
             self.radius_m * math.sin(angle),
             self.height_m,
-            self.yaw_sway * math.sin(sway * time_s),
-            self.yaw_sway * sway * math.cos(sway * time_s),
+            self.nose + turn * time_s + self.yaw_sway * math.sin(sway * time_s),
+            turn + self.yaw_sway * sway * math.cos(sway * time_s),
         )
 
     def pitch(self, time_s: float) -> float:

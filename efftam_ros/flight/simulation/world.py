@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.geometry import Box
+from efftam_ros.flight.angles import from_yaw_pitch, matrix
 from efftam_ros.flight.simulation.panda_module import panda
 from efftam_ros.flight.simulation.paths import Circuit, Drone, Pose
 from efftam_ros.flight.simulation.scene_parts import box, car, plane, smooth_noise, texture
 
 GROUND_M = 400.0
-ROAD_M = 9.0
+ROAD_M, ROAD_HIGH_M = 9.0, 0.12
+# The drone stays far above everything: a depth buffer of few bits needs it.
+NEAR_M = 12.0
 TRUTH = "truth"
 RENDERERS = ("p3tinydisplay", "p3headlessgl")
 
@@ -72,7 +75,7 @@ class World:
         lens = panda.PerspectiveLens()
         lens.setFilmSize(config.width, config.height)
         lens.setFocalLength(config.focal_px)
-        lens.setNearFar(1.0, 2000.0)
+        lens.setNearFar(NEAR_M, 2000.0)
         self._picture = self._buffer(pipe, "picture", lens)
         self._mask = self._buffer(pipe, "mask", lens)
         self._only_the_target(self._mask[1])
@@ -100,6 +103,18 @@ class World:
             found = Box.from_edges(columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
         return Shot(self._read(self._picture[2]), found, int(mask.sum()))
 
+    def project(self, axis: tuple[float, float], target: tuple[float, float]) -> tuple[float, float]:
+        """Where a direction (yaw, pitch) lies in the picture of a camera that looks along another, px; not
+        finite when it lies behind."""
+        flat = math.cos(target[1])
+        north_east_down = (flat * math.cos(target[0]), flat * math.sin(target[0]), -math.sin(target[1]))
+        forward, right, down = matrix(from_yaw_pitch(*axis)).T @ np.array(north_east_down)
+        if forward <= 0.0:
+            return math.nan, math.nan
+        config = self.config
+        scale = config.focal_px / forward
+        return float(config.width / 2 + scale * right), float(config.height / 2 + scale * down)
+
     def close(self) -> None:
         """Free the renderer's buffers."""
         self._engine.removeAllWindows()
@@ -121,11 +136,12 @@ class World:
         ground.reparentTo(self._static)
         asphalt = smooth_noise(rng, 128, (16, 64))[..., None] * np.array([40, 40, 42]) + 70
         tarmac = texture(asphalt.astype(np.uint8))
-        for i in range(180):
-            pose = config.target.at(i / 180 * config.target.period_s)
-            slab = box((ROAD_M, 4.6, 0.05), (1.0, 1.0, 1.0), tarmac)
-            slab.reparentTo(self._static)
-            self._place(slab, pose)
+        for circuit in (config.target, config.like):
+            for i in range(180):
+                pose = circuit.at(i / 180 * circuit.period_s)
+                slab = box((ROAD_M, 4.6, ROAD_HIGH_M), (1.0, 1.0, 1.0), tarmac)
+                slab.reparentTo(self._static)
+                self._place(slab, pose)
         bricks = texture(
             (smooth_noise(rng, 64, (4, 16, 32))[..., None] * np.array([90, 80, 70]) + 110).astype(np.uint8)
         )

@@ -22,11 +22,12 @@ UNUSED = frozenset({"no_mem_pos_enc"})
 """Parameters in checkpoints that the network does not use."""
 
 TABLE_INSTEAD = {"image_encoder.trunk.pos_embed": "image_encoder.trunk.position"}
-"""Parameters of which the graphs hold only a table derived from them."""
+"""Parameters for which the graphs contain only a derived table."""
 
 
 def load_bundle_network(folder: str | Path) -> Network:
-    """The network that the bundle in ``folder`` was exported from, in evaluation mode with FP32 weights.
+    """Rebuild the network that the bundle in ``folder`` was exported from, in evaluation mode with FP32
+    weights.
 
     Weights and tables are the graphs' initialisers, which have their PyTorch names; batch norms are folded as
     they were for export. Raises InputError when the network is unknown or the weights in the graphs do not

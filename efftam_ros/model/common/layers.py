@@ -59,7 +59,7 @@ def dot_product_attention(
 
 
 class MultiHeadAttention(nn.Module):
-    """Multi-head attention [B,n,width] x [B,m,width] -> [B,n,width] with an inner width of its own."""
+    """Multi-head attention [B,n,width] x [B,m,width] -> [B,n,width] with a separate inner width."""
 
     def __init__(self, width: int, heads: int, inner: int | None = None) -> None:
         super().__init__()

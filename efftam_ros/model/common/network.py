@@ -17,9 +17,11 @@ ABSENT_LOGIT = -1024.0
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """Constants of one configuration. Sides in network px; ``skips``: name, channels and stride of each skip
-    feature; ``window_factor``: side of the training windows in target sizes; ``image_mean`` and
-    ``image_std``: normalisation of RGB in 0..1."""
+    """Constants of one configuration.
+
+    Sides are in network px. ``skips``: name, channels and stride of each skip feature; ``window_factor``:
+    side of the training windows in target sizes; ``image_mean``, ``image_std``: normalisation of RGB in 0..1.
+    """
 
     name: str
     family: str
@@ -62,15 +64,24 @@ class Network(nn.Module):
 
     @abstractmethod
     def encode_image(self, image: Tensor) -> dict[str, Tensor]:
-        """[1,3,S,S] -> ``features`` [1,C,G,G] and the skip features by name."""
+        """Image [1,3,S,S] -> ``features`` [1,C,G,G] and the skip features by name."""
 
     @abstractmethod
     def encode_prompt(
         self, features: Tensor, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
     ) -> dict[str, Tensor]:
-        """Prompt (points [1,n,2] network px, labels [1,n], mask [1,1,S,S], has_mask [1]) -> ``conditioned``
-        features of a frame without history, ``sparse``, ``dense``, and ``prompt_raster`` where
-        ``spec.prompt_raster``."""
+        """Encode a prompt for a frame without history.
+
+        Args:
+            features: [1,C,G,G].
+            points: [1,n,2], network px.
+            labels: [1,n].
+            mask: [1,1,S,S].
+            has_mask: [1].
+
+        Returns:
+            ``conditioned`` features, ``sparse``, ``dense``, and ``prompt_raster`` if ``spec.prompt_raster``.
+        """
 
     @abstractmethod
     def attend(
@@ -82,8 +93,11 @@ class Network(nn.Module):
     def decode(
         self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """-> ``masks`` [1,4,4G,4G] logits (row 0 after the stability fallback), ``ious`` [4] 0..1,
-        ``presence`` [1] logit, ``pointers`` [4,C] of a present object."""
+        """Decode masks.
+
+        Returns ``masks`` [1,4,4G,4G] logits (row 0 after the stability fallback), ``ious`` [4] 0..1,
+        ``presence`` [1] logit, ``pointers`` [4,C] of a present object.
+        """
 
     def encode_memory(
         self,
@@ -116,7 +130,7 @@ class Network(nn.Module):
     def encode_map(
         self, features: Tensor, logits: Tensor, is_prompted: Tensor, prompt_raster: Tensor | None
     ) -> Tensor:
-        """The memory map [1,N,M] of mask logits in which an absent target is blanked already."""
+        """The memory map [1,N,M] of mask logits in which an absent target is already blanked."""
 
     @property
     @abstractmethod

@@ -1,9 +1,9 @@
-"""CompactTAM: a small convolutional relative of EfficientTAM for a window that follows the target.
+"""CompactTAM: a small convolutional variant of EfficientTAM for a window that follows the target.
 
 The four modules and the memory protocol are EfficientTAM's (Xiong et al., "Efficient Track Anything", 2024).
-Different are the encoder (a convolutional trunk, with skip features at strides 8 and 4), the widths, and the
-prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
-take batches, for training; the methods of Network one frame.
+It differs in the encoder (a convolutional trunk, with skip features at strides 8 and 4), in the widths, and
+in the prompt: its box is also drawn, into the dense prompt and into the prompted frame's memory. The modules
+accept batches, for training; the methods of Network take one frame.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def batch_of(x: Tensor) -> int:
 
 
 class CompactAttention(nn.Module):
-    """Multi-head attention with its projections."""
+    """Multi-head attention including its projections."""
 
     def __init__(self, width: int, key_width: int, inner: int, heads: int) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class CompactAttention(nn.Module):
 
 
 class CompactRotaryAttention(CompactAttention):
-    """Attention with rotary position of the queries and of the keys of maps."""
+    """Attention with rotary positions of the queries and of the keys from maps."""
 
     cosines: Tensor
     sines: Tensor
@@ -233,7 +233,7 @@ class CompactRotaryAttention(CompactAttention):
         return self.combine(q, k, self.heads_of(self.value(x)))
 
     def to_memory(self, x: Tensor, memory: Memory) -> Tensor:
-        """Attention of a map's tokens [B,N,width] to maps and to pointers, which have no position."""
+        """Attention of a map's tokens [B,N,width] to maps, and to pointers, which have no position."""
         maps = self.rotated(self.key(memory.map_keys))
         keys = torch.cat([maps, self.heads_of(self.key(memory.pointer_tokens))], 2)
         values = self.heads_of(self.value(memory.values))
@@ -249,8 +249,11 @@ class CompactRotaryAttention(CompactAttention):
 
 
 class Memory(NamedTuple):
-    """What a frame attends to: ``map_keys`` [B,T,N,M] with their positions, ``pointer_tokens`` [B,p,M],
-    ``values`` of both [B,T*N+p,M], ``key_bias`` [1,1,1,T*N+p] or None."""
+    """The keys and values that a frame attends to.
+
+    ``map_keys``: [B,T,N,M] with their positions; ``pointer_tokens``: [B,p,M]; ``values``: of both,
+    [B,T*N+p,M]; ``key_bias``: [1,1,1,T*N+p] or None.
+    """
 
     map_keys: Tensor
     pointer_tokens: Tensor
@@ -309,7 +312,7 @@ class MemoryAttention(nn.Module):
 
 
 class PromptEncoder(nn.Module):
-    """Points, box and mask -> three prompt tokens, a dense prompt and the rasterised box.
+    """Encodes points, box and mask to three prompt tokens, a dense prompt and the rasterised box.
 
     There are three prompt slots: a box takes two, a click one. Further points are ignored.
     """

@@ -1,10 +1,9 @@
-"""Convolutional trunks of the compact networks' image encoder: runs of inverted bottlenecks, whose last
-features at some strides are taken.
+"""Convolutional trunks of the compact networks' image encoder: sequences of inverted bottlenecks.
 
-EfficientNet-Lite0 starts from published ImageNet weights. The narrow trunk is of our own making and takes
-about half of its time: channels and depths in the manner of searched mobile networks (Wu et al., FBNet, 2019;
-the tracker FEAR of Borsuk et al., 2022, uses one such), and a small branch at stride 32 for what fills the
-window.
+The last features at strides 4, 8, 16 and 32 are the outputs. EfficientNet-Lite0 starts from published
+ImageNet weights. The narrow trunk was designed for this package and takes about half the time: channels and
+depths follow searched mobile networks (Wu et al., FBNet, 2019; the tracker FEAR of Borsuk et al., 2022, uses
+one), with a small branch at stride 32 for targets that fill the window.
 """
 
 from __future__ import annotations
@@ -18,8 +17,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Stage:
-    """A run of ``blocks`` inverted bottlenecks with the same ``kernel``. The first one changes channels and
-    ``stride`` and widens by ``expansion``; the others widen by ``later_expansion``, by default the same."""
+    """A sequence of ``blocks`` inverted bottlenecks with the same ``kernel``.
+
+    The first block changes channels and ``stride`` and expands by ``expansion``; the others expand by
+    ``later_expansion``, by default the same.
+    """
 
     channels: int
     blocks: int
@@ -36,8 +38,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class TrunkConfig:
-    """``stem`` channels at stride 2, then ``stages``; ``taken``: index of the last stage at strides 4, 8, 16
-    and 32; activations end at ``ceiling``, if there is one."""
+    """Sizes of a trunk.
+
+    ``stem``: channels at stride 2; ``stages``: follow the stem; ``taken``: index of the last stage at strides
+    4, 8, 16 and 32; ``ceiling``: upper limit of activations, None for no limit.
+    """
 
     stem: int
     stages: tuple[Stage, ...]
@@ -45,7 +50,7 @@ class TrunkConfig:
     ceiling: float | None = None
 
     def channels(self, stride: int) -> int:
-        """Of the features taken at this stride."""
+        """Number of channels of the features taken at this stride."""
         return self.stages[self.taken[(4, 8, 16, 32).index(stride)]].channels
 
 
@@ -80,7 +85,7 @@ NARROW = TrunkConfig(
 
 
 class Activation(nn.Module):
-    """ReLU, cut at ``ceiling`` where there is one (a cut costs time in onnxruntime)."""
+    """ReLU, clipped at ``ceiling`` if given (clipping costs time in onnxruntime)."""
 
     def __init__(self, ceiling: float | None) -> None:
         super().__init__()
@@ -91,8 +96,10 @@ class Activation(nn.Module):
 
 
 class InvertedBottleneck(nn.Module):
-    """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018), with
-    batch norms already merged into the convolutions."""
+    """Pointwise expansion, depthwise convolution, linear projection (Sandler et al., MobileNetV2, 2018).
+
+    Batch norms are already merged into the convolutions.
+    """
 
     def __init__(
         self, inputs: int, stage: Stage, stride: int, expansion: int, activation: Activation

@@ -18,8 +18,7 @@ WIDTH_TENSOR = "image_encoder.trunk.patch_embed.proj.bias"
 
 
 def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
-    """The network of configuration ``name`` with the weights of an official checkpoint, on the CPU in
-    evaluation mode.
+    """Load an official checkpoint into configuration ``name``, on the CPU in evaluation mode.
 
     A checkpoint does not contain its image side or pooling, so the caller must give the name (official files
     are named after their configuration). Raises InputError when the file is not a checkpoint or does not fit
@@ -34,14 +33,14 @@ def load_checkpoint(path: str | Path, name: str) -> EfficientTAM:
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file; unpickles tensors and plain containers only, never code."""
+    """Read the tensors of a checkpoint file; unpickles tensors and plain containers only, never code."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"there is no checkpoint {path}; check the path or run efftam fetch") from None
     except pickle.UnpicklingError:
         raise InputError(
-            f"{path} is no PyTorch checkpoint of tensors alone; use an official checkpoint"
+            f"{path} is not a PyTorch checkpoint of tensors only; use an official checkpoint"
         ) from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -69,7 +68,7 @@ def _check_width(path: str | Path, name: str, state: Mapping[str, Tensor]) -> No
         return
     width = tensor.numel()
     fitting = [c.name for c in CONFIGURATIONS.values() if c.width == width]
-    remedy = f"name one of {', '.join(fitting)}" if fitting else "use an official checkpoint"
+    remedy = f"use one of {', '.join(fitting)}" if fitting else "use an official checkpoint"
     raise InputError(f"{path} has a trunk of width {width}, but {name} has {expected}; {remedy}")
 
 

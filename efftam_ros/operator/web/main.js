@@ -29,7 +29,7 @@ const views = [new View($("view"), viewport), new View($("view-2"), viewport)];
 const drawing = new Drawing();
 const history = new History();
 const plots = new Plots($("plot"));
-const steering = new SteeringPanel((action) => command({ op: "steer", action }));
+const steering = new SteeringPanel((action) => command({ op: "steer", action }), (text) => notify(text, true));
 
 let hello = null; // what the server said of itself and of this page
 let holder = null;
@@ -56,7 +56,7 @@ const RECEIVE = {
     // A server that was started anew may count and number from the beginning.
     hello = message;
     frames.forget();
-    steering.show(message.steering);
+    steering.forget();
     abandon();
   },
   seat(message) {
@@ -77,6 +77,7 @@ const RECEIVE = {
     showState(message);
   },
   answer(message) {
+    steering.answered(message.id);
     const wasAwaited = awaited?.id === message.id;
     if (wasAwaited) {
       awaited = null;
@@ -366,6 +367,7 @@ function currentBanners(nowMs) {
     return { link: ["NO LINK", since] };
   }
   if (!isLive()) return banners;
+  if (steering.fault) banners.gimbal = steering.fault;
   const shownMs = frames.shown ? nowMs - frames.shown.arrivedMs : Infinity;
   const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, nowMs) : null;
   if (status?.picture) banners.picture = ["NO PICTURE", status.picture];
@@ -448,6 +450,7 @@ function paint() {
 
 function paintSlowly() {
   const nowMs = performance.now();
+  steering.hasLink = !link.isSilent(nowMs);
   showBanners(currentBanners(nowMs));
   showChoice();
   stale ||= drawing.isFrozen; // the countdown

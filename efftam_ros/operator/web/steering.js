@@ -3,11 +3,23 @@
 const ARMED_MS = 5000;
 // A double click is one press; the server wants the second to be a decision of its own.
 const BOUNCE_MS = 350;
+const STOP_MS = 1500;
+
+const FAULTS = {
+  inactive: "it runs but was not activated",
+  silent: "its controller says nothing",
+  gone: "its controller has ended",
+};
 
 export class SteeringPanel {
-  /** `command(action)` sends arm, enable or stop. */
-  constructor(command) {
+  #state = null; // what the controller said last
+  #hasLink = true;
+  #stopId = null; // the Stop whose answer is awaited
+
+  /** `command(action)` sends arm, enable or stop and gives the message's id; `alarm(text)` is for what must be seen. */
+  constructor(command, alarm) {
     this.command = command;
+    this.alarm = alarm;
     this.panel = document.getElementById("steering");
     this.text = document.getElementById("steering-text");
     this.enable = document.getElementById("steer");
@@ -16,21 +28,40 @@ export class SteeringPanel {
     document.getElementById("stop").onclick = () => this.stop();
   }
 
-  show(isThere) {
-    this.panel.hidden = !isThere;
+  /** Nothing is offered until a controller was heard of. */
+  forget() {
+    this.#state = null;
+    this.panel.hidden = true;
+    this.disarm();
   }
 
   get isThere() {
     return !this.panel.hidden;
   }
 
-  update({ available, enabled, text }) {
-    this.enabled = enabled;
-    this.panel.dataset.state = !available ? "off" : enabled ? "on" : "ready";
-    const word = !available ? "GIMBAL NOT RUNNING" : enabled ? "GIMBAL FOLLOWS" : "GIMBAL STOPPED";
-    this.text.textContent = text ? `${word}: ${text}` : word;
-    this.enable.disabled = !available || enabled;
-    if (enabled || !available) this.disarm();
+  update(state) {
+    this.#state = state;
+    this.panel.hidden = false;
+    this.#show();
+  }
+
+  /** What was heard last says nothing about now once the link is gone. */
+  set hasLink(hasLink) {
+    if (hasLink === this.#hasLink) return;
+    this.#hasLink = hasLink;
+    this.#show();
+  }
+
+  /** Word and text of a banner, null where all is well. */
+  get fault() {
+    const { controller, enabled, phase } = this.#state ?? {};
+    if (controller !== "silent" && !(controller === "gone" && enabled)) return null;
+    return [`GIMBAL ${controller.toUpperCase()}`, FAULTS[controller] + (enabled ? `; it was ${phase}` : "")];
+  }
+
+  answered(id) {
+    if (id === this.#stopId) this.#stopId = null;
+    this.#show();
   }
 
   press(nowMs) {
@@ -55,6 +86,23 @@ export class SteeringPanel {
 
   stop() {
     this.disarm();
-    this.command("stop");
+    const id = this.#stopId = this.command("stop");
+    this.#show();
+    setTimeout(() => {
+      if (this.#stopId === id) this.alarm("STOP is not answered; press again, or stop the gimbal by other means");
+    }, STOP_MS);
+  }
+
+  #show() {
+    if (!this.#state) return;
+    const { controller, enabled, phase, reason } = this.#state;
+    const runs = controller === "running" && this.#hasLink;
+    this.panel.dataset.state = !runs ? "fault" : enabled ? "on" : "off";
+    let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
+    if (!this.#hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
+    if (this.#stopId !== null) text = "STOP was sent";
+    this.text.textContent = text ? `${word}: ${text}` : word;
+    this.enable.disabled = !runs || enabled;
+    if (this.enable.disabled) this.disarm();
   }
 }

@@ -1,1 +1,1 @@
-"""What the nodes share."""
+"""Code shared by the nodes."""

@@ -1,4 +1,4 @@
-"""Parameters of a node, from dataclasses of `setting` fields: declared, checked, written as a file."""
+"""Node parameters from dataclasses of `setting` fields: declared, checked and written as a file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ Config = TypeVar("Config")
 class ParameterSet:
     """All parameters of one node.
 
-    ``sections``: title and dataclass; ``read_only``: names that are read when the node starts; ``fixed``:
-    names that are read when it is configured.
+    Attributes:
+        sections: Title and dataclass of each section.
+        read_only: Names that are read only at start-up.
+        fixed: Names that are read when the node is configured.
     """
 
     sections: tuple[tuple[str, type[Any]], ...]
@@ -37,8 +39,8 @@ class ParameterSet:
     def declare(self, node: Node) -> None:
         """Declare one parameter per field, with description, range and choices.
 
-        Raises InputError when a value given at the start (file, command line) has the wrong type or lies
-        outside its range.
+        Raises InputError when a value given at start-up (file, command line) has the wrong type or is out of
+        range.
         """
         for f in self._fields():
             try:
@@ -47,10 +49,10 @@ class ParameterSet:
                 raise InputError(f"parameter {f.name}: {error}; it is {_allowed(f)}") from error
 
     def refusals(self, changes: Mapping[str, Any], configured: bool) -> list[str]:
-        """Why these changes can't be made, one line for each; empty when they can. Unknown names are nobody's
-        business.
+        """Return why these changes can't be made, one line each; empty when they can. Unknown names are
+        ignored.
 
-        ``configured``: the node is, so settings that are read at that time may not change.
+        ``configured``: the node is configured, so parameters in ``fixed`` may not change.
         """
         reasons = []
         for f in self._fields():
@@ -69,7 +71,7 @@ class ParameterSet:
         return reasons
 
     def unknown(self, given: Iterable[str]) -> list[str]:
-        """One line for each name that was given at the start and that no parameter has."""
+        """One line for each name given at start-up that is not a parameter."""
         known = [f.name for f in self._fields()]
         lines = []
         for name in given:
@@ -81,7 +83,8 @@ class ParameterSet:
         return lines
 
     def as_yaml(self, nodes: str = "/**") -> str:
-        """Every parameter with its default, described, for the nodes of this name in a parameter file."""
+        """Return a parameter file with every parameter, its description and default, for nodes matching
+        ``nodes``."""
         lines = [f"{nodes}:", "  ros__parameters:"]
         for title, config_type in self.sections:
             lines += ["", f"    # {title}"]
@@ -117,12 +120,12 @@ class ParameterSet:
 
 
 def read_parameters(node: Node, config_type: type[Config]) -> Config:
-    """The dataclass with the parameters' values. Raises InputError when one is not allowed."""
+    """Return the dataclass with the parameters' current values. Raises InputError when one is not allowed."""
     return config_type(**{f.name: node.get_parameter(f.name).value for f in fields(config_type)})  # type: ignore[arg-type]
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The configuration with those of the changes that concern it."""
+    """Return the configuration with the changes that concern it."""
     values = {f.name: changes.get(f.name, getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
     return type(config)(**values)
 

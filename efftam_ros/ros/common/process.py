@@ -1,21 +1,24 @@
-"""A node as a process: from the command line to an orderly end.
+"""Runs a node as a process, from the command line to an orderly shutdown.
 
-SIGINT and SIGTERM end it with code 0, after the node has closed in order. They are taken from the first line
-on, and a second one changes nothing, so that no moment exists in which a signal leaves a traceback or half an
-answer. Imports of ROS and of the node wait until that is arranged.
+SIGINT and SIGTERM end it with code 0 after the node has closed. They are handled from the start, before ROS
+and the node are imported, and a second signal has no effect, so that none can cause a traceback or an
+incomplete answer.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from efftam_ros.ros.common.signals import StopFlag
 
-# Longest time until a signal is noticed while nothing arrives, s.
+# Longest time until a signal is noticed while no message arrives, s.
 PATIENCE_S = 0.1
-# Packages whose absence is told in one line, by import name.
+# How often a node that works at its own rate looks at services, timers and events, s.
+SERVED_S = 0.08
+# Packages whose absence is reported in one line: import name and package name.
 NEEDED = {
     "aiohttp": "aiohttp",
     "cv2": "opencv-python-headless",
@@ -27,17 +30,33 @@ NEEDED = {
 
 
 def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_text: str = "") -> int:
-    """Run the node that ``make`` returns until a signal; returns the exit code (2: something that the user
-    can mend, named in one line).
+    """Run the node that ``make`` returns until a signal.
 
-    The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, after which it is
-    of no use. ``help_text`` is printed for --help.
+    The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
+    node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
+    next work, s, or None while it waits for calls alone. ``help_text`` is printed for --help. Returns the
+    exit code; 2 for an error that the user can correct, reported in one line.
     """
     if help_text and {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
         print(help_text)
         return 0
     with StopFlag() as stop:
         return _run(stop, name, make, args)
+
+
+def _spin(stop: StopFlag, executor: Any, tick: Callable[[], float | None]) -> None:
+    served_s = 0.0
+    while not stop.asked:
+        idle_s = tick()
+        if idle_s is None:
+            executor.spin_once(timeout_sec=PATIENCE_S)
+            continue
+        now_s = time.monotonic()
+        if now_s - served_s >= SERVED_S:
+            served_s = now_s
+            executor.spin_once(timeout_sec=0.0)
+        elif idle_s > 0.0:
+            time.sleep(idle_s)
 
 
 def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | None) -> int:
@@ -59,8 +78,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         executor.add_node(node)
         if not stop.asked:
             node.start()
-        while not stop.asked:
-            executor.spin_once(timeout_sec=PATIENCE_S)
+        _spin(stop, executor, getattr(node, "tick", lambda: None))
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2

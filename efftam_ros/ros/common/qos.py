@@ -1,4 +1,4 @@
-"""Qualities of service that both ends of a topic have to agree on."""
+"""QoS profiles shared by both ends of a topic."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 
 def reliable(depth: int = 10) -> QoSProfile:
-    """Every message arrives, the newest ``depth`` of them."""
+    """Reliable delivery of the newest ``depth`` messages."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE)
 
 
 def sampled(depth: int = 10) -> QoSProfile:
-    """For subscribers of a stream whose publisher may be of either kind."""
+    """Best effort, for subscribers to a stream whose publisher may be reliable or not."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 def latched() -> QoSProfile:
-    """The newest message also reaches those who subscribe later."""
+    """Reliable and transient local: the newest message also reaches late subscribers."""
     return QoSProfile(
         depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
     )

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a flag: a process ends when it has finished, not where it was."""
+"""SIGINT and SIGTERM as a flag, so that a process ends only after finishing its work."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopFlag:
-    """As a context: both signals only set ``asked``, however often they come.
+    """Context manager in which both signals only set ``asked``.
 
-    Afterwards they stay ignored: between the end of the context and that of the process Python would restore
-    what kills it.
+    They are ignored after the context: with the default handlers restored, a signal during interpreter
+    shutdown would kill the process.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a warning that repeats itself from filling the log."""
+"""Limits how often repeated lines are logged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ PERIOD_S = 5.0
 
 
 class Throttle:
-    """Passes ``burst`` lines per kind and period to ``write``, with the number of lines of that kind held
-    back since."""
+    """Passes ``burst`` lines per kind and period to ``write``, with the number of lines of that kind
+    suppressed since."""
 
     def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
         self._write, self._burst, self._period_s = write, burst, period_s

@@ -1,4 +1,4 @@
-"""The active gimbal node: hands what arrives to the controller and ticks it at 50 Hz."""
+"""The active gimbal node: at 50 Hz it hands what has arrived to the controller and lets it decide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo
 
@@ -17,6 +16,7 @@ from efftam_ros.flight.control_config import Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
 from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
+from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, reliable, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import (
@@ -32,6 +32,8 @@ from efftam_ros.ros.gimbal.outputs import Outputs
 from efftam_ros.ros.gimbal.parameters import GimbalParameters
 
 TICK_S = 0.02
+# The calibration comes with each image and hardly ever changes.
+CALIBRATION_TICKS = 10
 # A bridge speaks once a second.
 BRIDGE_SILENT_S = 3.0
 
@@ -45,7 +47,8 @@ def mavros_attitude() -> Any:
 
 
 class Loop:
-    """Subscriptions, timer and controller, from activation to deactivation."""
+    """Subscriptions and controller, from activation to deactivation. Nothing that arrives or fails to arrive
+    changes when `turn` is called."""
 
     def __init__(self, node: Node, config: GimbalParameters, outputs: Outputs) -> None:
         self._node, self._config, self._outputs = node, config, outputs
@@ -54,36 +57,40 @@ class Loop:
         self._manager_s = 0.0
         self._phase = Phase.OFF
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
-        self._subscriptions = [
+        self._topics = [
             self._subscribe(TargetVelocity, "velocity", self._on_velocity, reliable()),
-            self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled()),
             self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
             self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
             self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
         ]
         mavros = mavros_attitude()
         if mavros is not None:
-            self._subscriptions.append(
-                self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled())
-            )
+            self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
+        self._calibration = self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1))
+        self._ticks = 0
         # Steady, so that a stopped or set clock of the images does not stop the controller.
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(TICK_S, self._tick, clock=steady)
+        self._due_s = time.monotonic()
 
-    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Any:
-        def checked(message: Any) -> None:
-            try:
-                take(message)
-            except InputError as refusal:
-                self._warn(topic, f"{topic}: {refusal}")
+    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Polled:
+        return Polled(self._node, kind, topic, take, qos, self._warn)
 
-        return self._node.create_subscription(kind, topic, checked, qos)
+    def turn(self) -> float:
+        """Tick when it is time to; how long there is nothing to do, s."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = self._due_s + TICK_S if now_s < self._due_s + TICK_S else now_s + TICK_S
+            if self._ticks % CALIBRATION_TICKS == 0:
+                self._calibration.read()
+            self._ticks += 1
+            for topic in self._topics:
+                topic.read()
+            self._tick()
+        return self._due_s - time.monotonic()
 
     def close(self) -> None:
         """Stop the gimbal and give it back."""
-        self._node.destroy_timer(self._timer)
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
+        for topic in (*self._topics, self._calibration):
+            topic.close()
         self._outputs.stop()
 
     def set_enabled(self, enabled: bool) -> None:

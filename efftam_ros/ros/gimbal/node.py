@@ -40,8 +40,8 @@ class GimbalNode(LifecycleNode):
     | transition | takes | gives back |
     |---|---|---|
     | configure | parameters, publishers, service | |
-    | activate | subscriptions, timer | |
-    | deactivate | | zero rates, the gimbal, subscriptions, timer |
+    | activate | subscriptions | |
+    | deactivate | | zero rates, the gimbal, subscriptions |
     | cleanup, shutdown | | publishers, service |
 
     Raises InputError when a parameter given at the start is not allowed.
@@ -62,6 +62,10 @@ class GimbalNode(LifecycleNode):
             self.get_logger().info("autostart is off: waiting to be configured")
         elif self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
+
+    def tick(self) -> float | None:
+        """What is due while active; see `run_node`."""
+        return None if self._loop is None else self._loop.turn()
 
     def close(self) -> None:
         """Stop the gimbal and free everything; the node is of no use afterwards."""

@@ -11,7 +11,7 @@ from rclpy.node import Node
 from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, VehicleSample
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalManager, VehicleHeading
-from efftam_ros.ros.common.qos import latched, reliable
+from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.gimbal.conversions import CONTROLS
 
 NUMBERS = {control: number for number, control in CONTROLS.items()}
@@ -23,8 +23,8 @@ class GimbalTopics:
 
     def __init__(self, node: Node, yaw_lock: bool) -> None:
         self._clock = node.get_clock()
-        self._attitude = node.create_publisher(QuaternionStamped, "gimbal_attitude", reliable())
-        self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", reliable())
+        self._attitude = node.create_publisher(QuaternionStamped, "gimbal_attitude", sampled())
+        self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
         self._known = GimbalManager(
             control=GimbalManager.UNKNOWN,

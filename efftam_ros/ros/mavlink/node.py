@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from geometry_msgs.msg import TwistStamped
@@ -23,6 +23,7 @@ from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.values import Rates
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, reliable, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
@@ -31,8 +32,10 @@ from efftam_ros.ros.mavlink.parameters import PARAMETERS, BridgeParameters
 from efftam_ros.ros.mavlink.tracker_topics import TrackerTopics, outcome_of, status_of
 
 NODE_NAME = "efftam_mavlink"
-WATCH_S = 0.2
-JOIN_S = 2.0
+# Longest wait for MAVLink: rates of the controller must not wait longer.
+POLL_S = 0.01
+# Boxes and decisions may wait so long, calibrations longer.
+READ_S, CALIBRATION_S = 0.02, 0.5
 
 
 def bridge_config(parameters: BridgeParameters) -> BridgeConfig:
@@ -69,8 +72,17 @@ def open_links(addresses: list[str]) -> list[Connection]:
     return links
 
 
+@dataclass
+class _Reading:
+    """A topic, and how often it is looked at, s."""
+
+    topic: Polled
+    period_s: float
+    due_s: float = 0.0
+
+
 class MavlinkNode(Node):
-    """Reads and writes MAVLink in a thread of its own; messages of ROS come on the executor's.
+    """Reads and writes MAVLink, and looks at the topics whenever it does.
 
     Raises InputError when a parameter given at the start is not allowed.
     """
@@ -82,45 +94,59 @@ class MavlinkNode(Node):
         self._config = bridge_config(self._settings)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
         self._bridge: Bridge | None = None
-        self._ended = threading.Event()
-        self._fault: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="mavlink", daemon=True)
         self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
+        self._read: list[_Reading] = []
 
     def start(self) -> None:
         """Open the links and listen. Raises InputError when a link can't be opened."""
         links = open_links(self._settings.addresses())
         bridge = Bridge(self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report)
         self._bridge = bridge
+        self._subscribe(0.0, TwistStamped, "rates", self._on_rates, reliable())
+        self._subscribe(0.0, Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
         self._subscribe(
-            SelectionResult, "selection_result", lambda m: bridge.selection_result(outcome_of(m)), latched()
+            READ_S,
+            SelectionResult,
+            "selection_result",
+            lambda m: bridge.selection_result(outcome_of(m)),
+            latched(),
         )
-        self._subscribe(BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), reliable())
-        self._subscribe(TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), reliable())
-        self._subscribe(CameraInfo, "camera_info", lambda m: bridge.set_camera(intrinsics_of(m)), sampled())
-        self._subscribe(TwistStamped, "rates", self._on_rates, reliable())
-        self._subscribe(Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
-        self.create_timer(WATCH_S, self._raise_fault)
-        self._thread.start()
+        self._subscribe(READ_S, BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), reliable())
+        if self._config.landing_target:
+            self._subscribe(
+                READ_S, TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), reliable()
+            )
+        self._subscribe(
+            CALIBRATION_S,
+            CameraInfo,
+            "camera_info",
+            lambda m: bridge.set_camera(intrinsics_of(m)),
+            sampled(1),
+        )
         self.get_logger().info(f"MAVLink on {', '.join(self._settings.addresses())}")
+
+    def tick(self) -> float | None:
+        """Wait shortly for MAVLink, do what is due; see `run_node`."""
+        assert self._bridge is not None
+        self._bridge.poll(POLL_S)
+        now_s = time.monotonic()
+        for reading in self._read:
+            if now_s >= reading.due_s:
+                reading.due_s = now_s + reading.period_s
+                reading.topic.read()
+        self._gimbal.repeat(now_s)
+        return 0.0
 
     def close(self) -> None:
         """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(JOIN_S)
         if self._bridge is not None:
             self._bridge.close()
         self.destroy_node()
 
-    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> None:
-        def checked(message: Any) -> None:
-            try:
-                take(message)
-            except InputError as refusal:
-                self._warn(topic, f"{topic}: {refusal}")
-
-        self.create_subscription(kind, topic, checked, qos)
+    def _subscribe(
+        self, period_s: float, kind: Any, topic: str, take: Callable[[Any], None], qos: Any
+    ) -> None:
+        self._read.append(_Reading(Polled(self, kind, topic, take, qos, self._warn), period_s))
 
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular
@@ -129,20 +155,6 @@ class MavlinkNode(Node):
 
     def _now(self) -> Instant:
         return Instant(self.get_clock().now().nanoseconds, time.monotonic())
-
-    def _run(self) -> None:
-        assert self._bridge is not None
-        try:
-            while not self._ended.is_set():
-                self._bridge.poll()
-                self._gimbal.repeat(time.monotonic())
-        except Exception as error:
-            self._fault = error
-
-    def _raise_fault(self) -> None:
-        """A bridge whose thread ended must not look alive: the process ends, with zero rates."""
-        if self._fault is not None:
-            raise self._fault
 
     def _report(self, severity: Severity, text: str) -> None:
         # One call for each: rclpy ties the severity to the line of code.

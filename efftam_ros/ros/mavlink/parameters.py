@@ -64,7 +64,11 @@ class BridgeParameters:
         50.0, "attitude of the gimbal asked of the autopilot, Hz; 0: not asked", low=0.0, high=200.0
     )
     vehicle_rate: float = setting(
-        50.0, "attitude of the vehicle asked of the autopilot, Hz; 0: not asked", low=0.0, high=200.0
+        50.0,
+        "attitude of the vehicle asked of the autopilot, Hz, at most 20 while yaw counts from north; 0: not"
+        " asked",
+        low=0.0,
+        high=200.0,
     )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
 

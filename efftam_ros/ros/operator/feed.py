@@ -1,15 +1,9 @@
-"""The page's `Feed` over ROS: topics and services of one tracker.
-
-The server calls from its own thread; everything here happens in the executor's, which a guard condition
-wakes.
-"""
+"""The page's `Feed` over ROS: topics and services of one tracker."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from lifecycle_msgs.msg import State
@@ -24,38 +18,31 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
+from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.operator import reports
+from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.parameters import OperatorConfig
-from efftam_ros.ros.tracker.image_input import ImageInput
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 REPORT_DEPTH = 10
 # How often the publishers of images and the tracker's state are looked at, s.
 LOOK_S = 0.5
+# A page that is reloaded must find what was seen last, s.
+LINGER_S = 30.0
 BUFFER = "selection_buffer"
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A call that has not been answered: whom it went to, since when it waits."""
-
-    client: Any
-    future: Any
-    asked_s: float
-
-
 class RosFeed:
-    """Boxes always, images only while somebody watches, commands through the tracker's services."""
+    """Images, boxes and velocities while somebody watches, commands through the tracker's services."""
 
-    def __init__(self, node: Node, config: OperatorConfig) -> None:
-        self._node, self._config = node, config
+    def __init__(self, node: Node, config: OperatorConfig, calls: Calls) -> None:
+        self._node, self._config, self._calls = node, config, calls
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._sink: Sink | None = None
-        self._calls: deque[Callable[[], None]] = deque()
-        self._guard = node.create_guard_condition(self._run_calls)
         self._images: ImageInput | None = None
-        self._questions: list[_Question] = []
+        self._reports: list[Any] = []
+        self._unwatched_s = float("-inf")  # since when, monotonic
         self._buffer_s: float | None = None
         name = config.tracker
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
@@ -71,22 +58,17 @@ class RosFeed:
         return self._buffer_s
 
     def start(self, sink: Sink) -> None:
-        self.call(lambda: self._start(sink))
+        self._calls.do(lambda: self._start(sink))
 
     def watch(self, watched: bool) -> None:
-        self.call(lambda: self._watch(watched))
+        self._calls.do(lambda: self._watch(watched))
 
     def select(self, selection: Selection, reply: Reply) -> None:
-        self.call(lambda: self._select(selection, reply))
+        self._calls.do(lambda: self._select(selection, reply))
 
     def clear(self, target_id: int, reply: Reply) -> None:
         request = ClearTarget.Request(target_id=target_id)
-        self.call(lambda: self._command(self._clear_client, request, reply))
-
-    def call(self, what: Callable[[], None]) -> None:
-        """Have ``what`` done in the executor's thread. From any thread."""
-        self._calls.append(what)
-        self._guard.trigger()
+        self._calls.do(lambda: self._command(self._clear_client, request, reply))
 
     # The executor's thread
 
@@ -94,17 +76,8 @@ class RosFeed:
         """Why no image comes, as far as the publishers tell; empty when nobody watches."""
         return "" if self._images is None else self._images.explain()
 
-    def _run_calls(self) -> None:
-        while self._calls:
-            self._calls.popleft()()
-
     def _start(self, sink: Sink) -> None:
         self._sink = sink
-        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
-        self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m)))
-        self._subscribe(
-            TargetVelocity, "velocity", lambda message: sink.motion(reports.motion_report(message))
-        )
         lasting = QoSProfile(
             depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
         )
@@ -119,8 +92,8 @@ class RosFeed:
 
     def _subscribe(
         self, message_type: Any, topic: str, use: Callable[[Any], None], qos: QoSProfile | None = None
-    ) -> None:
-        self._node.create_subscription(
+    ) -> Any:
+        return self._node.create_subscription(
             message_type,
             topic,
             lambda message: self._use(topic, use, message),
@@ -134,7 +107,18 @@ class RosFeed:
         except ValueError as error:
             self._warn(topic, f"a message on {topic} is passed over: {error}")
 
+    def _hear(self, sink: Sink) -> None:
+        """Boxes and velocities cost as much as all else together where nobody watches, so they are asked for
+        when somebody does."""
+        # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
+        self._reports = [
+            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(reports.motion_report(m))),
+        ]
+
     def _watch(self, watched: bool) -> None:
+        if watched and not self._reports and self._sink is not None:
+            self._hear(self._sink)
         if watched and self._images is None:
             self._images = ImageInput(
                 self._node,
@@ -146,6 +130,7 @@ class RosFeed:
         elif not watched and self._images is not None:
             self._images.close()
             self._images = None
+            self._unwatched_s = time.monotonic()
 
     def _on_image(self, message: Any) -> None:
         make = (
@@ -173,54 +158,35 @@ class RosFeed:
         def answered(response: Any) -> None:
             reply(Answer(response.success, response.message, getattr(response, "selection", 0)))
 
-        self._ask(client, request, answered)
-
-    def _ask(self, client: Any, request: Any, use: Callable[[Any], None]) -> None:
-        future = client.call_async(request)
-        self._questions.append(_Question(client, future, time.monotonic()))
-
-        def done(finished: Any) -> None:
-            if not finished.cancelled():
-                use(finished.result())
-
-        future.add_done_callback(done)
+        self._calls.ask(client, request, answered)
 
     def _look(self) -> None:
         """Follow what the network of nodes is now."""
         if self._images is not None:
             self._images.look()
-        self._forget_questions()
-        waiting = {question.client for question in self._questions}
+        elif self._reports and time.monotonic() - self._unwatched_s > LINGER_S:
+            for subscription in self._reports:
+                self._node.destroy_subscription(subscription)
+            self._reports = []
+        if self._state_client in self._calls.give_up():
+            self._tell_inactive(False)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
             (self._parameter_client, GetParameters.Request(names=[BUFFER]), self._on_parameters),
         ):
-            if client in waiting:
+            is_known = client is self._parameter_client and self._buffer_s is not None
+            if self._calls.waits_for(client) or (is_known and self._images is None):
                 continue
             if client.service_is_ready():
-                self._ask(client, request, use)
+                self._calls.ask(client, request, use)
             elif client is self._state_client:
                 self._tell_inactive(False)  # a tracker that is gone is silent, whatever it was
-
-    def _forget_questions(self) -> None:
-        """Give up calls that the server has told the page to be unanswered."""
-        now_s = time.monotonic()
-        kept = []
-        for question in self._questions:
-            if question.future.done():
-                continue
-            if now_s - question.asked_s < self._config.answer_s:
-                kept.append(question)
-                continue
-            question.client.remove_pending_request(question.future)
-            question.future.cancel()
-            if question.client is self._state_client:
-                self._tell_inactive(False)
-        self._questions = kept
 
     def _on_state(self, response: Any) -> None:
         known = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
         self._tell_inactive(response.current_state.id in known)
+        if response.current_state.id == State.PRIMARY_STATE_ACTIVE and self._sink is not None:
+            self._sink.active()
 
     def _on_parameters(self, response: Any) -> None:
         doubles = [v.double_value for v in response.values if v.type == ParameterType.PARAMETER_DOUBLE]

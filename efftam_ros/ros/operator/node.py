@@ -12,8 +12,10 @@ from rclpy.node import Node
 from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.serving import serving
 from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import RosFeed
 from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
+from efftam_ros.ros.operator.steering import RosSteering
 
 NODE_NAME = "efftam_operator"
 
@@ -28,8 +30,10 @@ class OperatorNode(Node):
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
         config = read_parameters(self, OperatorConfig)
-        self._feed = RosFeed(self, config)
-        self.server = OperatorServer(config.settings(), feed=self._feed)
+        self._calls = Calls(self, config.answer_s)
+        self._feed = RosFeed(self, config, self._calls)
+        steering = RosSteering(self, config.gimbal, config.silent_s, self._calls)
+        self.server = OperatorServer(config.settings(), feed=self._feed, steering=steering)
         self._serving = ExitStack()
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -47,7 +51,7 @@ class OperatorNode(Node):
         self.destroy_node()
 
     def _ask_health(self) -> None:
-        self.server.ask_health(lambda health: self._feed.call(lambda: self._publish(health)))
+        self.server.ask_health(lambda health: self._calls.do(lambda: self._publish(health)))
 
     def _publish(self, health: dict[str, Any]) -> None:
         level, message = _verdict(health, self._feed.explain)

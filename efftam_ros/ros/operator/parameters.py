@@ -25,6 +25,7 @@ class OperatorConfig:
     range."""
 
     tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
+    gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
     image_transport: str = _as_in(NodeConfig, "image_transport")
     image_reliability: str = _as_in(NodeConfig, "image_reliability")
     max_image_pixels: int = _as_in(NodeConfig, "max_image_pixels")

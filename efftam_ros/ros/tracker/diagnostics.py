@@ -1,6 +1,7 @@
-"""How the node is doing: counters fed by the threads, and the verdict that goes to /diagnostics.
+"""Counters and health assessment of the tracker node, published on /diagnostics.
 
-Free of ROS, so that the verdict can be tested by numbers; the node puts it into a message.
+This module does not import ROS, so the assessment can be tested with plain numbers; the node converts the
+result to a message.
 """
 
 from __future__ import annotations
@@ -12,21 +13,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from efftam_ros.core.types import Track, TrackState
+from efftam_ros.ros.common.large_images import LARGE_BYTES, large_image_remedy
 from efftam_ros.ros.tracker.stream import is_sparse, lost_share, quantile, rate_hz
 
-# Times over which rates, latencies and losses are judged, s.
+# Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
-# Share of images lost on the way from which on it is a fault.
+# Share of images lost in transport above which a warning is raised.
 LOSS_LIMIT = 0.2
-# A stream of this age and no more than a handful of uneven images has lost the rest, s.
+# A stream older than this with only a few unevenly spaced images is judged to have lost the others, s.
 SPARSE_S = 3.0
-# Above this size images do not fit the default shared memory of Fast DDS, bytes.
-LARGE_BYTES = 500_000
-PROFILE_REMEDY = (
-    "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera driver and"
-    " this node with FASTRTPS_DEFAULT_PROFILES_FILE and FASTDDS_DEFAULT_PROFILES_FILE set to efftam_ros's"
-    " config/fastdds_images.xml (the driver's counts most), or have the driver publish reliably"
-)
 
 
 class Level(IntEnum):
@@ -40,7 +35,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Health:
-    """One DiagnosticStatus: level, one line, and values by name."""
+    """One DiagnosticStatus: level, one-line message and named values."""
 
     level: Level
     message: str
@@ -49,7 +44,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the node runs with: constant between two configurations."""
+    """The node's configuration as reported in diagnostics; constant between two lifecycle transitions."""
 
     lifecycle: str = "unconfigured"
     values: dict[str, str] = field(default_factory=dict)
@@ -57,8 +52,8 @@ class Setup:
 
 
 class Statistics:
-    """Counts what happens, from any thread. Times are those of the steady clock, s, except image stamps,
-    ns."""
+    """Thread-safe counters of the tracker node. Times are read from the steady clock, in s; image stamps are
+    in ns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,12 +67,12 @@ class Statistics:
             "refused": 0,
             "selections_refused": 0,
         }
-        self._last = {"image": "", "selection": "", "qos": "", "bearing": "", "shared": "", "failure": ""}
-        self._fresh: set[str] = set()  # faults since the last verdict
+        self._last = dict.fromkeys((*_MINOR, "qos", "failure"), "")
+        self._fresh: set[str] = set()  # faults since the last assessment
         self._track: Track | None = None
         self._lost = False
         self._stall = ""
-        self._refused_now = False  # the last image that came was refused
+        self._refused_now = False  # the most recently received image was refused
         self._image_bytes = 0
         self._input: Mapping[str, str] = {}
         self._explanation = "is the topic image right?"
@@ -92,13 +87,17 @@ class Statistics:
             _forget(self._arrivals, now_s)
 
     def input_seen(self, facts: Mapping[str, str], explanation: str) -> None:
-        """What is known of the publishers of images, as values, and why no image comes if none does."""
+        """Store what is known of the image publishers (as named values), and why no image arrives if none
+        does."""
         with self._lock:
             self._input, self._explanation = facts, explanation
 
     def answered(self, now_s: float, latency_s: float, track: Track, again: bool = False) -> None:
-        """A box was published ``latency_s`` after its image had arrived; ``again``: for an image of before,
-        on the way from a late selection to the newest."""
+        """Record that a box was published ``latency_s`` after its image arrived.
+
+        ``again`` is set for an image that had been answered before: after a selection on an older image the
+        worker processes the images since then a second time.
+        """
         with self._lock:
             self._counts["again" if again else "processed"] += 1
             self._answers.append((now_s, latency_s))
@@ -106,17 +105,17 @@ class Statistics:
             _forget(self._answers, now_s)
 
     def state(self, track: Track) -> None:
-        """The target's state changed without an image."""
+        """Store a change of the target's state that happened without an image."""
         with self._lock:
             self._track = track
 
     def stalled(self, reason: str) -> None:
-        """Images come and no answer does; until the next answer."""
+        """Record that images arrive but no answer is published; cleared by the next answer."""
         with self._lock:
             self._stall = reason
 
     def dropped(self, images: int) -> None:
-        """Images that were passed over because newer ones had come."""
+        """Count images that were skipped because newer ones had arrived."""
         with self._lock:
             self._counts["dropped"] += images
 
@@ -128,7 +127,7 @@ class Statistics:
         self._fault("selection", reason, "selections_refused")
 
     def output_shared(self, reason: str) -> None:
-        """Somebody else publishes on a topic of ours."""
+        """Record that another node publishes on one of this node's output topics."""
         self._fault("shared", reason)
 
     def incompatible_qos(self, reason: str) -> None:
@@ -137,8 +136,13 @@ class Statistics:
     def no_bearing(self, reason: str) -> None:
         self._fault("bearing", reason)
 
+    def no_camera_motion(self, reason: str) -> None:
+        """Record that the source named by the parameter camera_motion gives no motion."""
+        self._fault("camera", f"the camera's motion is not known: {reason}")
+
     def failed(self, reason: str, for_good: bool = False) -> None:
-        """The tracker raised; ``for_good``: and will go on doing so until the process is restarted."""
+        """Record that the tracker raised. ``for_good``: it will keep failing until the process is
+        restarted."""
         self._lost = self._lost or for_good
         self._fault("failure", reason)
 
@@ -150,7 +154,7 @@ class Statistics:
             self._fresh.add(kind)
 
     def verdict(self, now_s: float, setup: Setup, image_timeout_s: float) -> Health:
-        """Judge the time since the last verdict; the worst finding gives the level and the line."""
+        """Assess the time since the last call; the most severe finding sets the level and the message."""
         with self._lock:
             _forget(self._arrivals, now_s)
             _forget(self._answers, now_s)
@@ -164,7 +168,8 @@ class Statistics:
         return Health(level, message, values)
 
     def loss(self, now_s: float) -> str:
-        """What is known of images lost on the way, with the remedy; empty when none or too few to say."""
+        """Describe images lost in transport, with the remedy; empty when none are lost or there are too few
+        to tell."""
         with self._lock:
             _forget(self._arrivals, now_s)
             return self._loss(now_s)
@@ -180,7 +185,7 @@ class Statistics:
         else:
             said = ""
         if said and self._image_bytes > LARGE_BYTES:
-            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {PROFILE_REMEDY}"
+            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy()}"
         return f"{said}; the link or the machine can't keep up with the camera" if said else ""
 
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:
@@ -197,7 +202,9 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        minor = [kind for kind in ("image", "selection", "bearing", "shared") if kind in self._fresh]
+        minor = [
+            kind for kind in ("image", "selection", "bearing", "camera", "shared") if kind in self._fresh
+        ]
         found += [(Level.WARN, self._last[kind]) for kind in minor]
         silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
         loss = self._loss(now_s)
@@ -246,7 +253,9 @@ class Statistics:
         return values
 
 
-# What is worth telling first: a fault explains the silence that follows from it.
+# Faults that leave the tracker working.
+_MINOR = ("image", "selection", "bearing", "camera", "shared")
+# Order of reporting: a fault comes before the missing images that it causes.
 _WEIGHT = {Level.OK: 0, Level.WARN: 1, Level.STALE: 2, Level.ERROR: 3}
 
 

@@ -1,4 +1,7 @@
-"""What waits for the worker: the newest image, images kept for late selections, and the last command."""
+"""Hands images and commands from the subscriptions to the worker.
+
+Holds the newest image, images kept for late selections, and the last command.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Prompt
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, Kept, KeptImages, seconds
 
-# A worker that runs behind the camera aims to be level again in about this time, s.
+# Time within which a worker that has fallen behind the camera aims to catch up, s.
 CATCH_UP_S = 0.5
 
 
 @dataclass(frozen=True)
 class Command:
-    """A selection or a clear, as far as its outcome is told. ``header`` of the message that asked (None: it
-    had none); ``number`` of the selection, 0 for a clear; ``note``: what is to be said of its acceptance."""
+    """A selection or a clear request, with what is needed to report its outcome.
+
+    ``header``: header of the requesting message, None if it had none; ``number``: number of the selection, 0
+    for a clear; ``note``: remark to report when it is accepted.
+    """
 
     header: Any
     target_id: int
@@ -27,8 +33,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Task:
-    """What to do next: forget the target, or process an image, with a prompt when it was selected on.
-    ``command``: what asked for it, None for an image as it came."""
+    """The worker's next task: clear the target, or process an image, with a prompt if it was selected on.
+
+    ``frame``: None for a clear; ``skipped``: images dropped before this one; ``command``: the command behind
+    this task, None for an ordinary image.
+    """
 
     frame: BufferedFrame | None
     prompt: Prompt | None = None
@@ -37,11 +46,10 @@ class Task:
 
 
 class FrameBuffer:
-    """Between the threads that receive and the one that works. Every method may be called from any thread.
+    """Passes images and commands from the receiving threads to the worker. All methods are thread-safe.
 
-    Images are taken newest first: what arrives meanwhile replaces what waits. After a selection on an older
-    image the images since then are gone through in order, in steps wide enough to be level with the camera
-    soon.
+    Normally the newest image is taken and older ones are dropped. After a selection on an older image, the
+    images since then are processed in order, in steps wide enough to catch up with the camera soon.
     """
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
@@ -52,12 +60,12 @@ class FrameBuffer:
         self._furthest = 0  # highest number that was ever taken or skipped
         self._cursor_stamp_ns = 0
         self._behind = False
-        self._task: Task | None = None  # a command that waits
+        self._task: Task | None = None  # pending command
         self._selected: Kept | None = None
         self._closed = False
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
-        """Change how much is kept, in s of image stamps and in bytes."""
+        """Change the limits of the kept images, in seconds of image stamps and in bytes."""
         with self._condition:
             self._kept.limit(keep_s, keep_bytes)
 
@@ -71,23 +79,23 @@ class FrameBuffer:
                     " stamp each image with its own time"
                 )
             if newest is not None and frame.stamp_ns < newest.stamp_ns:
-                # Time went back (a bag loops): stamps of before mean other images now.
+                # Time went back (a bag loops): the kept stamps no longer identify these images.
                 self._kept.clear()
             self._count += 1
             self._kept.append(Kept(self._count, frame))
             self._condition.notify()
 
     def find(self, stamp_ns: int) -> Kept:
-        """The kept image that a stamp names. Raises InputError as `KeptImages.find` does."""
+        """Return the kept image that a stamp refers to. Raises InputError as `KeptImages.find` does."""
         with self._condition:
             return self._kept.find(stamp_ns)
 
     def select(self, kept: Kept, prompt: Prompt, command: Command) -> Command | None:
-        """Ask the worker to start on a kept image; returns the command that this one takes the place of."""
+        """Request tracking from a kept image; returns the pending command that this one replaces."""
         return self._order(Task(kept.frame, prompt, command=command), kept)
 
     def clear(self, command: Command) -> Command | None:
-        """Ask the worker to forget the target; returns the command that this one takes the place of."""
+        """Request that the target be cleared; returns the pending command that this one replaces."""
         return self._order(Task(None, command=command), None)
 
     def _order(self, task: Task, selected: Kept | None) -> Command | None:
@@ -98,18 +106,17 @@ class FrameBuffer:
 
     @property
     def has_selection(self) -> bool:
-        """True while a selection waits for the worker."""
+        """True while a selection is pending."""
         with self._condition:
             return self._selected is not None
 
     def resume(self) -> None:
-        """Go on after the last image that was taken before a selection, because that selection came to
-        nothing."""
+        """Continue after the last image taken before a selection, because that selection failed."""
         with self._condition:
             self._cursor, self._behind = self._furthest, False
 
     def close(self) -> Command | None:
-        """Let `take` return None from now on; returns the command that nobody will carry out."""
+        """Make `take` return None from now on; returns the pending command, which will not be carried out."""
         with self._condition:
             self._closed = True
             waiting, self._task = self._task, None
@@ -117,7 +124,7 @@ class FrameBuffer:
         return None if waiting is None else waiting.command
 
     def take(self, frame_s: float = 0.0) -> Task | None:
-        """Wait for something to do; None once closed. ``frame_s``: what a frame takes at present."""
+        """Wait for the next task; None once closed. ``frame_s``: current processing time of a frame, s."""
         with self._condition:
             while True:
                 if self._closed:
@@ -144,14 +151,14 @@ class FrameBuffer:
         return Task(chosen.frame, skipped=self._advance(chosen))
 
     def _next_in_order(self, newest: Kept, frame_s: float) -> Kept:
-        """The image to go to while behind: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
+        """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
         lag_s = (newest.stamp_ns - self._cursor_stamp_ns) * 1e-9
         target_ns = self._cursor_stamp_ns + int(frame_s * (1 + lag_s / CATCH_UP_S) * 1e9)
         ahead = [kept for kept in self._kept if kept.number > self._cursor]
         return next((kept for kept in ahead if kept.stamp_ns >= target_ns), ahead[-1])
 
     def _advance(self, chosen: Kept) -> int:
-        """Move the cursor; returns how many images were passed over for good."""
+        """Move the cursor; returns how many images were skipped for good."""
         skipped = max(0, chosen.number - 1 - max(self._cursor, self._furthest))
         self._cursor, self._cursor_stamp_ns = chosen.number, chosen.frame.stamp_ns
         self._furthest = max(self._furthest, chosen.number)

@@ -1,8 +1,8 @@
-"""Images kept for selections on pictures that are already old: bounded in time, bytes and number.
+"""Images kept so that a selection can refer to an older image; bounded in time, bytes and number.
 
-A person who drags a box holds a picture for seconds. The newest images are kept as they came; older ones are
-thinned, so that the same memory reaches back several times as far: enough to follow a target from the picture
-it was marked on to the newest.
+An operator who draws a box does so on an image that may be several seconds old. The newest images are all
+kept; older ones are thinned, so that the same memory covers several times the duration: enough to follow the
+target from the selected image to the newest.
 """
 
 from __future__ import annotations
@@ -17,19 +17,26 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
 
-# Images kept at once, however small: every late selection looks through them.
+# Most images kept at once, however small: every late selection searches through them.
 MOST_IMAGES = 4096
-# Every image is kept so long, s of stamps; where bytes are short, at least the second span.
+# Time over which every image is kept, and its minimum when the byte limit is reached, s of stamps.
 WHOLE_S, LEAST_WHOLE_S = 1.5, 0.5
-# Older ones are kept at least so far apart, s.
+# Least interval between kept older images, s.
 APART_S = 0.2
 
 
 @dataclass(frozen=True)
 class BufferedFrame:
-    """One image as it arrived. ``arrived_s``: steady clock; ``nbytes``: what keeping it costs; ``size``:
-    width and height, px; ``read`` makes the pixels (raises InputError); ``header`` goes into the answers
-    unchanged."""
+    """One received image.
+
+    Attributes:
+        header: Copied unchanged into the answers.
+        stamp_ns: Stamp of the image, ns.
+        arrived_s: Arrival on the steady clock, s.
+        nbytes: Memory cost of keeping it.
+        size: Width and height, px.
+        read: Returns the pixels; raises InputError.
+    """
 
     header: Any
     stamp_ns: int
@@ -41,7 +48,7 @@ class BufferedFrame:
 
 @dataclass(frozen=True)
 class Kept:
-    """A kept image and its place among all that were received."""
+    """A kept image and its index among all received images."""
 
     number: int
     frame: BufferedFrame
@@ -52,7 +59,7 @@ class Kept:
 
 
 class KeptImages:
-    """Iterates from the oldest to the newest. Not thread-safe."""
+    """The kept images, iterated from oldest to newest. Not thread-safe."""
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
         self._thinned: deque[Kept] = deque()
@@ -71,12 +78,12 @@ class KeptImages:
         return self._whole[-1] if self._whole else None
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
-        """Change how much is kept, in s of image stamps and in bytes."""
+        """Change the limits, in seconds of image stamps and in bytes."""
         self._keep_s, self._keep_bytes = keep_s, keep_bytes
         self._trim()
 
     def append(self, kept: Kept) -> None:
-        """Keep a newer image."""
+        """Keep a new image, newer than all others."""
         self._whole.append(kept)
         self._bytes += kept.frame.nbytes
         self._trim()
@@ -87,8 +94,11 @@ class KeptImages:
         self._bytes = 0
 
     def find(self, stamp_ns: int) -> Kept:
-        """The image of this stamp, 0: the newest; else the nearest within half the distance at which images
-        are kept there. Raises InputError saying how far off the stamp is."""
+        """Return the image with this stamp (0: the newest), or the nearest within half the local spacing of
+        kept images.
+
+        Raises InputError stating how far off the stamp is.
+        """
         newest = self.newest
         if newest is None:
             raise InputError("no image has arrived yet; select once images come (is the topic image right?)")
@@ -144,5 +154,5 @@ class KeptImages:
 
 
 def seconds(stamp_ns: int) -> str:
-    """A stamp as seconds with all its digits."""
+    """Format a stamp in seconds with all nine decimals."""
     return f"{stamp_ns // 10**9}.{stamp_ns % 10**9:09d}"

@@ -1,8 +1,8 @@
-"""Measures what the node itself adds: image callback to `bbox` published, with a pipeline that computes
-nothing.
+"""Measures the latency that the node itself adds, from image callback to `bbox` published, with a pipeline
+that computes nothing.
 
-The node runs in a process of its own and is fed over the real middleware; the times are those of its steady
-clock, as it publishes them on /diagnostics.
+The node runs in its own process and receives images over the real middleware; the times come from its own
+/diagnostics.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+
 FPS = 30.0
 SIZE = (1280, 720)
-PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
 NODE = (
     "import sys\n"
     "from efftam_ros.ros.tracker.main import main\n"
@@ -36,9 +37,18 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Latency:
-    """``p50_ms``, ``p99_ms`` from the image callback to the box published, over the node's last ten seconds;
-    ``answered`` images of all that were sent; ``lost`` share on the way as the node sees it, as text;
-    ``profile`` the Fast DDS profile."""
+    """Result of a latency measurement.
+
+    Attributes:
+        p50_ms: Median from image callback to box published, over the node's last ten seconds.
+        p99_ms: 99th percentile of the same.
+        answered: Number of images that were answered.
+        lost: Share of images lost in transport as reported by the node, as text.
+        width: Image width, px.
+        height: Image height, px.
+        fps: Image rate, Hz.
+        profile: The Fast DDS profile in use.
+    """
 
     p50_ms: float
     p99_ms: float
@@ -51,8 +61,11 @@ class Latency:
 
 
 def measure_latency(seconds: float, profile: str = "") -> Latency:
-    """Feed the node 720p images for so long and ask it what they took. ``profile``: Fast DDS profile to use
-    where the environment names none. Raises RuntimeError when the node does not answer."""
+    """Send 720p images to the node for ``seconds`` and read the latency from its diagnostics.
+
+    ``profile``: Fast DDS profile to use unless the environment names one. Raises RuntimeError when the node
+    does not answer.
+    """
     environment = _environment(profile)
     os.environ.update(environment)  # before ROS is loaded: the sender's shared memory counts
     with _node(environment):
@@ -60,7 +73,8 @@ def measure_latency(seconds: float, profile: str = "") -> Latency:
 
 
 def _environment(profile: str) -> dict[str, str]:
-    """Own domain on this machine alone, and the Fast DDS profile without which images are lost."""
+    """Environment with a separate domain limited to this machine, and the Fast DDS profile without which
+    images are lost."""
     values = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
     if profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):
         values |= dict.fromkeys(PROFILE_VARIABLES, profile)
@@ -128,7 +142,7 @@ def _feed(seconds: float) -> Latency:
             stamp_ns = 1_000_000_000 + round(count * 1e9 / FPS)
             message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
             images.publish(message)
-            if not tracked and count % 10 == 5:  # until one arrives: selections may outrun the first image
+            if not tracked and count % 10 == 5:  # a selection may arrive before the first image
                 selections.publish(TargetSelection(x=600.0, y=300.0, width=80.0, height=60.0))
         end = time.monotonic() + 3.0
         while time.monotonic() < end:  # the last diagnostics
@@ -141,8 +155,10 @@ def _feed(seconds: float) -> Latency:
 
 
 def from_diagnostics(values: Mapping[str, str], tracked: int) -> Latency:
-    """What the node's last diagnostics say, by the names of their values. Raises RuntimeError when they hold
-    no latency, or when no box was measured (``tracked``)."""
+    """Read the latency from the values of the node's last diagnostics.
+
+    Raises RuntimeError when they contain no latency, or when no box was measured (``tracked`` is 0).
+    """
     if not tracked or not values.get("latency p50 (ms)"):
         raise RuntimeError(f"the node answered no image with a box; its diagnostics: {values or 'none'}")
     return Latency(

@@ -1,4 +1,4 @@
-"""The tracker node as a process."""
+"""Entry point of the tracker node."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 HELP = """usage: efftam_tracker [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r FROM:=TO]]
 
-Follows one target through the images of the topic `image`. Started by
+Tracks one target in the images of the topic `image`. Start it with
   ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw
-or by itself:
+or on its own:
   efftam_tracker --ros-args -r image:=/camera/image_raw -p backend:=onnxruntime-cpu
-Parameters with range and meaning: config/tracker.yaml. What to follow is told by `efftam select`, the service
-~/select_target or the topic `select`."""
+Parameters, their ranges and meanings: config/tracker.yaml. Select the target with `efftam select`, the
+service ~/select_target or the topic `select`."""
 
 
 def main(args: list[str] | None = None, pipeline_factory: PipelineFactory | None = None) -> int:
-    """Run the node until a signal or a shutdown; returns the exit code (2: something that the user can mend,
-    named in one line).
+    """Run the node until a signal or a shutdown.
 
-    ``pipeline_factory`` takes the place of `runtime.pipeline.open_pipeline`, for tests and benchmarks.
+    ``pipeline_factory`` replaces `runtime.pipeline.open_pipeline` in tests and benchmarks. Returns the exit
+    code; 2 for an error that the user can correct, reported in one line.
     """
 
     def make() -> TrackerNode:

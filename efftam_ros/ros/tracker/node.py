@@ -1,4 +1,4 @@
-"""The lifecycle node `efftam_tracker`: what each transition owns, parameters, services, diagnostics."""
+"""The lifecycle node `efftam_tracker`: transitions, parameters, services and diagnostics."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
@@ -33,13 +34,13 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline: bundle folder (None: the one that ships), back end, CPU threads.
+# Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification.
 PipelineFactory = Callable[[Path | None, str, int, str], Pipeline]
 Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
 def _reported(transition: Transition) -> Transition:
-    """Say why a transition failed: rclpy swallows what its callbacks raise."""
+    """Log and report why a transition failed: rclpy discards exceptions of transition callbacks."""
 
     def run(node: TrackerNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
@@ -61,22 +62,22 @@ def _reported(transition: Transition) -> Transition:
 
 
 class TrackerNode(LifecycleNode):
-    """Follows one target through the images of a topic.
+    """Tracks one target in the images of a topic.
 
-    | transition | takes | gives back |
+    | transition | creates | releases |
     |---|---|---|
     | configure | parameters, bundle, back end, publishers, services | |
     | activate | subscriptions, worker thread | |
-    | deactivate | | subscriptions, worker thread (after the frame in work), the target |
+    | deactivate | | subscriptions, worker thread (after the current frame), the target |
     | cleanup, shutdown | | publishers, services, back end |
 
-    Raises InputError when a parameter given at the start is not allowed.
+    Raises InputError when a parameter given at start-up is not allowed.
     """
 
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        # rclpy tells nobody else what was given at the start and fits no declared name.
+        # rclpy does not report start-up parameters that match no declared name.
         for line in PARAMETERS.unknown(self._parameter_overrides):
             self.get_logger().warning(line)
         self._pipeline_factory = pipeline_factory
@@ -88,6 +89,7 @@ class TrackerNode(LifecycleNode):
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
         self._session: Session | None = None
+        self._attitude: AttitudeInput | None = None
         self._accepted = 0
         self._offered: list[Any] = []
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -96,8 +98,10 @@ class TrackerNode(LifecycleNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
 
     def start(self) -> None:
-        """Configure and activate, unless the parameter autostart says no. A failure leaves the node waiting
-        for a better configuration."""
+        """Configure and activate, unless the parameter autostart is false.
+
+        If configuring fails, the node stays unconfigured, waiting for corrected parameters.
+        """
         if not self._config.autostart:
             self.get_logger().info("autostart is off: waiting to be configured")
             return
@@ -105,11 +109,12 @@ class TrackerNode(LifecycleNode):
             self.trigger_activate()
         else:
             self.get_logger().error(
-                "waiting unconfigured: mend it and configure the node (ros2 lifecycle set), or start it again"
+                "the node stays unconfigured: correct it and configure the node (ros2 lifecycle set), or"
+                " restart it"
             )
 
     def close(self) -> None:
-        """Finish the frame in work and free everything; the node is of no use afterwards."""
+        """Finish the current frame and release all resources; the node can't be used afterwards."""
         self._deactivate(ENDING)
         self._release()
         self.destroy_timer(self._diagnostics_timer)
@@ -117,12 +122,12 @@ class TrackerNode(LifecycleNode):
 
     @property
     def backend(self) -> str:
-        """The back end that is asked for."""
+        """The requested back end."""
         return self._config.backend
 
     @property
     def fault(self) -> str:
-        """Why the last transition failed; empty when it did not."""
+        """Why the last transition failed; empty if it succeeded."""
         return self._setup.fault
 
     @fault.setter
@@ -139,8 +144,11 @@ class TrackerNode(LifecycleNode):
         bundle = Path(config.bundle).expanduser() if config.bundle else None
         self._pipeline = self._pipeline_factory(bundle, config.backend, config.threads, config.verify)
         reserve_workspace()
-        self._tracker = open_tracker(self._pipeline, self._tracker_config)
-        self._outputs = Outputs(self, config.publish_detections)
+        by_topic = self._tracker_config.camera_motion == "topic"
+        self._attitude = AttitudeInput(config.attitude_offset) if by_topic else None
+        source = None if self._attitude is None else self._attitude.source
+        self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
+        self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._offered = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),
             self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
@@ -152,17 +160,24 @@ class TrackerNode(LifecycleNode):
                 "bundle": spec.name,
                 "back end": config.backend,
                 "policy": self._tracker_config.policy,
+                "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view
                 if self._tracker_config.view == "bundle"
                 else self._tracker_config.view,
                 "detections": "published" if self._outputs.has_detections else "not published",
+                "annotations": "published" if self._outputs.has_annotations else "not published",
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
+        if config.publish_annotations and not self._outputs.has_annotations:
+            self.get_logger().info(
+                "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
+                " ros-$ROS_DISTRO-foxglove-msgs)"
+            )
         if self.get_namespace() == "/":
             self.get_logger().info(
-                "topics are at the root (/bbox, /velocity, ...); where others share the graph, give the"
-                " tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
+                "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
+                " graph, give the tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
             )
         return TransitionCallbackReturn.SUCCESS
 
@@ -172,7 +187,13 @@ class TrackerNode(LifecycleNode):
         assert self._outputs is not None
         self._statistics = Statistics()
         self._session = Session(
-            self, self._tracker, self._outputs, self._statistics, self._config, self._accepted
+            self,
+            self._tracker,
+            self._outputs,
+            self._statistics,
+            self._config,
+            self._accepted,
+            self._attitude,
         )
         more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
         self._setup = Setup("active", self._setup.values | more)
@@ -223,7 +244,7 @@ class TrackerNode(LifecycleNode):
             self._outputs.close()
         if self._pipeline is not None:
             self._pipeline.close()
-        self._pipeline = self._tracker = self._outputs = None
+        self._pipeline = self._tracker = self._outputs = self._attitude = None
         self._setup = Setup()
 
     # Parameters
@@ -290,7 +311,7 @@ class TrackerNode(LifecycleNode):
         )
 
     def publish_diagnostics(self) -> None:
-        """Publish how the node is doing; also called at every transition, so that a failure is seen at
+        """Publish the node's diagnostics; also called at every transition, so that a failure is visible at
         once."""
         verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
         status = DiagnosticStatus(

@@ -1,4 +1,4 @@
-"""The tracker node's parameters, and when they may change."""
+"""Parameters of the tracker node, and when each may change."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
 
 TRANSPORTS = ("raw", "compressed")
+CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The node's own settings. Times in seconds. Raises InputError naming the field, the value and the
-    range."""
+    """Settings of the node itself. Times in seconds.
 
-    bundle: str = setting("", "folder of the network bundle; empty: the one that ships")
-    backend: str = setting(DEFAULT_BACKEND, "what computes the network", choices=BACKENDS)
+    Raises InputError naming the field, the value and the allowed range.
+    """
+
+    bundle: str = setting("", "folder of the network bundle; empty: the default network")
+    backend: str = setting(DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS)
     threads: int = setting(
-        0, "CPU threads of the network; 0: one per physical core, four at most", low=0, high=256
+        0, "CPU threads of the network; 0: one per physical core, at most four", low=0, high=256
     )
     verify: str = setting(
         "quick",
-        "what is compared with the CPU before a GPU is trusted: every graph (quick), a clip too (full)",
+        "check of a GPU back end against the CPU at start-up: every graph (quick), a clip as well (full)",
         choices=VERIFY,
     )
     image_transport: str = setting(
@@ -34,16 +37,16 @@ class NodeConfig:
     )
     image_reliability: str = setting(
         "auto",
-        "how images are asked for: reliably where every publisher offers it (auto), or always one of the two",
+        "reliability of the image subscription; auto: reliable if every publisher offers it",
         choices=RELIABILITIES,
     )
     max_image_pixels: int = setting(
         MOST_PIXELS,
-        "most pixels of an image, raw, compressed or a selection's mask; larger ones are refused unread",
+        "most pixels of an image (raw, compressed or a selection's mask); larger ones are refused unread",
         low=1024,
         high=2**30,
     )
-    rectified: bool = setting(False, "images are rectified: camera_info counts by its P, without distortion")
+    rectified: bool = setting(False, "images are rectified: use P of camera_info and no distortion")
     image_timeout: float = setting(
         0.25,
         "time without an image after which the velocity is published as not valid, s",
@@ -52,16 +55,30 @@ class NodeConfig:
     )
     selection_buffer: float = setting(
         8.0,
-        "how old the image of a selection may be: images are kept for so long, 1.5 s of them all, older ones"
-        " about 5 per second, s",
+        "greatest age of a selection's image, s; images of the last 1.5 s are all kept, older ones at about 5"
+        " per second",
         low=0.0,
         high=60.0,
     )
     selection_buffer_bytes: int = setting(
         256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
     )
+    attitude_offset: float = setting(
+        0.0,
+        "added to the stamps of the topics attitude and vehicle_heading (camera_motion topic), s",
+        low=-1.0,
+        high=1.0,
+    )
     publish_detections: bool = setting(
-        True, "publish vision_msgs on detections, where vision_msgs is installed"
+        True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
+    )
+    publish_annotations: bool = setting(
+        True, "publish foxglove_msgs/ImageAnnotations on annotations, where foxglove_msgs is installed"
+    )
+    clicks: str = setting(
+        "off",
+        "take points in image px on the topic click as selections: geometry_msgs/PointStamped or Point",
+        choices=CLICKS,
     )
     diagnostics_period: float = setting(1.0, "time between two diagnostics, s", low=0.1, high=60.0)
     autostart: bool = setting(True, "configure and activate when the node starts")
@@ -71,16 +88,19 @@ class NodeConfig:
             check_setting(f.name, getattr(self, f.name), f.metadata)
 
 
-# Read once, when the node starts.
+# Read once, at start-up.
 READ_ONLY = ("autostart",)
-# Read when the node is configured: a running network or its subscriptions can't be exchanged under it.
+# Read when the node is configured: the network and its subscriptions can't be replaced while they run.
 FIXED = (
     "bundle",
     "backend",
     "threads",
     "image_transport",
     "image_reliability",
+    "attitude_offset",
     "publish_detections",
+    "publish_annotations",
+    "clicks",
     *FIXED_SETTINGS,
 )
 
@@ -88,7 +108,7 @@ PARAMETERS = ParameterSet((("The node", NodeConfig), ("Tracking", TrackerConfig)
 
 
 def as_yaml() -> str:
-    """Every parameter with its default, described, as a parameter file."""
+    """Return a parameter file with every parameter, its description and its default."""
     head = (
         "# Every parameter of efftam_tracker, with its default. Written by:\n"
         "# python -m efftam_ros.ros.tracker.parameters\n"

@@ -1,4 +1,4 @@
-"""The node's outputs: makes the messages of one answer and publishes them, the urgent ones first."""
+"""The node's publishers: builds the messages for one answer and publishes them, those for control first."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
+from efftam_ros.interop.annotations import annotations_message
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
     CameraModel,
@@ -35,28 +36,29 @@ from efftam_ros.ros.tracker.kept_images import BufferedFrame
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.overlay import draw_overlay
 
-# Reliable, so that subscribers of either kind match; pictures of yesterday help nobody.
+# Depths of the output queues. Outputs are reliable, so subscribers of either reliability match; only the
+# newest image is worth delivering.
 RESULT_DEPTH, PICTURE_DEPTH = 10, 1
-# How long the last words wait for their readers before the publishers go, s.
+# How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 LAST_WORDS_S = 0.5
 
 UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
-"""What rclpy calls a node that is not discovered yet."""
+"""Name that rclpy reports for a node that has not been discovered yet."""
 
 
-def vision_messages() -> Any:
-    """The module vision_msgs.msg, None where it is not installed."""
+def optional_messages(package: str) -> Any:
+    """Return the module of a package's messages, or None if the package is not installed."""
     try:
-        return import_module("vision_msgs.msg")
+        return import_module(f"{package}.msg")
     except ModuleNotFoundError:
         return None
 
 
 class Outputs:
-    """Publishers of one configured node. `publish` and `publish_stale` may be called from different
+    """Publishers of a configured node. `publish` and `publish_not_valid` may be called from different
     threads."""
 
-    def __init__(self, node: Node, with_detections: bool) -> None:
+    def __init__(self, node: Node, with_detections: bool, with_annotations: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
         self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
@@ -65,10 +67,14 @@ class Outputs:
         self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
         self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
         self._publishers = [self._bbox, self._velocity, self._results, self._mask, self._overlay]
-        self._vision = vision_messages() if with_detections else None
+        self._vision = optional_messages("vision_msgs") if with_detections else None
         if self._vision is not None:
             self._detections = self._create(self._vision.Detection2DArray, "detections", RESULT_DEPTH)
             self._publishers.append(self._detections)
+        self._foxglove = optional_messages("foxglove_msgs") if with_annotations else None
+        if self._foxglove is not None:
+            self._annotations = self._create(self._foxglove.ImageAnnotations, "annotations", RESULT_DEPTH)
+            self._publishers.append(self._annotations)
 
     def _create(
         self,
@@ -77,7 +83,7 @@ class Outputs:
         depth: int,
         durability: DurabilityPolicy = DurabilityPolicy.VOLATILE,
     ) -> Any:
-        # A profile of its own: rclpy writes overrides into the object it is given.
+        # A new profile each time: rclpy writes overrides into the object it is given.
         qos = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
         return self._node.create_publisher(
             message_type, topic, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies()
@@ -88,22 +94,27 @@ class Outputs:
         return self._vision is not None
 
     @property
+    def has_annotations(self) -> bool:
+        return self._foxglove is not None
+
+    @property
     def others(self) -> str:
-        """Who else publishes what this node answers; empty when nobody does."""
+        """Other publishers on this node's output topics, as a message; empty when there are none."""
         for topic in ("bbox", "velocity"):
             name = self._node.resolve_topic_name(topic)
             found = self._node.get_publishers_info_by_topic(name)
-            # A publisher may be discovered before the name of its node: then the next check names it.
+            # A publisher may be discovered before the name of its node; wait until a later check knows the
+            # name.
             if len(found) > 1 and all(info.node_name != UNKNOWN_NODE for info in found):
                 names = sorted({shown(info.node_name)[1:-1] for info in found})
                 return (
-                    f"{len(found)} publishers on {name} ({', '.join(names)}): who listens hears all of them;"
-                    " give each tracker a namespace of its own"
+                    f"{len(found)} publishers on {name} ({', '.join(names)}): subscribers receive messages of"
+                    " all of them; give each tracker its own namespace"
                 )
         return ""
 
     def close(self) -> None:
-        """Wait until the last messages have arrived, and give the publishers back."""
+        """Wait until the last messages are acknowledged, then destroy the publishers."""
         with self._lock:
             lasting = (self._velocity, self._bbox, self._results) if self._publishers else ()
             for publisher in lasting:
@@ -123,14 +134,25 @@ class Outputs:
         withheld: str,
         stale: str,
     ) -> tuple[float, str]:
-        """Publish everything about one image. Returns the seconds from its arrival to its box, and why there
-        is no bearing although the camera is known (empty when there is one).
+        """Publish all outputs for one image.
 
-        ``selection``: number of the one that is answered; ``withheld``, ``stale``: why control may not use
-        the answer, empty when it may; stale input leaves no number in the velocity either. The predicted box
-        is for the image's stamp plus the time since the image arrived, by the steady clock: the image's own
-        clock, without a look at any other. What passed before the arrival (exposure, transport) is not known
-        and not in it.
+        The predicted box is for the image's stamp plus the time since the image arrived on the steady clock,
+        so only the image's own clock is used. Delays before arrival (exposure, transport) are unknown and not
+        included.
+
+        Args:
+            arrival: The image as received.
+            image: Its pixels.
+            track: The tracker's answer.
+            tracker: For predictions and the mask.
+            camera: Calibration, None if unknown.
+            selection: Number of the selection that is being answered.
+            withheld: Why control must not use the answer; empty if it may.
+            stale: Like ``withheld``, for stale input; the velocity then contains no numbers either.
+
+        Returns:
+            The seconds from arrival to the published box, and why there is no bearing although the camera is
+                known (empty when there is one).
         """
         moving = replace(track, motion=None) if stale else track
         bearing, no_bearing = _bearing(moving, camera)
@@ -139,7 +161,7 @@ class Outputs:
             self._bbox.publish(BoundingBox(**fields))
             latency_s = time.monotonic() - arrival.arrived_s
             predicted = tracker.predict(arrival.stamp_ns + round(latency_s * 1e9))
-            # What the camera model has no answer for at the predicted place stays NaN.
+            # Stays NaN where the camera model has no inverse at the predicted position.
             later, _ = (None, "") if bearing is None else _bearing(replace(moving, motion=predicted), camera)
             fields = velocity_fields(
                 moving, arrival.header, selection, predicted, bearing, later, stale or withheld
@@ -147,6 +169,8 @@ class Outputs:
             self._velocity.publish(TargetVelocity(**fields))
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, track, arrival.header))
+        if self._foxglove is not None and self._annotations.get_subscription_count():
+            self._annotations.publish(annotations_message(self._foxglove, track, arrival.header))
         self._publish_pictures(arrival, image, track, tracker)
         return latency_s, no_bearing
 
@@ -157,7 +181,7 @@ class Outputs:
             return
         mask = tracker.mask() if track.measured else None
         if wants_mask:
-            # Nothing seen is an answer too: a mask for every box, empty where there is no target.
+            # A mask is published for every box; it is empty where no target is visible.
             shown = np.zeros((image.height, image.width), np.uint8) if mask is None else mask
             pixels = np.ascontiguousarray(shown)
             self._mask.publish(fill_image(ImageMessage(), pixels, "mono8", arrival.header))
@@ -169,7 +193,7 @@ class Outputs:
             self._overlay.publish(fill_image(ImageMessage(), picture, "bgr8", arrival.header))
 
     def publish_not_valid(self, header: Any, track: Track, selection: int, reason: str) -> None:
-        """Take the last answer back: no number, under its own stamp."""
+        """Invalidate the last answer: publish it again under its own stamp, without numbers."""
         nothing = replace(track, box=None, motion=None, measured=False)
         with self._lock:
             if self._publishers:
@@ -178,7 +202,7 @@ class Outputs:
                 self._bbox.publish(BoundingBox(**bbox_fields(nothing, header, selection, reason)))
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
-        """Say what became of a command."""
+        """Publish the outcome of a command."""
         result = SelectionResult(target_id=command.target_id, outcome=int(outcome), message=message)
         if command.header is not None:
             result.header.stamp = command.header.stamp

@@ -1,5 +1,4 @@
-"""What lives while the node is active: subscriptions, frame buffer, worker, and the watch over stale
-input."""
+"""The active node: subscriptions, frame buffer, worker, and supervision of stale input."""
 
 from __future__ import annotations
 
@@ -33,11 +32,13 @@ from efftam_ros.interop.messages import (
     stamp_ns,
 )
 from efftam_ros.msg import TargetSelection
+from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.tracker.attitude_input import AttitudeInput
+from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.image_input import ImageInput
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
@@ -49,22 +50,21 @@ except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
 
 SELECTION_DEPTH = 10
-# How often it is looked who publishes images, s.
+# Period of checking the image publishers, s.
 INPUT_PERIOD_S = 0.2
-# When the first image is missed, and how often that is said, s.
+# Time without a first image before a warning, and the interval at which it is repeated, s.
 FIRST_IMAGE_S, REMINDER_S = 2.0, 30.0
-# How often per image_timeout it is looked whether images and answers still come.
+# Checks of images and answers per image_timeout.
 WATCHES = 5
-# The worker is taken for stalled after image_timeout and so many frames' time without an answer. While
-# nothing is claimed that could be wrong by then, it is given longer: first frames and searches take their
-# time.
+# The worker counts as stalled after image_timeout plus this many frame times without an answer. While no box
+# is claimed there is nothing to invalidate, and it gets longer: first frames and searches are slow.
 STALL_FRAMES = 3.0
 STALL_PATIENCE_S = 2.0
 
 
-# Lines of information of one kind per period of the throttle: a target's changes of state come in bursts.
+# Info lines of one kind per throttle period: a target changes state several times in quick succession.
 INFORMED = 10
-# What keeping an image costs besides its bytes and texts: the message and what Python wraps around it.
+# Memory of a kept image besides its data and strings: the message and its Python objects.
 OVERHEAD_BYTES = 2048
 
 
@@ -76,8 +76,15 @@ class _Camera:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What was published last: the image's header, the track, and the selection it answers; when, on the
-    steady clock, and when its image had arrived."""
+    """The last published answer.
+
+    Attributes:
+        header: Header of the image.
+        track: The track.
+        selection: Number of the selection it answers.
+        published_s: When it was published, on the steady clock.
+        arrived_s: When its image arrived, on the steady clock.
+    """
 
     header: Any
     track: Track
@@ -87,8 +94,10 @@ class _Answer:
 
 
 class Session:
-    """Receives, tracks and publishes from its creation until `close`. Called in the executor's thread,
-    except for the methods of `worker.Listener`."""
+    """Receives, tracks and publishes from construction until `close`.
+
+    Methods are called in the executor's thread, except those of `worker.Listener`.
+    """
 
     def __init__(
         self,
@@ -98,11 +107,12 @@ class Session:
         statistics: Statistics,
         config: NodeConfig,
         accepted: int,
+        attitude: AttitudeInput | None = None,
     ) -> None:
         self._node, self._tracker, self._outputs = node, tracker, outputs
         self._statistics, self._config = statistics, config
         self._log = node.get_logger()
-        # rclpy allows a line of code one severity for good: each needs a line of its own.
+        # rclpy ties each logging call site to one severity, so each severity needs its own.
         self._fail = Throttle(lambda text: self._log.error(text))
         self._warn = Throttle(lambda text: self._log.warning(text))
         self._remind = Throttle(lambda text: self._log.warning(text), period_s=REMINDER_S)
@@ -110,15 +120,18 @@ class Session:
         self._inform = Throttle(lambda text: self._log.info(text), burst=INFORMED)
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
-        self.accepted = accepted  # selections since the node started
-        self._selection = 0  # number of the one that is followed
+        self._attitude = attitude
+        if attitude is not None:
+            attitude.open(node, self._no_camera_motion)
+        self.accepted = accepted  # selections accepted since the node started
+        self._selection = 0  # number of the selection being tracked
         self._newest: BufferedFrame | None = None
         self._answer: _Answer | None = None
         self._furthest_s = 0.0  # arrival of the newest image that was answered
-        self._waiting_s: float | None = None  # since when an image waits for its answer
+        self._waiting_s: float | None = None  # since when an image is waiting for its answer
         self._silence_said = False
-        self._ending = ""  # why the node is about to be silent
-        self._last_refusal = ""  # of an image, since the last that was used
+        self._ending = ""  # why the node is about to stop publishing
+        self._last_refusal = ""  # last refusal of an image since one was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
         self._worker = Worker(tracker, self.frame_buffer, self)
         compressed = config.image_transport == "compressed"
@@ -131,26 +144,32 @@ class Session:
             self._on_compressed if compressed else self._on_image,
             self._incompatible,
         )
-        # Profiles of their own: rclpy writes overrides into the object it is given.
+        # Separate profiles: rclpy writes overrides into the object it is given.
         newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscriptions = [
             self._subscribe(CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins),
             self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
         ]
+        click_type = CLICK_TYPES[config.clicks]
+        if click_type is not None:
+            clicks = self._subscribe(click_type, "click", self._on_click, QoSProfile(depth=SELECTION_DEPTH))
+            self._subscriptions.append(clicks)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._input_timer = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
         self._watch = self._start_watch()
         self._worker.start()
 
     def close(self, reason: str) -> None:
-        """Stop receiving, finish the frame in work and publish it; the last word is that nothing is valid any
-        more, with the ``reason``."""
+        """Stop receiving, finish and publish the current frame, then mark all outputs not valid with
+        ``reason``."""
         self._ending = reason
         self._take_back(reason)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
         self._input.close()
+        if self._attitude is not None:
+            self._attitude.close(self._node)
         self._node.destroy_timer(self._input_timer)
         self._node.destroy_timer(self._watch)
         left = self._worker.stop()
@@ -158,7 +177,7 @@ class Session:
         if left is not None:
             self._outputs.publish_result(left, Outcome.REFUSED, reason)
 
-    # What the node asks for
+    # Interface for the node
 
     @property
     def image_topic(self) -> str:
@@ -166,7 +185,7 @@ class Session:
         return self._input.topic
 
     def reconfigure(self, config: NodeConfig) -> None:
-        """Use what may change while active."""
+        """Apply settings that may change while active."""
         before, self._config = self._config, config
         self.frame_buffer.limit(config.selection_buffer, config.selection_buffer_bytes)
         if config.image_timeout != before.image_timeout:
@@ -176,12 +195,15 @@ class Session:
             self._read_camera(self._camera.message)
 
     def reconfigure_tracker(self, config: Any) -> None:
-        """Use these thresholds from the next image on."""
+        """Apply these tracker settings from the next image on."""
         self._worker.reconfigure(config)
 
     def select(self, message: Any) -> tuple[int, str]:
-        """Carry out a TargetSelection; returns its number, 0 for CLEAR, and what is to be said of it. Raises
-        InputError; then nothing changes."""
+        """Carry out a TargetSelection.
+
+        Returns its number (0 for CLEAR) and a remark for the response. Raises InputError, in which case
+        nothing changes.
+        """
         command = Command(message.header, message.target_id, self.accepted + 1)
         try:
             return self._carry_out(message, command)
@@ -190,7 +212,7 @@ class Session:
             raise
 
     def clear(self, command: Command) -> None:
-        """Forget the target. Raises InputError when there is none; then nothing changes."""
+        """Clear the target. Raises InputError when there is none, in which case nothing changes."""
         try:
             check_target(command.target_id)
             if self._worker.state is TrackState.IDLE and not self.frame_buffer.has_selection:
@@ -227,7 +249,7 @@ class Session:
     # Subscriptions
 
     def _incompatible(self, resolved: str) -> Any:
-        """Event callbacks that say which publisher's QoS does not match."""
+        """Return event callbacks that report which publisher's QoS does not match."""
 
         def on_incompatible(event: Any) -> None:
             policy = qos_policy_name_from_kind(event.last_policy_kind)
@@ -251,7 +273,7 @@ class Session:
         )
 
     def _look_at_input(self) -> None:
-        """Follow the publishers of images; say what is known of those that do not arrive."""
+        """Follow changes of the image publishers; report images that do not arrive."""
         self._input.look()
         self._statistics.input_seen(
             self._input.facts | {"camera_info": self._describe_camera()}, self._input.explain()
@@ -287,13 +309,13 @@ class Session:
 
     def _on_compressed(self, message: Any) -> None:
         now_s, most = time.monotonic(), self._config.max_image_pixels
-        message.format = message.format[: MOST_SHOWN + 1]  # for refusals alone
+        message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
             size = compressed_size(message, most)
         except InputError as refusal:
             self.image_refused(str(refusal))
             return
-        # Decoding takes milliseconds: left to the worker, and to images that are really used.
+        # Decoding takes milliseconds, so the worker does it, and only for images that are used.
         self._receive(message, now_s, size, lambda: image_from_compressed(message, most))
 
     def _receive(self, message: Any, now_s: float, size: tuple[int, int], read: Any) -> None:
@@ -316,7 +338,7 @@ class Session:
         self._statistics.image_received(now_s, stamp, len(message.data))
 
     def _on_camera_info(self, message: Any) -> None:
-        # Sent with every image and seldom changed.
+        # camera_info comes with every image and rarely changes.
         if self._camera.message is None or _calibration(message) != _calibration(self._camera.message):
             self._read_camera(message)
 
@@ -326,14 +348,24 @@ class Session:
         except InputError as refusal:
             self._camera = _Camera(message, None)
             self._no_bearing(str(refusal))
-            return
         model = self._camera.model
+        if self._attitude is not None:
+            self._attitude.set_camera(None if model is None else model.intrinsics)
         if model is not None and model.intrinsics is None:
             self._inform("camera_info", "camera_info is not calibrated (k[0] is 0): no bearing is published")
 
     def _on_selection(self, message: Any) -> None:
-        with suppress(InputError):  # told on selection_result and in the log
+        with suppress(InputError):  # reported on selection_result and in the log
             self.select(message)
+
+    def _on_click(self, message: Any) -> None:
+        newest = None if self._newest is None else self._newest.header
+        try:
+            selection = click_selection(message, newest)
+        except InputError as refusal:
+            self.selection_refused(Command(message.header, 0), str(refusal))
+            return
+        self._on_selection(selection)
 
     # Stale input
 
@@ -342,7 +374,7 @@ class Session:
         return self._node.create_timer(period_s, self._look, clock=self._steady)
 
     def _stale(self, now_s: float) -> str:
-        """Why images can't be relied on any more; empty while they come."""
+        """Why images can no longer be relied on; empty while they arrive."""
         if self._newest is None:
             return ""
         silence_s = now_s - self._newest.arrived_s
@@ -351,7 +383,7 @@ class Session:
         return f"no image for {silence_s:.2f} s (image_timeout is {self._config.image_timeout:g} s)"
 
     def _stalled(self, now_s: float) -> str:
-        """Why answers can't be relied on any more although images come; empty while they follow."""
+        """Why answers can no longer be relied on although images arrive; empty while they follow."""
         waiting_s, answer = self._waiting_s, self._answer
         if waiting_s is None:
             return ""
@@ -362,7 +394,7 @@ class Session:
         return f"no answer for {silence_s:.2f} s while images come" if silence_s > patience_s else ""
 
     def _look(self) -> None:
-        """Take the last answer back once images or answers fail to come."""
+        """Invalidate the last answer once images or answers stop coming."""
         now_s, answer = time.monotonic(), self._answer
         stale, stalled = self._stale(now_s), self._stalled(now_s)
         if stalled and not stale:
@@ -413,9 +445,12 @@ class Session:
         self._statistics.answered(now_s, latency_s, track, again)
         if no_bearing:
             self._no_bearing(no_bearing)
+        if self._attitude is not None and track.camera is not None and track.camera.reason:
+            self._no_camera_motion(track.camera.reason)
 
     def _catching_up(self, frame: BufferedFrame) -> str:
-        """Why the answer to an image is history: a newer one, or itself, was answered before."""
+        """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
+        not."""
         if frame.arrived_s > self._furthest_s or self._newest is None:
             return ""
         behind_s = (self._newest.stamp_ns - frame.stamp_ns) * 1e-9
@@ -442,7 +477,7 @@ class Session:
         self._outputs.publish_result(command, Outcome.CLEARED)
         answer = self._answer
         if answer is not None:
-            # At once, also while no image comes that could be answered with it.
+            # Published at once, because there may be no further image to answer.
             size = answer.track.image_size
             track = Track(
                 answer.track.stamp_ns, TrackState.IDLE, image_size=size, reason="the target was cleared"
@@ -463,13 +498,17 @@ class Session:
         self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
         self._fail("failure", "".join(traceback.format_exception(error)).rstrip())
 
+    def _no_camera_motion(self, reason: str) -> None:
+        self._statistics.no_camera_motion(reason)
+        self._warn("camera motion", f"the camera's motion is not known: {reason}")
+
     def _no_bearing(self, reason: str) -> None:
         self._statistics.no_bearing(reason)
         self._warn("bearing", reason)
 
 
 def _calibration(message: Any) -> tuple[Any, ...]:
-    """What of a CameraInfo the bearing depends on."""
+    """The fields of a CameraInfo that affect the bearing."""
     roi = message.roi
     region = (roi.x_offset, roi.y_offset, roi.width, roi.height, message.binning_x, message.binning_y)
     matrices = (tuple(message.k), tuple(message.d), tuple(message.p))

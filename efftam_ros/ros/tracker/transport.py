@@ -1,8 +1,7 @@
-"""Measures how many camera images reach the node: with and without the Fast DDS profile, by reliability.
+"""Measures how many camera images reach the node, with and without the Fast DDS profile, by reliability.
 
-Camera and node are processes of their own, on the real middleware, on this machine alone. The node computes
-nothing (NullPipeline); what it received and how old images were is what it says on /diagnostics and in its
-answers.
+Camera and node are separate processes on the real middleware, limited to this machine. The node computes
+nothing (NullPipeline); the counts come from its /diagnostics and the ages of images from its answers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from efftam_ros.ros.tracker.latency import NODE, PROFILE_VARIABLES
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
+from efftam_ros.ros.tracker.latency import NODE
 
 SIZES = ((640, 360), (1280, 720), (1920, 1080))
 FPS = 30.0
@@ -30,8 +30,10 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Arrival:
-    """One row: how a camera's images reached the node. ``age_ms``: median from publishing to the answer of
-    those that did."""
+    """One row of the table: how a camera's images reached the node.
+
+    ``age_ms``: median time from publishing to the answer, of the images that were answered.
+    """
 
     width: int
     height: int
@@ -44,8 +46,11 @@ class Arrival:
 
 
 def measure(width: int, height: int, camera: str, node: str, profile: str, count: int) -> Arrival:
-    """Send ``count`` images. ``camera``: reliable or best_effort; ``node``: its image_reliability. Raises
-    RuntimeError when the node or the camera does not come up."""
+    """Send ``count`` images from a camera process to a node process.
+
+    ``camera``: reliable or best_effort; ``node``: its image_reliability. Raises RuntimeError when the node or
+    the camera does not start.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in PROFILE_VARIABLES}
     environment |= {
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
@@ -73,7 +78,7 @@ def measure(width: int, height: int, camera: str, node: str, profile: str, count
 
 
 def run_camera(width: int, height: int, reliability: str, count: int) -> tuple[int, float | None]:
-    """Publish ``count`` images at 30 Hz; the number of those answered, and the median time to the answer,
+    """Publish ``count`` images at 30 Hz; returns how many were answered and the median time to the answer,
     ms."""
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
@@ -87,7 +92,7 @@ def run_camera(width: int, height: int, reliability: str, count: int) -> tuple[i
     node = rclpy.create_node("camera")
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    # What drivers do: reliable with a queue of ten, or sensor data.
+    # As camera drivers do: reliable with a queue of ten, or sensor data.
     qos = QoSProfile(depth=10, reliability=ReliabilityPolicy[reliability.upper()])
     images = node.create_publisher(Image, "image", qos)
     sent: dict[int, float] = {}
@@ -100,7 +105,7 @@ def run_camera(width: int, height: int, reliability: str, count: int) -> tuple[i
 
     node.create_subscription(BoundingBox, "bbox", on_box, 100)
     pixels = np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8)
-    small = np.zeros((36, 64, 3), np.uint8)  # arrives in any case: tells that the node is there
+    small = np.zeros((36, 64, 3), np.uint8)  # small enough to arrive always: shows that the node is running
 
     def publish(stamp: int, shown: Any) -> None:
         message = fill_image(Image(), shown, "bgr8")
@@ -116,7 +121,7 @@ def run_camera(width: int, height: int, reliability: str, count: int) -> tuple[i
     for attempt in itertools.count(1):
         publish(attempt, small)
         spin_until(time.monotonic() + 0.1)
-        if len(ages) >= 10:  # the subscription has taken the reliability that it wants
+        if len(ages) >= 10:  # by now the subscription has chosen its reliability
             break
         if time.monotonic() > end:
             raise RuntimeError("the node answers no image")
@@ -135,7 +140,7 @@ def run_camera(width: int, height: int, reliability: str, count: int) -> tuple[i
 
 
 def main() -> int:
-    """Print a Markdown table; ``camera`` is the child process that sends."""
+    """Print a Markdown table; with the argument ``camera``, run the sending child process."""
     if sys.argv[1:2] == ["camera"]:
         size, count = (int(sys.argv[2]), int(sys.argv[3])), int(sys.argv[5])
         print(json.dumps(run_camera(*size, sys.argv[4], count)))

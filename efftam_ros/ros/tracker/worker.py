@@ -1,4 +1,4 @@
-"""The one thread that tracks: takes images from the frame buffer, steps the tracker, delivers its answers."""
+"""The tracking thread: takes images from the frame buffer, steps the tracker and delivers its answers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from efftam_ros.core.types import Frame, Image, Track, TrackState
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer, Task
 from efftam_ros.ros.tracker.kept_images import BufferedFrame
 
-# How fast the estimate of a frame's time follows, as a share per frame.
+# Gain of the moving average of the frame time, per frame.
 FRAME_TIME_GAIN = 0.2
 
 
 class Listener(Protocol):
-    """Who is told what the worker does. Every method is called in the worker's thread."""
+    """Receives the worker's results. Every method is called in the worker's thread."""
 
     def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
-        """The tracker's answer for an image; the tracker may be asked for its mask and predictions until this
-        returns."""
+        """Handle the tracker's answer to an image.
+
+        The tracker may be asked for its mask and predictions until this returns.
+        """
         ...
 
     def image_refused(self, reason: str) -> None: ...
 
     def selection_accepted(self, command: Command) -> None:
-        """The tracker follows the selection; its first answer is delivered next."""
+        """The tracker now follows the selection; its first answer is delivered next."""
         ...
 
     def selection_refused(self, command: Command, reason: str) -> None: ...
@@ -40,19 +42,19 @@ class Listener(Protocol):
     def skipped(self, images: int) -> None: ...
 
     def failed(self, error: Exception) -> None:
-        """The tracker raised something that no input explains; the target was dropped."""
+        """The tracker raised an exception not caused by input; the target was dropped."""
         ...
 
 
 class Worker:
-    """Owns the tracker while it runs. `stop` lets the frame in work finish and be delivered."""
+    """Owns the tracker while it runs. `stop` lets the current frame finish and be delivered."""
 
     def __init__(self, tracker: Tracker, frame_buffer: FrameBuffer, listener: Listener) -> None:
         self._tracker, self._frame_buffer, self._listener = tracker, frame_buffer, listener
         self._config: TrackerConfig | None = None
         self._frame_s = 0.0
         self._state = tracker.state
-        self._lost = ""  # why the pipeline will never work again
+        self._lost = ""  # why the pipeline has failed permanently
         self._thread = threading.Thread(target=self._run, name="efftam_worker", daemon=True)
 
     @property
@@ -62,14 +64,14 @@ class Worker:
 
     @property
     def frame_s(self) -> float:
-        """What a frame takes at present, s; 0 before the first."""
+        """Current processing time of a frame, s; 0 before the first."""
         return self._frame_s
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> Command | None:
-        """Finish the frame in work and end the thread; returns the command that was left waiting."""
+        """Finish the current frame and end the thread; returns the command that was still pending."""
         waiting = self._frame_buffer.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -128,7 +130,7 @@ class Worker:
         self._frame_s += (taken - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
 
     def _commit(self) -> None:
-        """Compute what the frame adds to the memory: the answer has left."""
+        """Compute the frame's contribution to the memory, after its answer was published."""
         try:
             self._tracker.commit()
         except Exception as error:
@@ -136,7 +138,8 @@ class Worker:
             self._state = self._tracker.state
 
     def _drop_target(self, error: Exception) -> str:
-        """Whatever it was, the stream goes on, and nothing half-updated is tracked with. The reason."""
+        """Clear the target after any exception, so that no inconsistent state is tracked with; returns the
+        reason."""
         self._tracker.clear()
         self._listener.failed(error)
         if isinstance(error, PipelineLostError):

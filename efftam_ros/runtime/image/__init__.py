@@ -1,1 +1,1 @@
-"""Image processing on the host: encodings, network input, prompts, masks, overlay."""
+"""Image processing on the CPU: encodings, network input, prompts, masks, overlay."""

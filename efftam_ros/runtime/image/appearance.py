@@ -1,4 +1,4 @@
-"""Colours of what a box shows: histograms of lightness and of two colour axes."""
+"""Colour appearance of a box: histograms of lightness and of two colour axes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from efftam_ros.core.search.appearance import Descriptor
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.encodings import Region, to_bgr
 
-INNER_SHARE = 0.8  # of the box's sides: its rim shows what is around the target
-SIDE = 16  # the box is shrunk to this many px squared
+INNER_SHARE = 0.8  # share of the box's sides that is used: near its edges the box shows background
+SIDE = 16  # side to which the box is resized, px
 LEAST_PIXELS = 9
-# Bins, lowest and highest value of OpenCV's 8-bit Lab: colours of real scenes lie in the middle of its axes.
+# Number of bins, lowest and highest value of OpenCV's 8-bit Lab; colours of real scenes lie mid-axis.
 CHANNELS = ((12, 0, 256), (16, 96, 160), (16, 96, 160))
 
 
 class ColourAppearance:
-    """The `AppearanceSource` that counts colours."""
+    """An `AppearanceSource` that computes colour histograms."""
 
     def describe(self, image: Image, box: Box) -> Descriptor | None:
         if box.is_empty:
@@ -43,15 +43,18 @@ class ColourAppearance:
 
 
 def _histogram(values: NDArray[np.uint8], bins: int, low: int, high: int) -> Descriptor:
-    """Square roots of the shares of a third, each value split between the two bins next to it: a small change
-    of light then changes little."""
+    """Square roots of the bin shares, scaled so that three channels sum to 1.
+
+    Each value is split between the two nearest bins, so that a small change of light changes the result
+    little.
+    """
     counts = np.bincount(values.ravel(), minlength=256) @ _shares(bins, low, high)
     return np.asarray(np.sqrt(counts / counts.sum() / len(CHANNELS)), np.float64)
 
 
 @cache
 def _shares(bins: int, low: int, high: int) -> NDArray[np.float64]:
-    """How each of the 256 values is split between the bins, [256, bins]."""
+    """Weights [256, bins] that split each of the 256 values between the bins."""
     place = (np.clip(np.arange(256.0), low, high - 1) - low) / (high - low) * bins - 0.5
     lower = np.floor(place).astype(int)
     shares = np.zeros((256, bins))

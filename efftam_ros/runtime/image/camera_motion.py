@@ -1,4 +1,4 @@
-"""The camera's motion from the images: corners, pyramidal Lucas-Kanade flow, RANSAC on a small grey image.
+"""Camera motion from the images: corners, pyramidal Lucas-Kanade flow and RANSAC on a reduced grey image.
 
 The same steps as the background motion of many trackers (for instance BoT-SORT, arXiv 2206.14651, 3.2).
 """
@@ -19,20 +19,20 @@ from efftam_ros.runtime.image.encodings import to_bgr
 
 Grey = NDArray[np.uint8]
 
-SMALL_WIDTH_PX = 320  # of the image that is compared
+SMALL_WIDTH_PX = 320  # width of the reduced image
 CORNERS = 100
-CORNER_QUALITY = 0.01  # of the best corner's
+CORNER_QUALITY = 0.01  # share of the best corner's score
 CORNER_DISTANCE_PX = 8  # of the small image
 FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
 INLIER_PX = 1.0  # of the small image
 LEAST_INLIERS = 12
 LEAST_INLIER_SHARE = 0.3
 LEAST_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
-TARGET_MARGIN = 1.5  # sides of what is left out around the target, in target sides
+TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target sides
 
 
 class ImageCameraMotion:
-    """The `CameraMotionSource` that looks at the images."""
+    """A `CameraMotionSource` that compares consecutive images."""
 
     def __init__(self) -> None:
         self.reset()
@@ -49,7 +49,7 @@ class ImageCameraMotion:
         previous, size = self._previous, self._size
         self._previous, self._size = small, (image.width, image.height)
         if previous is None:
-            return CameraMotion(None, "no image before this one")
+            return CameraMotion(None, "no previous image")
         if size != self._size:
             return CameraMotion(None, f"the image's size changed from {size} to {self._size}")
         scale = small.shape[1] / image.width
@@ -66,7 +66,7 @@ def _small_grey(image: Image) -> Grey:
     bgr: NDArray[Any] = to_bgr(image)
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
     if image.width >= 4 * SMALL_WIDTH_PX:
-        # Averaging all pixels of a large image costs more than everything else here; every second will do.
+        # Averaging all pixels of a large image would dominate the cost; every second pixel is sufficient.
         bgr = cv2.resize(bgr, (2 * SMALL_WIDTH_PX, 2 * height), interpolation=cv2.INTER_NEAREST)
     if image.width > SMALL_WIDTH_PX:
         bgr = cv2.resize(bgr, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA)
@@ -84,15 +84,15 @@ def _left_out(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
 
 
 def _between(previous: Grey, present: Grey, allowed: Grey) -> Matrix | str:
-    """The homography between two small images, or why there is none."""
+    """The homography between two reduced images, or the reason why there is none."""
     corners = cv2.goodFeaturesToTrack(previous, CORNERS, CORNER_QUALITY, CORNER_DISTANCE_PX, mask=allowed)
     count = 0 if corners is None else len(corners)
     if count < LEAST_INLIERS:
-        return f"{count} corners in the image before (at least {LEAST_INLIERS})"
+        return f"{count} corners in the previous image (at least {LEAST_INLIERS})"
     start = np.asarray(corners, np.float32)
     found = _homography(previous, present, start, start)
     if isinstance(found, str):
-        # A quick pan is beyond the flow's reach: the shift of the image as a whole leads it there.
+        # A fast pan exceeds the range of the flow; the shift of the whole image is used as the initial guess.
         halves = [
             np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in (previous, present)
         ]

@@ -1,8 +1,8 @@
-"""Image encodings: size in bytes, and reading a region of an image.
+"""Image encodings: their storage, and reading a region of an image.
 
 Names are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``) and of common
-drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is taken as BT.601 in limited range (OpenCV's rule), ``mono16`` as
-little-endian and full range, Bayer is demosaiced bilinearly.
+drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited range (as in OpenCV),
+``mono16`` as little-endian and full range; Bayer is demosaiced bilinearly.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ class Region(NamedTuple):
 class Encoding:
     """Storage of one encoding's pixels.
 
-    ``bytes_per_pixel`` of a stored row; ``rows_per_pair`` stored rows per two image rows (3 for 4:2:0, else
-    2); ``multiple`` what width and height must be divisible by; ``red_green_blue`` indices of these channels
-    in what ``read`` returns; ``full_scale`` its value of white; ``to_bgr`` OpenCV's code for its conversion
-    to BGR, None where it is BGR already. ``read(image, region)`` returns the pixels [h, w] or [h, w, c] of a
-    region: a view into the image's bytes where no conversion is needed, else new BGR pixels.
+    Attributes:
+        bytes_per_pixel: Of a stored row.
+        read: ``read(image, region)`` returns the region's pixels [h, w] or [h, w, c]: a view of the image's
+            bytes if no conversion is needed, else new BGR pixels.
+        red_green_blue: Indices of these channels in the pixels that ``read`` returns.
+        to_bgr: OpenCV's code to convert those pixels to BGR; None if they are BGR already.
+        multiple: Width and height must be divisible by these.
+        rows_per_pair: Stored rows per two image rows (3 for 4:2:0, else 2).
+        full_scale: Value of white in those pixels.
     """
 
     bytes_per_pixel: int
@@ -146,10 +150,10 @@ ENCODINGS: dict[str, Encoding] = {
 
 
 def check_image(image: Image) -> Encoding:
-    """The encoding of an image; checks that its bytes suffice for its size.
+    """Return the encoding of an image after checking that its bytes suffice for its size.
 
-    Raises InputError: unknown encoding, zero size, odd size where pixels share colour, too few rows or
-    bytes.
+    Raises:
+        InputError: Unknown encoding, zero size, an odd size where pixels share colour, too few rows or bytes.
     """
     encoding = ENCODINGS.get(image.encoding)
     if encoding is None:
@@ -173,7 +177,7 @@ def check_image(image: Image) -> Encoding:
     if rows.ndim != 2 or rows.dtype != np.uint8 or (rows.shape[1] > 1 and rows.strides[1] != 1):
         raise InputError(
             f"image rows are {rows.dtype} {rows.shape};"
-            " give uint8 [rows, bytes] with the bytes of a row side by side"
+            " give uint8 [rows, bytes] with the bytes of a row contiguous"
         )
     if rows.shape[1] < need_bytes:
         raise InputError(
@@ -183,7 +187,7 @@ def check_image(image: Image) -> Encoding:
     if rows.shape[0] < need_rows:
         raise InputError(
             f"image data ends after {rows.shape[0]} rows; {width} x {height} px of {image.encoding}"
-            f" need {need_rows}: the image is truncated or its height wrong"
+            f" need {need_rows}: the image is truncated or its height is wrong"
         )
     return encoding
 
@@ -191,7 +195,7 @@ def check_image(image: Image) -> Encoding:
 def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
     """Pixels of the region (default: the whole image) as uint8 [h, w, 3] BGR; raises as `check_image` does.
 
-    For ``bgr8`` this is a view into the image's bytes: copy it before drawing on it.
+    For ``bgr8`` this is a view of the image's bytes: copy it before drawing on it.
     """
     encoding = check_image(image)
     pixels: Pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))

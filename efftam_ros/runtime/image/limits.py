@@ -1,4 +1,4 @@
-"""How large an image may be, judged before anything is sized by it."""
+"""Limits on image size, checked before any memory is allocated for an image."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any
 from efftam_ros.core.errors import InputError, shown
 
 MOST_PIXELS = 2**26
-"""64 M: 8192 x 8192. Decoding a coded image takes up to some ten bytes per pixel."""
+"""64 M: 8192 x 8192. Decoding a compressed image takes up to about ten bytes per pixel."""
 MOST_SIDE = 32_767
-"""OpenCV's resampling counts pixels of a line in 16 bits."""
+"""OpenCV's resampling uses 16-bit pixel coordinates."""
 MOST_SEGMENTS = 500
-"""Of a JPEG in front of its size; cameras write fewer than 50."""
+"""Most JPEG segments before the size; cameras write fewer than 50."""
 
 Size = tuple[int, int]
 
 
 def check_size(width: int, height: int, most_pixels: int = MOST_PIXELS, what: str = "image") -> None:
-    """Raise InputError unless an image of this size may be read."""
+    """Raise InputError if an image of this size must not be read."""
     if width < 1 or height < 1:
         raise InputError(f"{what} is {width} x {height} px; both sides must be at least 1")
     if width * height > most_pixels:
         raise InputError(
             f"{what} is {width} x {height} px, {width * height} in all; at most {most_pixels} are read"
-            " (max_image_pixels): send smaller ones"
+            " (max_image_pixels): send smaller images"
         )
     if max(width, height) > MOST_SIDE:
         raise InputError(f"{what} is {width} x {height} px; a side may have at most {MOST_SIDE}: crop it")
 
 
 def coded_size(data: Any, what: str = "compressed image") -> Size:
-    """Width and height that a coded image announces, without decoding it: JPEG, PNG, WebP, TIFF, BMP, PNM.
+    """Read width and height from the header of a JPEG, PNG, WebP, TIFF, BMP or PNM file, without decoding it.
 
-    ``data``: its bytes. Raises InputError when it is none of these or ends before its size.
+    Raises InputError when ``data`` has another format or ends before the size.
     """
     view = memoryview(data).cast("B")
     start = bytes(view[:16])
@@ -45,7 +45,7 @@ def coded_size(data: Any, what: str = "compressed image") -> Size:
                 return size(view)
             except (struct.error, IndexError, ValueError):
                 raise InputError(
-                    f"{what} of {len(view)} bytes ends before its size or says none: it is truncated or"
+                    f"{what} of {len(view)} bytes has no readable size in its header: it is truncated or"
                     " damaged"
                 ) from None
     raise InputError(
@@ -59,7 +59,7 @@ def _jpeg(data: memoryview) -> Size:
         mark, kind = data[at], data[at + 1]
         if mark != 0xFF:
             raise ValueError
-        if kind == 0xFF:  # fill
+        if kind == 0xFF:  # fill byte
             at += 1
         elif 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack_from(">HH", data, at + 5)
@@ -106,7 +106,7 @@ def _tiff(data: memoryview) -> Size:
         if tag in size:
             layout = {3: "H", 4: "I"}.get(kind, "")
             (value,) = struct.unpack_from(order + layout, data, directory + 10 + 12 * entry)
-            size[tag] = max(size[tag], value)  # which of two counts is the decoder's affair
+            size[tag] = max(size[tag], value)  # if repeated, take the larger: decoders differ
     return size[256], size[257]
 
 

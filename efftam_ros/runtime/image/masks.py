@@ -1,4 +1,4 @@
-"""Boxes, candidates and image masks from the decoder's mask logits."""
+"""Computes boxes, candidates and image masks from the decoder's mask logits."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def make_candidates(
     ious: NDArray[np.float32],
     presence_logit: float,
 ) -> Candidates:
-    """Decoder rows in network pixels -> Candidates in image pixels (new arrays; the box of an empty mask is
-    NaN)."""
+    """Convert the decoder's rows from network pixels to Candidates in image pixels.
+
+    The arrays are new; the box of an empty mask is NaN.
+    """
     image_boxes = view.edges_to_image(boxes)
     image_boxes[areas == 0] = np.nan
     return Candidates(
@@ -63,7 +65,8 @@ def make_candidates(
 
 
 def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int) -> NDArray[np.uint8]:
-    """Logits [L, L] of a view -> mask uint8 [height, width], 255 where the bilinear logit is above 0.
+    """Resample the logits [L, L] of a view to a mask uint8 [height, width], 255 where the bilinear logit is
+    above 0.
 
     Pixels whose centre lies outside the view are 0.
     """
@@ -90,7 +93,8 @@ def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int)
 
 
 def rectangle_mask(box: Box, width: int, height: int) -> NDArray[np.uint8]:
-    """The pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (an empty box: all 0)."""
+    """Mask of the pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (all 0 for an empty
+    box)."""
     mask = np.zeros((height, width), np.uint8)
     if not box.is_empty:
         x0, x1 = centres_within(box.x, box.x1, width)
@@ -105,5 +109,6 @@ def _positive(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def centres_within(low: float, high: float, size: int) -> tuple[int, int]:
-    """The pixels [first, end) of a line of ``size`` whose centres lie in the interval [low, high)."""
+    """Range [first, end) of the pixels in a line of ``size`` whose centres lie in the interval [low,
+    high)."""
     return max(0, int(np.ceil(low - 0.5))), min(size, int(np.ceil(high - 0.5)))

@@ -1,4 +1,4 @@
-"""Draws a track into an image, for the overlay topic and video."""
+"""Draws a track into an image, for the overlay topic and for video."""
 
 from __future__ import annotations
 
@@ -16,28 +16,34 @@ from efftam_ros.core.types import Track, TrackState
 STATE_COLOURS: dict[TrackState, tuple[int, int, int]] = {
     state: (style.rgb[2], style.rgb[1], style.rgb[0]) for state, style in STATE_STYLES.items()
 }
-"""The palette's colours as BGR."""
+"""The palette's colours in BGR order."""
 EDGE = (EDGE_RGB[2], EDGE_RGB[1], EDGE_RGB[0])
-# Lengths of marks and gaps, in line widths.
+# Lengths of dashes and gaps, in line widths.
 DASHES = {"dashed": (8.0, 8.0), "dotted": (1.0, 6.0)}
 CORNER = 0.25
-# Bounds the time for a box far larger than the image.
+# Limits the drawing time for a box far larger than the image.
 MOST_MARKS = 1000
 TINT = 0.35
 ARROW_SECONDS = 0.5
 WINDOW_COLOUR = (160, 160, 160)
-MOST_HYPOTHESES = 5  # drawn
+MOST_HYPOTHESES = 5  # most hypotheses drawn
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] | None = None) -> None:
     """Draw mask, box, velocity, state and scores into ``bgr``, in place.
 
-    ``bgr``: uint8 [H, W, 3], C-contiguous, writable; ``mask``: uint8 [H, W], non-zero on the target, or None.
-    Colour and line of the box are those of the state (`core.palette`); the arrow ends where the target will
-    be in half a second. While a target is missed, searched windows are thin and grey, places where it may
-    be dashed, with their scores. Lines and text grow with the image. Raises ValueError for an image that
-    can't be drawn into.
+    Colour and line of the box are those of the state (`core.palette`); the arrow ends at the target's
+    predicted position in half a second. While a target is missed, searched windows are thin and grey and its
+    possible positions dashed, with their scores. Lines and text scale with the image.
+
+    Args:
+        bgr: uint8 [H, W, 3], C-contiguous, writable.
+        track: The track to draw.
+        mask: uint8 [H, W], non-zero on the target, or None.
+
+    Raises:
+        ValueError: The image can't be drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
@@ -61,11 +67,11 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
 
 def _tint(bgr: NDArray[np.uint8], mask: NDArray[np.uint8], colour: tuple[int, int, int], unit: int) -> None:
     if mask.shape != bgr.shape[:2]:
-        raise ValueError(f"mask is {mask.shape}, image is {bgr.shape[:2]}; they must agree")
+        raise ValueError(f"mask is {mask.shape}, image is {bgr.shape[:2]}; give a mask of the image's size")
     x, y, w, h = cv2.boundingRect(np.ascontiguousarray(mask))
     if w == 0 or h == 0:
         return
-    # Works on the target's rectangle only, because most targets are small.
+    # Restricted to the target's rectangle, because most targets are small.
     part, inside = bgr[y : y + h, x : x + w], mask[y : y + h, x : x + w] != 0
     part[inside] = (part[inside] * (1 - TINT) + np.array(colour) * TINT).astype(np.uint8)
     contours = cv2.findContours(inside.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)[-2]
@@ -91,7 +97,7 @@ def _draw_box(bgr: NDArray[np.uint8], box: Box, colour: tuple[int, int, int], un
 
 
 def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """What is drawn of the box's four sides, as line segments; ``line`` as in `StateStyle`."""
+    """Line segments to draw for the box's four sides; ``line`` as in `StateStyle`."""
     x0, y0, x1, y1 = box.edges()
     corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
     for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True):
@@ -103,7 +109,7 @@ def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float]
 
 
 def _shares(line: str, length: float) -> list[tuple[float, float]]:
-    """The marks of one side, as shares of its ``length`` (in line widths); both ends of a side are marked."""
+    """Segments of one side as shares of its ``length`` (in line widths); both ends of a side are drawn."""
     if line == "none":
         return []
     if line == "corners":

@@ -1,4 +1,4 @@
-"""Network input from image bytes: crop, resize, normalise, CHW."""
+"""Computes the network input from image bytes: crop, resize, normalise, CHW."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ DENSITY = 0.6
 contributes (bilinear sampling reaches one pixel to either side), the result is as close to the reference, and
 a frame takes a third of the time of OpenCV's area filter."""
 MOST_SAMPLES = 4096
-"""Along a side of the sampled square, which has three bytes per sample. From 6700 px that a view shows along
-a side on, pixels are skipped."""
+"""Most samples along a side of the sampled square, at three bytes per sample. A view that shows more than
+6700 px along a side skips pixels."""
 
 
 class Preprocessor:
-    """Turns image bytes into ``float32 [1, 3, side, side]``: RGB, ``(value/255 - mean) / std`` per channel.
+    """Converts image bytes to ``float32 [1, 3, side, side]``: RGB, ``(value/255 - mean) / std`` per channel.
 
-    Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged down by exactly ``m``:
-    the smallest whole number that puts at least 0.6 samples on an image pixel, 1 when shrinking by less than
-    5/3, and at most as many as make 4096 samples along a side. Full and window view use the same filter, so
-    that an object looks the same in both; an image point p is at ``view.to_network(p)``. Against the
-    reference's filter (Pillow's antialiased bicubic) it differs
-    by 0.6 grey levels RMS on the golden clip at 512; the masks of the whole tracked clip then overlap with
-    the reference's by 0.9996 in the mean and 0.9990 in the worst frame.
+    Filter: bilinear sampling on a grid ``m`` times as fine as the network's, averaged by exactly ``m``. ``m``
+    is the smallest whole number that gives at least 0.6 samples per image pixel (1 when shrinking by less
+    than 5/3), limited to 4096 samples along a side. Full and window views use the same filter, so that an
+    object looks the same in both; an image point p is mapped to ``view.to_network(p)``.
+
+    Compared with the reference's filter (Pillow's antialiased bicubic) it differs by 0.6 grey levels RMS on
+    the golden clip at 512; the masks of the whole tracked clip have an IoU with the reference's of 0.9996 in
+    the mean and 0.9990 in the worst frame.
     """
 
     def __init__(self, side: int, mean: tuple[float, float, float], std: tuple[float, float, float]) -> None:
@@ -43,11 +44,11 @@ class Preprocessor:
 
     @property
     def output(self) -> NDArray[np.float32]:
-        """The array that every call fills and returns, C-contiguous."""
+        """The C-contiguous array that every call fills and returns."""
         return self._input
 
     def __call__(self, image: Image, view: View) -> NDArray[np.float32]:
-        """The view of the image as network input, in an array that the next call overwrites.
+        """Compute the network input of a view, in an array that the next call overwrites.
 
         Outside the image the input is black. Only pixels inside the view are read. Raises InputError as
         `encodings.check_image` does.
@@ -92,8 +93,7 @@ class Preprocessor:
             cv2.addWeighted(plane, gain * unit, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
 
     def _buffer(self, name: str, side: int, like: NDArray[Any]) -> NDArray[Any]:
-        """A square image with the channels and dtype of ``like`` in memory that is reused and only
-        grows."""
+        """A square image with the channels and dtype of ``like``, in reused memory that only grows."""
         shape = (side, side) + like.shape[2:]
         key, size = (name, like.dtype.char), math.prod(shape)
         if key not in self._scratch or self._scratch[key].size < size:
@@ -108,7 +108,7 @@ def fineness(view: View) -> int:
 
 
 def _shown(image: Image, view: View) -> Region:
-    """The image pixels inside a view, with the neighbours that bilinear sampling reads."""
+    """The image pixels inside a view, with the neighbours needed for bilinear sampling."""
     width, height = view.extent
     return Region(
         max(0, math.floor(view.x) - 2),
@@ -121,7 +121,7 @@ def _shown(image: Image, view: View) -> Region:
 def _warp(pixels: NDArray[Any], region: Region, view: View, fine: int, out: NDArray[Any]) -> NDArray[Any]:
     """Sample the region bilinearly on the view's grid, ``fine`` samples per network px and axis."""
     sx, sy = view.scale_x * fine, view.scale_y * fine
-    # OpenCV's coordinates refer to pixel centres, the view's to pixel edges: hence the halves.
+    # OpenCV's coordinates refer to pixel centres, the view's to pixel edges: hence the 0.5.
     matrix = np.array(
         [
             [sx, 0.0, (region.x0 + 0.5 - view.x) * sx - 0.5],

@@ -1,4 +1,4 @@
-"""Inputs of the prompt encoder, in network pixels, from a prompt in image pixels."""
+"""Converts a prompt from image pixels to the inputs of the prompt encoder in network pixels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from efftam_ros.core.types import Prompt
 # Absolute value of the logits of a mask prompt, which replaces the network's output.
 CERTAIN = 10.0
 MOST_POINTS = 256
-"""Corners of a box counted. What the prompt encoder takes grows with them."""
+"""Most points of a prompt, with the two corners of a box counted; the prompt encoder's cost grows with
+them."""
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """The prompt encoder's inputs, and how to read the decoder's output.
+    """Inputs of the prompt encoder, and how to interpret the decoder's output.
 
-    ``points`` float32 [1, n, 2] network px; ``labels`` int64 [1, n]: 1 on, 0 off the target, 2 and 3 the
-    box's corners, -1 padding; ``mask`` float32 [1, 1, S, S] 0/1; ``has_mask`` float32 [1]; ``multimask``: the
-    three alternatives are offered instead of the single answer; ``logits`` float32 [S/4, S/4]: a mask
-    prompt's own logits, else None.
+    Attributes:
+        points: float32 [1, n, 2], network px.
+        labels: int64 [1, n]: 1 on the target, 0 off it, 2 and 3 the corners of a box, -1 padding.
+        mask: float32 [1, 1, S, S], 0 or 1.
+        has_mask: float32 [1].
+        multimask: True to offer the three alternatives instead of the single answer.
+        logits: float32 [S/4, S/4], the logits of a mask prompt, else None.
     """
 
     points: NDArray[np.float32]
@@ -50,9 +54,12 @@ def no_prompt(side: int) -> EncodedPrompt:
 def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> EncodedPrompt:
     """Check a prompt on an image of this size and convert it to the view's network pixels.
 
-    A box is clipped to the image. Raises InputError: empty prompt, numbers that are not finite, zero area,
-    too many points, outside the image or the view, a label other than 0 and 1, no point on the target, a mask
-    that is empty, of another size or combined with a box or points.
+    A box is clipped to the image.
+
+    Raises:
+        InputError: Empty prompt, numbers that are not finite, zero area, too many points, outside the image
+            or the view, a label other than 0 and 1, no point on the target, or a mask that is empty, of
+            another size or combined with a box or points.
     """
     if prompt.mask is not None:
         if prompt.box is not None or prompt.points:
@@ -176,8 +183,11 @@ def triangle_weights(
 
 
 def reserve_workspace() -> None:
-    """Let BLAS map its workspace now: where no memory is left later, its first product would retry for ever,
-    holding the interpreter's lock."""
+    """Make BLAS allocate its workspace now.
+
+    If no memory is left at its first matrix product, BLAS retries forever while holding the interpreter's
+    lock.
+    """
     square = np.ones((8, 8), np.float32)
     square @ square
 

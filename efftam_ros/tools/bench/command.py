@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """Width and height in px from "WxH"."""
+    """Parse width and height in px from "WxH"."""
     found = re.fullmatch(r"(\d+)x(\d+)", text)
     if found is None or min(int(found[1]), int(found[2])) < 32:
         raise argparse.ArgumentTypeError(f"{text!r} is not WxH of at least 32x32, such as 1280x720")
@@ -135,7 +135,7 @@ def image_size(text: str) -> tuple[int, int]:
 def _measure_network(
     args: argparse.Namespace, frames: int | None, report: dict[str, Any], shown: bool
 ) -> None:
-    # Before any contender is opened, so that the memory of the frames is not counted as theirs.
+    # Before any contender is opened, so that the memory of the frames is not attributed to one.
     scene_frames = endless_frames(args.image)
     contenders, left_out = open_contenders(
         args.bundle or [None],

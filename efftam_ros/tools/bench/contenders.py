@@ -45,8 +45,11 @@ class InstrumentedPipeline:
 
 @dataclass
 class Contender:
-    """A bundle on a back end, with its tracker. ``start_up_s``: from opening to the first result;
-    ``resident_mb``: growth of resident memory by opening and using it."""
+    """A bundle on a back end, with its tracker.
+
+    ``start_up_s``: time from opening to the first result; ``resident_mb``: growth of resident memory by
+    opening and using it.
+    """
 
     name: str
     backend: str
@@ -84,7 +87,7 @@ def open_contenders(
 
     Args:
         bundles: Folders, None for the shipped bundle.
-        backends: Names out of `MEASURABLE`.
+        backends: Names from `MEASURABLE`.
         threads: CPU threads of each.
         policy: Policy of the trackers.
         view: View of the trackers, None for the bundle's.
@@ -92,7 +95,7 @@ def open_contenders(
         skip_unavailable: Return back ends that can't run here instead of raising.
 
     Returns:
-        The contenders, and what was left out.
+        The contenders, and those left out.
 
     Raises:
         InputError: As `open_measurable`.
@@ -148,7 +151,7 @@ def _refusal(left_out: Sequence[LeftOut], skipping: bool) -> BackendError:
 
 
 def chosen_backends(text: str) -> list[str]:
-    """The back ends of an option "A,B". Raises InputError when there is none."""
+    """Parse an option "A,B" of back ends. Raises InputError when there is none."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise InputError(f"--backend is {text!r}; name at least one, as in --backend onnxruntime-cpu")

@@ -1,7 +1,7 @@
-"""Measures frame times of several contenders in turns.
+"""Measures frame times of several contenders in alternating turns.
 
-A GPU back end returns from a frame before its memory encoder has run, and the next frame waits for it. So
-each turn runs several frames back to back; its first frame is not counted, because it includes work of the
+A GPU back end returns from a frame before its memory encoder has run, and the next frame waits for it.
+Therefore each turn runs several frames back to back and does not count the first, which includes work of the
 previous contender.
 """
 
@@ -42,9 +42,20 @@ Frames = Iterator[tuple[Frame, Prompt | None]]
 class Timing:
     """Measurements of one contender.
 
-    ``whole``: s of each frame; ``stages``: s of each stage of each frame; ``ratios``: whole frame over the
-    sum of its four modules, of frames that ran all four; ``incomplete``: number of the others; ``device_mb``:
-    as reported by the pipeline, or None.
+    Attributes:
+        name: Name of the contender.
+        bundle: Name of its bundle.
+        backend: Name of its back end.
+        whole: Duration of each frame, s.
+        stages: Durations of each stage, s.
+        ratios: Whole frame over the sum of its four modules, for frames that ran all four.
+        incomplete: Number of the other frames.
+        maps: Maps attended to in the last frame.
+        pointers: Pointers attended to in the last frame.
+        start_up_s: Time from opening to the first result.
+        resident_mb: Growth of resident memory.
+        device_mb: As reported by the pipeline, or None.
+        launch: How each module is launched.
     """
 
     name: str
@@ -95,7 +106,7 @@ class Timing:
         }
 
     def record(self, all_of_them: Sequence[Timing]) -> dict[str, Any]:
-        """What --json writes."""
+        """The figures written by --json."""
         return {
             "name": self.name,
             "bundle": self.bundle,
@@ -120,8 +131,10 @@ class Timing:
 def measure_frames(
     contenders: Sequence[Contender], frames: Frames, count: int, *, quiet: bool = False
 ) -> list[Timing]:
-    """Warm each contender up, then measure ``count`` frames of each in turns of `TURN`, in rotating order.
-    All get the same frames."""
+    """Warm up each contender, then measure ``count`` frames of each in turns of `TURN`, in rotating order.
+
+    All contenders get the same frames.
+    """
     timings = [Timing(c.name, c.pipeline.spec.name, c.backend) for c in contenders]
     pairs = list(zip(contenders, timings, strict=True))
     with progress_bar((count + WARM_UP) * len(pairs), "bench", quiet=quiet) as bar:
@@ -158,15 +171,17 @@ def _note_state(contender: Contender, timing: Timing) -> None:
 def timed_step(
     contender: Contender, frame: Frame, prompt: Prompt | None
 ) -> tuple[float, Mapping[str, float]]:
-    """Seconds from the decoded image to box out and memory written, and those of each stage."""
+    """Process a frame; returns its total duration and those of its stages, s."""
     start = time.perf_counter()
     track = contender.tracker.step(frame, prompt)
     return time.perf_counter() - start, track.stage_seconds
 
 
 def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:
-    """Frames of the synthetic scene, forwards and backwards in turn, with increasing stamps; the first with
-    its true box."""
+    """Frames of the synthetic scene, alternately forwards and backwards, with increasing stamps.
+
+    The first has its true box as prompt.
+    """
     scene = list(render_scene(frames=SCENE_FRAMES, size=size, fps=FPS))
     box: Box | None = scene[0].box
     back_and_forth = [*range(len(scene)), *range(len(scene) - 2, 0, -1)]

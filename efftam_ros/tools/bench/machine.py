@@ -1,4 +1,4 @@
-"""The machine that a measurement runs on: hardware, versions, memory in use."""
+"""Facts about the machine of a measurement: hardware, versions, memory in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from efftam_ros.tools.doctor.system import System
 
 
 def environment(system: System) -> dict[str, Any]:
-    """CPU, GPUs, driver, power mode (Jetson), versions; None or an empty list for what is missing."""
+    """CPU, GPUs, driver, power mode (Jetson) and versions; None or an empty list for what is missing."""
     facts = gather(system)
     runtime = facts.onnxruntime
     return {

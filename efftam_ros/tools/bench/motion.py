@@ -1,4 +1,4 @@
-"""Velocity error of the tracker on a target of known motion, with jitter and dropped frames."""
+"""Velocity error of the tracker on a target with known motion, with jitter and dropped frames."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ LOST_SHARE = 0.3
 
 
 def measure_motion(dropped: float) -> dict[str, float]:
-    """Relative velocity error |v - true| / |true| of a constant-velocity target with a uniform
-    jitter of its box of up to 2 px in x and y; ``dropped``: share of dropped frames, 0..1.
+    """Measure the relative velocity error |v - true| / |true| of a target with constant velocity.
 
-    Returns ``error_at_half_second`` and ``error_after`` (mean from 0.5 s to 3 s), each the median over `RUNS`
-    seeds.
+    Its box has a uniform jitter of up to 2 px in x and y. ``dropped``: share of dropped frames, 0..1. Returns
+    ``error_at_half_second`` and ``error_after`` (mean from 0.5 s to 3 s), each the median over `RUNS` seeds.
     """
     errors = np.array([_one_run(seed, dropped) for seed in range(RUNS)])
     at, after = np.median(errors, axis=0)

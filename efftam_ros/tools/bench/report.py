@@ -1,4 +1,4 @@
-"""Output of `efftam bench`: tables with each figure beside its goal, and the plot."""
+"""Output of `efftam bench`: tables with each figure and its goal, and the plot."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def print_node(result: Mapping[str, Any]) -> None:
 
 
 def plot(path: Path, timings: Sequence[Timing]) -> None:
-    """Write a frame of stacked bars: medians of the stages, then what is left of the whole frame."""
+    """Write stacked bars: medians of the stages, then the remainder of the whole frame."""
     import matplotlib
 
     matplotlib.use("Agg")

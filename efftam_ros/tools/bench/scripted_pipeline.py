@@ -30,10 +30,13 @@ class Call:
 class ScriptedPipeline:
     """Implements `Pipeline`; frame i (counted by ``encode``, from 0) returns entry i of the script.
 
-    ``script`` is a sequence of Candidates, or a function of (frame index, view). ``found`` answers `search`:
-    a function of (index of the next frame, view); without it a search returns what the script has for that
-    frame. ``calls`` lists every call. Bad images, prompts and calls out of order raise the same errors as in
-    the real pipelines; masks are the filled boxes of the candidates.
+    Bad images, prompts and calls out of order raise the same errors as in the real pipelines; masks are the
+    filled boxes of the candidates. ``calls`` lists every call.
+
+    Args:
+        script: A sequence of Candidates, or a function of (frame index, view).
+        spec: Constants of the network.
+        found: Results of `search`, a function of (index of the next frame, view); default: the script's.
     """
 
     is_asynchronous = False
@@ -60,7 +63,7 @@ class ScriptedPipeline:
 
     @property
     def frames(self) -> int:
-        """How many images were encoded."""
+        """Number of encoded images."""
         return self._index + 1
 
     def calls_of(self, name: str) -> list[Call]:

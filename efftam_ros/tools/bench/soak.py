@@ -20,9 +20,10 @@ def measure_soak(
 ) -> dict[str, float | None]:
     """Run ``count`` frames after `SETTLED` others.
 
-    Returns ``start_mb``, ``end_mb``, ``growth_mb`` of resident memory; the same with ``device_`` of the
-    memory in use on the device, None where unknown or not used; ``first_ms`` and
-    ``last_ms`` median frame time of the first and last quarter, and ``drift``, their relative difference.
+    Returns:
+        ``start_mb``, ``end_mb``, ``growth_mb`` of resident memory; the same prefixed with ``device_`` for
+            memory in use on the device, None where unknown or unused; ``first_ms`` and ``last_ms``, median
+            frame times of the first and last quarter; ``drift``, their relative difference.
     """
     times = []
     on_device = contender.pipeline.device_bytes is not None

@@ -1,1 +1,1 @@
-"""Shared by the commands: options, prompts, progress, tables, video."""
+"""Code shared by the commands: options, prompts, progress, tables, video."""

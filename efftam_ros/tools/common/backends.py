@@ -12,7 +12,7 @@ MEASURABLE = (*BACKENDS, *BASELINES)
 
 
 def open_measurable(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
-    """A back end or a baseline. Raises as `open_pipeline` and `open_baseline` do."""
+    """Open a back end or a baseline. Raises as `open_pipeline` and `open_baseline` do."""
     if name in BASELINES:
         return open_baseline(bundle, name, threads)
     return open_pipeline(bundle, name, threads)

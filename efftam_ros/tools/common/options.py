@@ -14,19 +14,19 @@ from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
-    """BUNDLE, to be opened with `open_bundle`."""
+    """Add BUNDLE, to be opened with `open_bundle`."""
     parser.add_argument(
-        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the bundle that ships)"
+        "bundle", type=Path, nargs="?", metavar="BUNDLE", help="folder (default: the shipped bundle)"
     )
 
 
 def open_bundle(folder: Path | None) -> Bundle:
-    """The bundle in ``folder``, None for the one that ships. Raises InputError when it is damaged."""
+    """Open the bundle in ``folder``, None for the shipped one. Raises InputError when it is damaged."""
     return default_bundle() if folder is None else Bundle.load(folder)
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
-    """--bundle, --backend, --threads."""
+    """Add --bundle, --backend and --threads."""
     group = parser.add_argument_group("network")
     group.add_argument(
         "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the shipped one)"
@@ -48,7 +48,7 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
 
 
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
-    """--view, --policy and --set NAME=VALUE for every other field of TrackerConfig."""
+    """Add --view, --policy, and --set NAME=VALUE for every other field of TrackerConfig."""
     group = parser.add_argument_group("tracker")
     group.add_argument("--view", choices=VIEWS, help="view of the network (default: the bundle's)")
     group.add_argument("--policy", choices=POLICIES, help="policy of selection and memory (default: default)")
@@ -68,16 +68,16 @@ def add_settings_argument(group: argparse._ActionsContainer) -> None:
 
 
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:
-    """A TrackerConfig from ``name=value`` texts and from options with their own flag (None: not given).
+    """Build a TrackerConfig from ``name=value`` texts and from separate options (None: not given).
 
-    Raises InputError: no ``=``, no such setting, not a number, out of range, given twice.
+    Raises InputError: no ``=``, unknown setting, not a number, out of range, given twice.
     """
     kinds = {f.name: type(f.default) for f in fields(TrackerConfig) if f.default is not MISSING}
     values: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or name not in kinds:
-            raise InputError(f"--set {text!r} is not NAME=VALUE with a NAME out of {', '.join(kinds)}")
+            raise InputError(f"--set {text!r} is not NAME=VALUE with NAME one of {', '.join(kinds)}")
         if name in values:
             raise InputError(f"--set {text!r}: {name} is already given as {values[name]!r}; give it once")
         try:

@@ -1,4 +1,4 @@
-"""Output files that are whole or not touched: written beside their place and renamed."""
+"""Writes output files atomically: under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 
 def beside(path: Path) -> Path:
-    """The name under which a file for ``path`` is written until it is whole, with the same suffix; ``path``
-    itself where that is a device or a pipe."""
+    """Temporary name for writing ``path``, with the same suffix; ``path`` itself if it is a device or a
+    pipe."""
     if path.exists() and not path.is_file():
         return path
-    target = path.resolve()  # a link stays one
+    target = path.resolve()  # a symbolic link stays one
     return target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
 
 
 def put_in_place(part: Path, path: Path) -> None:
-    """Let the whole file ``part``, named by `beside`, take the place of ``path``. Raises OSError, leaving
-    ``path`` as it was."""
+    """Replace ``path`` by the complete file ``part``, named by `beside`. Raises OSError, leaving ``path``
+    unchanged."""
     if part == path:
         return
     with part.open("rb") as file:
@@ -28,15 +28,17 @@ def put_in_place(part: Path, path: Path) -> None:
 
 
 def discard(part: Path, path: Path) -> None:
-    """Remove what was written of a file that will not become whole."""
+    """Remove an incomplete file."""
     if part != path:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The name to write the new ``path`` under; it takes its place when the block ends well, else it is
-    removed and ``path`` stays as it was."""
+    """Yield a temporary name; at the end of the block that file replaces ``path``.
+
+    If the block raises, the temporary file is removed and ``path`` stays unchanged.
+    """
     part = beside(path)
     try:
         yield part
@@ -47,6 +49,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all. Raises OSError."""
+    """Write a text file atomically. Raises OSError."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
-    """--address, --port, --token."""
+    """Add --address, --port and --token."""
     group = parser.add_argument_group("the page's server")
     group.add_argument(
-        "--address", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this computer alone)"
+        "--address", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this computer only)"
     )
     group.add_argument("--port", type=int, default=8080, help="port (default 8080); 0: a free one")
     group.add_argument(
-        "--token", help="what a page must send (default: a new one, where others can reach the address)"
+        "--token", help="token that a page must send (default: a new one if the address is not local)"
     )
 
 
 def page_settings(args: argparse.Namespace) -> Settings:
-    """Settings from `add_page_arguments`. Raises InputError: port out of range."""
+    """Build Settings from `add_page_arguments`. Raises InputError when the port is out of range."""
     from efftam_ros.operator.settings import Settings
 
     return Settings(address=args.address, port=args.port, token=args.token)

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int | None, text: str, *, unit: str = "frame", quiet: bool = False) -> tqdm:
-    """A tqdm bar on stderr, disabled by ``quiet`` and where stderr is not a terminal; ``total`` may be
-    None."""
+    """A tqdm bar on stderr, disabled by ``quiet`` or if stderr is not a terminal. ``total`` may be None."""
     from tqdm import tqdm
 
     return tqdm(
@@ -42,7 +41,7 @@ class BuildProgress:
             print(line, file=sys.stderr)
 
     def step(self, phase: str, step: int, steps: int) -> bool:
-        """To be called by the builder; always True, which lets the build continue."""
+        """Called by the builder; always returns True, which lets the build continue."""
         if self._quiet:
             return True
         if phase != self._phase or self._bar is None:

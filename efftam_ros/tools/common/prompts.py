@@ -1,4 +1,4 @@
-"""Prompts from command line options: box, points or mask."""
+"""Builds prompts from command line options: box, points or mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from efftam_ros.tools.common.video import read_bgr
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
-    """--box, --point (repeatable) and, unless left out, --mask."""
+    """Add --box, --point (repeatable) and, with ``mask``, --mask."""
     group = parser.add_argument_group("target (box, points, or both" + ("; or a mask)" if mask else ")"))
     group.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
     group.add_argument(
@@ -35,20 +35,21 @@ def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) 
 def read_prompt(
     box: str | None, points: list[str], mask: Path | None, width: int, height: int
 ) -> Prompt | None:
-    """The Prompt for an image of ``width`` x ``height`` px; None when nothing was given.
+    """Build the Prompt for an image of ``width`` x ``height`` px; None if no option was given.
 
-    Raises InputError: not numbers, no area, outside the image, mask of another size or beside a box or
-    point.
+    Raises InputError: not numbers, no area, outside the image, a mask of another size or combined with a box
+    or point.
     """
     if box is None and not points and mask is None:
         return None
     if mask is not None:
         if box is not None or points:
-            raise InputError("--mask stands alone; leave out --box and --point")
+            raise InputError("--mask can't be combined with --box or --point; leave them out")
         image = read_bgr(mask)
         if image.shape[:2] != (height, width):
             raise InputError(
-                f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height}; they must agree"
+                f"{mask} is {image.shape[1]}x{image.shape[0]}, the video {width}x{height};"
+                " use a mask of the video's size"
             )
         on = image.max(axis=2) > 127
         if not on.any():
@@ -57,7 +58,7 @@ def read_prompt(
     parsed = [numbers("--point", text, "X,Y or X,Y,0", (2, 3)) for text in points]
     for text, values in zip(points, parsed, strict=True):
         if len(values) == 3 and values[2] not in (0.0, 1.0):
-            raise InputError(f"--point {text}: the third number is 1 (on the target) or 0 (off it)")
+            raise InputError(f"--point {text}: the third number must be 1 (on the target) or 0 (off it)")
         if not (0 <= values[0] <= width and 0 <= values[1] <= height):
             raise InputError(f"--point {text} is outside the image of {width}x{height}")
     labels = tuple(int(values[2]) if len(values) == 3 else 1 for values in parsed)
@@ -71,7 +72,7 @@ def read_prompt(
 
 
 def read_box(text: str, width: int, height: int) -> Box:
-    """A box from ``X,Y,W,H``. Raises InputError: not four numbers, no area, outside the image."""
+    """Parse a box from ``X,Y,W,H``. Raises InputError: not four numbers, no area, outside the image."""
     box = Box(*numbers("--box", text, "X,Y,W,H", (4,)))
     if box.is_empty:
         raise InputError(f"--box {text} has no area; width and height must be positive")
@@ -81,7 +82,7 @@ def read_box(text: str, width: int, height: int) -> Box:
 
 
 def numbers(option: str, text: str, shape: str, counts: tuple[int, ...]) -> list[float]:
-    """Numbers separated by commas. Raises InputError naming the option and the ``shape`` it wants."""
+    """Parse comma-separated numbers. Raises InputError naming the option and the expected ``shape``."""
     try:
         values = [float(word) for word in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reads videos and folders of images with exact stamps; writes H.264 that browsers play."""
+"""Reads videos and folders of images with exact stamps; writes H.264 that browsers can play."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
 NS = 1_000_000_000
-# MPEG's usual clock, in which all common frame rates are a whole number of ticks.
+# MPEG's usual clock: the period of every common frame rate is a whole number of ticks.
 TICKS_PER_S = 90_000
 
 
@@ -37,8 +37,11 @@ class VideoFrame:
 
 
 class VideoSource(Protocol):
-    """A sequence of frames of one size. ``count``: None where the container has none; ``note``: how frames
-    were changed (a rotation), "" for not at all."""
+    """A sequence of frames of one size.
+
+    ``count``: None if the container does not state it; ``note``: how frames are transformed (a rotation), ""
+    if they are not.
+    """
 
     @property
     def path(self) -> Path: ...
@@ -54,15 +57,15 @@ class VideoSource(Protocol):
     def note(self) -> str: ...
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
-        """The frames from number ``start`` on. Raises InputError where one can't be read."""
+        """Yield the frames from index ``start`` on. Raises InputError where one can't be read."""
         ...
 
 
 def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
-    """Open a video file or a folder of images; ``fps`` is for folders (default 30), a video has its own
-    stamps.
+    """Open a video file or a folder of images.
 
-    Raises InputError: nothing there, no images, unreadable file, ``fps`` given for a video.
+    ``fps`` applies to folders (default 30); a video has its own stamps. Raises InputError: path missing, no
+    images, unreadable file, ``fps`` given for a video.
     """
     path = Path(path)
     if path.is_dir():
@@ -75,8 +78,8 @@ def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
 
 
 class VideoFile:
-    """A video read with PyAV: stamps are the container's presentation times, also when the frame rate
-    varies."""
+    """A video read with PyAV. Stamps are the container's presentation times, also for a variable frame
+    rate."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +101,7 @@ class VideoFile:
     def note(self) -> str:
         if not self.rotation:
             return ""
-        return f"turned by {90 * self.rotation} degrees counter-clockwise, as its metadata requires"
+        return f"rotated by {90 * self.rotation} degrees counter-clockwise, as its metadata requires"
 
     def frames(self, start: int = 0) -> Iterator[VideoFrame]:
         with self._open() as container:
@@ -109,7 +112,7 @@ class VideoFile:
                 stamp_ns = self._stamp_ns(index, frame, stream)
                 if index < start:
                     continue
-                # The decoder pads rows of some widths.
+                # The decoder pads rows for some widths.
                 bgr = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="bgr24"), self.rotation))
                 if bgr.shape != (self.height, self.width, 3):
                     raise InputError(
@@ -122,8 +125,8 @@ class VideoFile:
     def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
         """Raise InputError for a truncated file, which the demuxer reads without an error.
 
-        Its index has more frames than were decoded. Edit lists may hide indexed frames, so the duration must
-        be too short as well.
+        Its index lists more frames than were decoded. Edit lists may hide indexed frames, so the duration
+        must be too short as well.
         """
         if self.count is None or done >= self.count or stream.duration is None:
             return
@@ -200,11 +203,11 @@ class ImageFolder:
 
 
 class VideoWriter:
-    """Writes H.264, yuv420p, with the index first, for browsers. A context manager. The file is put in its
-    place when it is complete; until then an existing one stays.
+    """Writes H.264, yuv420p, with the index first, for browsers. A context manager.
 
-    Frames are BGR uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because
-    4:2:0 needs even sizes. Stamps may be uneven.
+    The file appears under its name when it is complete; until then an existing one stays. Frames are BGR
+    uint8 [H, W, 3] of one size; for odd sizes the last column or row is repeated, because 4:2:0 needs even
+    sizes. Stamps may be unevenly spaced.
     """
 
     def __init__(self, path: str | Path, width: int, height: int, fps: float, *, crf: int = 21) -> None:
@@ -249,8 +252,10 @@ class VideoWriter:
         self._container.mux(self._stream.encode(frame))
 
     def close(self) -> None:
-        """Finish the file and put it in its place; without a picture there is none. Raises OSError, leaving
-        what was there before."""
+        """Finish the file and move it to its place; without a frame no file is written.
+
+        Raises OSError, leaving an existing file unchanged.
+        """
         try:
             if self._first_ns is not None:
                 self._container.mux(self._stream.encode(None))
@@ -283,7 +288,7 @@ def natural_key(name: str) -> list[tuple[int, int | str]]:
 
 
 def read_bgr(path: Path) -> NDArray[np.uint8]:
-    """Read an image as uint8 [H, W, 3] BGR. Raises InputError when it can't be decoded or has too many
+    """Read an image as uint8 [H, W, 3] BGR. Raises InputError if it can't be decoded or has too many
     pixels."""
     import cv2
 
@@ -299,7 +304,7 @@ def read_bgr(path: Path) -> NDArray[np.uint8]:
 
 
 def _quarter_turns(path: Path, degrees: float) -> int:
-    """Number of counter-clockwise quarter turns 0..3 of a display matrix."""
+    """Number of counter-clockwise quarter turns, 0..3, of a rotation in degrees."""
     turns = degrees / 90
     if abs(turns - round(turns)) > 0.01:
         raise InputError(f"{path} has a rotation of {degrees:g} degrees; only multiples of 90 are supported")

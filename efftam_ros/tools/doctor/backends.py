@@ -14,12 +14,12 @@ from efftam_ros.tools.doctor.isolated import Answer, ask
 from efftam_ros.tools.doctor.system import System
 
 SECTION = "back ends"
-# Does not wait for a back end that compiles a network or builds engines, which takes minutes.
+# Shorter than compiling a network or building engines, which takes minutes.
 OPEN_SECONDS = 60.0
 
 
 def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEASURABLE) -> Iterator[Finding]:
-    """One finding per back end; those of one library share a process until it ends."""
+    """One finding per back end. Back ends of the same library share a process until it ends."""
     for _, names in itertools.groupby(backends, key=lambda name: name.partition("-")[0]):
         group = list(names)
         answers = ask(system, [["open", name] for name in group], OPEN_SECONDS)

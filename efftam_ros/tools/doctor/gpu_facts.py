@@ -37,8 +37,11 @@ NVINFER = ("libnvinfer.so.10", "libnvinfer.so.11")
 
 @dataclass(frozen=True)
 class OnnxRuntime:
-    """The installed onnxruntime. ``built_for``: CUDA version such as "13.0", "" for a CPU build or where
-    unknown; ``compiled_in``: its providers; ``packages``: installed pip packages."""
+    """The installed onnxruntime.
+
+    ``built_for``: CUDA version such as "13.0", "" for a CPU build or if unknown; ``compiled_in``: its
+    providers; ``packages``: installed pip packages.
+    """
 
     version: str
     built_for: str

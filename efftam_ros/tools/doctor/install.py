@@ -1,4 +1,4 @@
-"""Commands that install what a back end lacks, by platform."""
+"""Commands that install what a back end is missing, by platform."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def driver_line(facts: Facts) -> str:
     if facts.platform.kind != "desktop":
         return "install JetPack 6.1 or newer with its CUDA: sudo apt install nvidia-jetpack"
     if facts.kernel_driver:
-        return "give the container the GPU: docker run --gpus all"
+        return "pass the GPU to the container: docker run --gpus all"
     return "install NVIDIA's driver, 580 or newer: sudo ubuntu-drivers install"
 
 
@@ -61,7 +61,7 @@ def bindings_too_new(facts: Facts) -> bool:
 
 
 def onnxruntime_fits(facts: Facts) -> bool:
-    """Whether the only installed onnxruntime is a CUDA build for this driver with all its libraries."""
+    """True if the only installed onnxruntime is a CUDA build for this driver with all its libraries."""
     runtime = facts.onnxruntime
     return (
         runtime is not None

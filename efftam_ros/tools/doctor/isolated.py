@@ -20,10 +20,10 @@ Answer = dict[str, Any]
 
 
 def ask(system: System, requests: Sequence[Request], seconds: float) -> Iterator[Answer]:
-    """One answer per request, in order.
+    """Yield one answer per request, in order.
 
     All requests go to one process; after a crash, an error or ``seconds`` without an answer the remaining
-    ones go to a new process. The answer then has a key "fault", with one line.
+    ones go to a new process. That answer has a key "fault" with one line.
     """
     waiting = list(requests)
     while waiting:

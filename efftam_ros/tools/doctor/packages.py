@@ -16,7 +16,7 @@ from efftam_ros.tools.doctor.finding import Finding
 
 
 def python_findings() -> Iterator[Finding]:
-    """Packages that all commands need."""
+    """Findings on packages that all commands need."""
     version = platform.python_version()
     supported = sys.version_info >= (3, 10)
     yield Finding(
@@ -34,7 +34,7 @@ def python_findings() -> Iterator[Finding]:
 
 
 def tool_findings() -> Iterator[Finding]:
-    """Packages that single commands need."""
+    """Findings on packages that single commands need."""
     for name, module, package, purpose in (
         ("PyAV", "av", "av", "track, eval: reading and writing videos"),
         ("rosbags", "rosbags", "rosbags", "replay: bags without ROS"),
@@ -71,9 +71,9 @@ def _present(name: str, module: str, package: str, purpose: str) -> Finding:
 
 
 def loads(module: str) -> str | None:
-    """The error of importing a module, None when it succeeds."""
+    """Import a module; returns the error text, None if it succeeds."""
     try:
         importlib.import_module(module)
-    except Exception as error:  # as above
+    except Exception as error:  # a broken binary package may raise anything
         return one_line(error)
     return None

@@ -31,7 +31,7 @@ def load(name: str, candidates: list[str]) -> dict[str, Any]:
 
 
 def driver() -> dict[str, Any]:
-    """CUDA version of the driver (12020 for 12.2) and its GPUs, through cuda-bindings where installed."""
+    """CUDA version of the driver (12020 for 12.2) and its GPUs, through cuda-bindings if installed."""
     try:
         from cuda.bindings import driver as cuda
     except ImportError:

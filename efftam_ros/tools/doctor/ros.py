@@ -11,12 +11,12 @@ from efftam_ros.interop.package_files import package_file
 from efftam_ros.tools.doctor.finding import Finding
 from efftam_ros.tools.doctor.packages import loads
 
-# Fast DDS shares images through /dev/shm; a few publishers of 720p images fill less than this.
+# Fast DDS passes images through /dev/shm; a few publishers of 720p images need less than this.
 ENOUGH_SHM_MB = 64
 
 
 def ros_findings() -> Iterator[Finding]:
-    """Python packages, message support, transport."""
+    """Findings on Python packages, messages and transport."""
     section = "ROS 2"
     rclpy = loads("rclpy")
     distro = os.environ.get("ROS_DISTRO", "")
@@ -49,7 +49,7 @@ def ros_findings() -> Iterator[Finding]:
         ),
         (
             "cv_bridge",
-            "images (else our own conversion)",
+            "images (else this package's own conversion)",
             f"apt install ros-{distro or '<distro>'}-cv-bridge",
         ),
         ("vision_msgs", "topic detections", f"apt install ros-{distro or '<distro>'}-vision-msgs"),
@@ -64,7 +64,7 @@ def ros_findings() -> Iterator[Finding]:
 
 
 def fastdds_profile() -> Finding:
-    """Whether the Fast DDS profile is set and exists; without it images are lost."""
+    """Whether the Fast DDS profile is set and exists; images get lost without it."""
     section = "ROS 2"
     names = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
     values = {name: os.environ[name] for name in names if os.environ.get(name)}
@@ -86,7 +86,7 @@ def _shared_memory() -> Finding:
     section = "ROS 2"
     shm = Path("/dev/shm")
     if not shm.is_dir():
-        return Finding(section, "/dev/shm", "absent", "not there; images go through UDP", "run on Linux")
+        return Finding(section, "/dev/shm", "absent", "missing; images are sent by UDP", "run on Linux")
     usage = shutil.disk_usage(shm)
     size_mb, free_mb = usage.total / 1e6, usage.free / 1e6
     enough = free_mb >= ENOUGH_SHM_MB
@@ -95,5 +95,5 @@ def _shared_memory() -> Finding:
         "/dev/shm",
         "ok" if enough else "wrong",
         f"{free_mb:.0f} of {size_mb:.0f} MB free",
-        "" if enough else "fastdds shm clean removes what killed nodes left; in a container: --shm-size=512m",
+        "" if enough else "fastdds shm clean removes files of killed nodes; in a container: --shm-size=512m",
     )

@@ -57,7 +57,7 @@ class System:
         return shutil.which(name, path=self.environment.get("PATH", ""))
 
     def run(self, command: Sequence[str], seconds: float = 20) -> Output:
-        """Run a program; the code is -1 where it does not start or does not end in time."""
+        """Run a program; the code is -1 if it does not start or does not end in time."""
         try:
             done = subprocess.run(
                 command,
@@ -84,7 +84,7 @@ class System:
         return None if spec is None or spec.origin is None else Path(spec.origin)
 
     def wheel_libraries(self, name: str) -> list[Path]:
-        """A shared library's copies inside the nvidia-* and tensorrt* pip packages."""
+        """Copies of a shared library inside the nvidia-* and tensorrt* pip packages."""
         patterns = (f"nvidia/*/lib/{name}", f"tensorrt*_libs/{name}")
         return [
             path for folder in self.packages for pattern in patterns for path in Path(folder).glob(pattern)
@@ -93,8 +93,11 @@ class System:
 
 @dataclass(frozen=True)
 class Platform:
-    """``kind``: "desktop" (any PC or server), "JetPack 6", "JetPack 7" or "old JetPack"; ``text``: for the
-    page; ``board``: "Orin", "Thor" or ""."""
+    """Kind of machine.
+
+    ``kind``: "desktop" (any PC or server), "JetPack 6", "JetPack 7" or "old JetPack"; ``text``: for the
+    report; ``board``: "Orin", "Thor" or "".
+    """
 
     kind: str
     text: str
@@ -102,7 +105,7 @@ class Platform:
 
 
 def platform_of(system: System) -> Platform:
-    """The platform, which decides the install commands."""
+    """Detect the platform, which determines the install commands."""
     release = system.read("/etc/nv_tegra_release")
     if release is None:
         return Platform("desktop", system.machine)

@@ -2,9 +2,9 @@
 
 Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
 boxes.csv, masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box;
-frame 0 and frames without truth are not scored; a frame without a result has overlap 0. False claims: share
-of frames whose box is reported as measured although it misses the target (overlap below 0.1) or there is
-none.
+frame 0 and frames without ground truth are not scored; a frame without a result has overlap 0. False claims:
+share of frames whose box is reported as measured although it misses the target (overlap below 0.1) or the
+target is absent.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--view", type=_list_of(VIEWS), default=["bundle"], metavar="A,B", help=", ".join(VIEWS)
     )
     ours.add_argument(
-        "--peers", type=_list_of(PEERS), default=[], metavar="A,B", help=f"OpenCV's: {', '.join(PEERS)}"
+        "--peers",
+        type=_list_of(PEERS),
+        default=[],
+        metavar="A,B",
+        help=f"OpenCV trackers: {', '.join(PEERS)}",
     )
     ours.add_argument(
         "--peer-models",
@@ -140,8 +144,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Answer(NamedTuple):
-    """What a tracker says of a frame: ``box`` in px, whether it is ``measured``, and the mask, bool
-    [H, W]."""
+    """A tracker's result for a frame: ``box`` in px, whether it is ``measured``, and the mask, bool [H,
+    W]."""
 
     box: Box | None
     measured: bool
@@ -149,12 +153,13 @@ class Answer(NamedTuple):
 
 
 class EvaluatedTracker(Protocol):
-    """A tracker under evaluation. ``has_masks``: whether it makes masks when asked with ``want_mask``."""
+    """A tracker under evaluation. ``has_masks``: whether it computes masks when asked with ``want_mask``."""
 
     has_masks: bool
 
     def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
-        """The answer for a frame, uint8 [H, W, 3]; ``first``: the box to start from, in the first frame."""
+        """The result for a frame, uint8 [H, W, 3]. ``first``: the box to start from, given with the first
+        frame."""
         ...
 
 
@@ -168,7 +173,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pass:
-    """One run over one sequence: scores, overlap of each scored frame, and mean seconds per frame."""
+    """One run over one sequence: scores, success curve, and mean time per frame, s."""
 
     scores: Scores
     curve: NDArray[np.float64]
@@ -178,8 +183,10 @@ class Pass:
 def one_pass(
     tracker: EvaluatedTracker, sequence: Sequence, repeat: int, progress: Callable[[], object]
 ) -> Pass:
-    """Run a tracker over a sequence from its first box, which ``repeat`` above 0 jitters, equally for every
-    tracker."""
+    """Run a tracker over a sequence from its first box.
+
+    ``repeat`` above 0 jitters that box, equally for every tracker.
+    """
     predicted = np.full((len(sequence), 4), np.nan)
     claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
     overlap_of_masks = []
@@ -207,7 +214,9 @@ def one_pass(
 
 def jittered(box: Box, name: str, repeat: int) -> Box:
     """The box with each edge moved by up to one px, seeded by sequence and repeat; unchanged for repeat 0.
-    No side shrinks by more than half."""
+
+    No side shrinks by more than half.
+    """
     if repeat == 0:
         return box
     rng = np.random.default_rng([repeat, zlib.crc32(name.encode())])
@@ -218,7 +227,7 @@ def jittered(box: Box, name: str, repeat: int) -> Box:
 
 @dataclass
 class Result:
-    """All passes of one contestant."""
+    """All passes of one tracker configuration."""
 
     name: str
     passes: dict[str, list[Pass]] = field(default_factory=dict)
@@ -256,7 +265,7 @@ class Result:
         return 1e3 * float(np.mean([one.seconds_per_frame for one in self._all]))
 
     def print(self, repeats: int) -> None:
-        """One row per sequence, then their mean."""
+        """Print one row per sequence, then their mean."""
         rows = [
             self._row(name, self.of(name), [one.scores for one in passes], repeats)
             for name, passes in self.passes.items()
@@ -269,7 +278,7 @@ class Result:
         return [name, scores.frames, *score_cells(scores, repeats, count)]
 
     def record(self) -> dict[str, Any]:
-        """What --json writes; unknown numbers are null."""
+        """The scores written by --json; unknown numbers are null."""
         return {
             "name": self.name,
             "ms_per_frame": self.ms_per_frame,
@@ -286,7 +295,7 @@ class Result:
 
 
 def spread(scores: list[Scores]) -> dict[str, float]:
-    """Standard deviation over repeats of each score; NaN for a single one."""
+    """Standard deviation of each score over repeats; NaN for a single one."""
     names = [f.name for f in fields(Scores) if f.name != "frames"]
     if len(scores) < 2:
         return dict.fromkeys(names, math.nan)
@@ -339,7 +348,7 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
     for name in args.peers:
         peer = open_peer(
             name, args.peer_models, args.threads
-        )  # opened now, so that errors come before the first run
+        )  # opened early, so that errors are raised before the first run
         found.append(Entry(name, lambda peer=peer: nullcontext(PeerTracker(peer))))  # type: ignore[misc]
     return found
 

@@ -1,8 +1,8 @@
 """Single-object tracking scores from boxes and masks.
 
-One pass from the first true box, no re-initialisation. Frame 0 is given to the tracker and not scored;
-frames without truth (absent target) are left out of every score but ``false_claims``. A frame without a
-result has overlap 0 and an infinite centre error.
+One pass from the first true box, no re-initialisation. Frame 0 is given to the tracker and not scored; frames
+without ground truth (absent target) count only in ``false_claims``. A frame without a result has overlap 0
+and an infinite centre error.
 
 Sources: success and precision curves, Wu, Lim and Yang, "Object Tracking Benchmark", PAMI 2015; normalised
 precision, Muller et al., "TrackingNet", ECCV 2018; average overlap, Huang, Zhao and Huang, "GOT-10k", PAMI
@@ -30,12 +30,17 @@ Boxes = NDArray[np.float64]
 class Scores:
     """Scores of one run, each 0..1.
 
-    ``ao`` mean overlap (IoU); ``auc`` mean over 21 overlap thresholds 0..1 of the share of frames strictly
-    above; ``sr50`` share with overlap above 0.5; ``precision`` share with centre error up to 20 px;
-    ``norm_precision`` mean over 51 thresholds 0..0.5 of the share with centre error, in units of the true
-    box's width and height, up to it; ``j`` mean mask overlap or NaN; ``false_claims`` share of all frames
-    after the first where a box was claimed as measured although it overlaps the truth by less than 0.1 or
-    there was no target. ``frames`` that were scored.
+    Attributes:
+        ao: Mean overlap (IoU).
+        auc: Mean over 21 overlap thresholds 0..1 of the share of frames strictly above.
+        sr50: Share of frames with overlap above 0.5.
+        precision: Share with a centre error of at most 20 px.
+        norm_precision: Mean over 51 thresholds 0..0.5 of the share with a centre error, in units of the true
+            box's width and height, of at most the threshold.
+        j: Mean mask overlap or NaN.
+        false_claims: Share of all frames after the first whose box was reported as measured although it
+            overlaps the truth by less than 0.1 or the target is absent.
+        frames: Number of scored frames.
     """
 
     ao: float
@@ -54,9 +59,11 @@ def score(
     claimed: NDArray[np.bool_] | None = None,
     j: float = float("nan"),
 ) -> Scores:
-    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no answer). ``claimed`` [N]: the box was reported as
-    measured (default: every box). Raises ValueError when the lengths differ or no frame can be
-    scored."""
+    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no result).
+
+    ``claimed`` [N]: the box was reported as measured (default: every box). Raises ValueError when the lengths
+    differ or no frame can be scored.
+    """
     truth, predicted = np.asarray(truth, np.float64), np.asarray(predicted, np.float64)
     if truth.shape != predicted.shape or truth.ndim != 2 or truth.shape[1] != 4:
         raise ValueError(f"truth is {truth.shape}, predicted {predicted.shape}; both must be [N, 4]")
@@ -84,7 +91,7 @@ def score(
 
 
 def known_rows(boxes: Boxes) -> NDArray[np.bool_]:
-    """Which boxes [N, 4] hold four finite numbers, [N]."""
+    """Mask [N] of the boxes [N, 4] whose four numbers are finite."""
     return np.asarray(np.isfinite(boxes).all(axis=1), np.bool_)
 
 
@@ -103,8 +110,10 @@ def overlaps(a: Boxes, b: Boxes) -> NDArray[np.float64]:
 
 
 def centre_errors(truth: Boxes, predicted: Boxes, *, normalised: bool = False) -> NDArray[np.float64]:
-    """Distance of the centres [N] in px, or with ``normalised`` with x and y in units of the true box's
-    width and height; infinite without an answer."""
+    """Distances of the centres [N], infinite without a result.
+
+    In px, or with ``normalised`` with x and y in units of the true box's width and height.
+    """
     offset = (predicted[:, :2] + predicted[:, 2:] / 2) - (truth[:, :2] + truth[:, 2:] / 2)
     if normalised:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -124,14 +133,14 @@ def shares_up_to(errors: NDArray[np.float64], thresholds: NDArray[np.float64]) -
 
 
 def mask_overlap(truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Region similarity J of two masks [H, W]; 0 when both are empty (such frames have no truth and are not
+    """Region similarity J of two masks [H, W]; 0 if both are empty (such frames have no truth and are not
     scored)."""
     union = int(np.count_nonzero(truth | predicted))
     return int(np.count_nonzero(truth & predicted)) / union if union else 0.0
 
 
 def mean_scores(scores: Iterable[Scores]) -> Scores:
-    """The plain mean over sequences; J over those that have it. ``frames`` are summed."""
+    """Plain mean over sequences; J over those that have it. ``frames`` are summed."""
     scores = list(scores)
     if not scores:
         raise ValueError("no scores to average")

@@ -38,10 +38,10 @@ class Peer:
 
 
 def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
-    """A peer by name; ``models`` is the folder of NanoTrack's two ONNX files, ``threads`` OpenCV's (0: its
-    own choice).
+    """Open a peer by name.
 
-    Raises InputError: unknown name, OpenCV without contrib modules, model files missing.
+    ``models``: folder of NanoTrack's two ONNX files; ``threads``: OpenCV's (0: its default). Raises
+    InputError: unknown name, OpenCV without contrib modules, model files missing.
     """
     import cv2
 
@@ -52,7 +52,7 @@ def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
     _only_errors()
     if name == "nano":
         return Peer(name, _nano(models))
-    # OpenCV keeps MOSSE in the legacy part and moved the others out of it in 4.5.1.
+    # MOSSE is in OpenCV's legacy module; the others were moved out of it in 4.5.1.
     home = getattr(cv2, "legacy", None) if name == "mosse" else cv2
     create = getattr(home, f"Tracker{name.upper()}_create", None)
     if create is None:
@@ -92,8 +92,8 @@ def _nano(models: Path | None) -> Callable[[], Any]:
 def nano_files(models: Path) -> tuple[Path, Path]:
     """Backbone and head of the newest NanoTrack that OpenCV can run (version 2 at most).
 
-    Takes the names OpenCV's samples use (nanotrack_backbone_sim.onnx, nanotrack_head_sim.onnx) and those
-    with a version (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).
+    Accepts the file names of OpenCV's samples (nanotrack_backbone_sim.onnx, nanotrack_head_sim.onnx) and
+    those with a version (nanotrack_v2_backbone.onnx, nanotrack_v2_head.onnx).
     """
     if not models.is_dir():
         raise InputError(

@@ -1,7 +1,7 @@
 """Reads sequences with ground truth: the package's format, DAVIS, OTB, UAV123 and GOT-10k.
 
-Boxes are used as published: OTB and UAV123 count pixels from 1, which shifts truth and prompt alike by one
-pixel.
+Boxes are used as published: OTB and UAV123 count pixels from 1, which shifts ground truth and prompt alike by
+one pixel.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ UAV123_FPS = 30.0
 OTB_FPS = 30.0
 GOT10K_FPS = 10.0
 MOST_MASK_BYTES = 2**30
-"""Of a sequence's packed masks: 4000 of 1920 x 1080 px."""
-# Sequences whose published truth starts or ends inside the folder of images (1-based, inclusive; the
+"""Limit for the packed masks of a sequence: 4000 masks of 1920 x 1080 px."""
+# Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
 # benchmark's own list).
 OTB_RANGES = {
     "david": (300, 770),
@@ -43,10 +43,10 @@ OTB_RANGES = {
 
 @dataclass(frozen=True)
 class Sequence:
-    """One target through one video.
+    """One target in one video.
 
-    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)`` gives the
-    true mask, bool [H, W], or None where a sequence has no masks. Frames come from ``frames()``, N of them.
+    ``boxes``: float64 [N, 4] x, y, w, h in px, NaN where the target is absent; ``mask(index)``: the true
+    mask, bool [H, W], or None if a sequence has no masks. ``frames()`` yields the N frames.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Sequence:
         return len(self.boxes)
 
     def frames(self) -> Iterator[VideoFrame]:
-        """The frames, as many as there are boxes. Raises InputError when the video is shorter."""
+        """Yield as many frames as there are boxes. Raises InputError when the video is shorter."""
         count = 0
         for frame in self.source():
             if count == len(self.boxes):
@@ -70,19 +70,19 @@ class Sequence:
 
 
 def find_sequences(folder: str | Path) -> list[Sequence]:
-    """The sequences of a folder: itself one, a data set's root, or a folder of sequences.
+    """Find the sequences of a folder: the folder itself, a data set's root, or a folder of sequences.
 
-    Raises InputError when there is none, or when one is broken.
+    Raises InputError when there is none, or when one is invalid.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give {FORMATS}, or a folder of such")
+        raise InputError(f"{folder} is not a folder; give {FORMATS}, or a folder of these")
     found = _read(folder)
     if not found:
         for child in sorted((p for p in folder.iterdir() if p.is_dir()), key=lambda p: natural_key(p.name)):
             found += _read(child)
     if not found:
-        raise InputError(f"{folder} holds no sequence; give {FORMATS}, or a folder of such")
+        raise InputError(f"{folder} holds no sequence; give {FORMATS}, or a folder of these")
     return [_checked(sequence) for sequence in found]
 
 
@@ -105,8 +105,11 @@ def _read(folder: Path) -> list[Sequence]:
 
 
 def read_own(folder: Path) -> Sequence:
-    """The package's format: video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and, where known, masks.npz
-    (``shape`` [N, H, W] and ``bits``, a row of ``np.packbits`` per frame)."""
+    """Read the package's format.
+
+    video.mp4, boxes.csv (``frame,x,y,w,h``; nan: absent) and optionally masks.npz (``shape`` [N, H, W] and
+    ``bits``, a row of ``np.packbits`` per frame).
+    """
     with (folder / "boxes.csv").open(newline="") as file:
         try:
             boxes = np.array([[float(row[k]) for k in "xywh"] for row in csv.DictReader(file)], np.float64)
@@ -126,8 +129,11 @@ def read_own(folder: Path) -> Sequence:
 
 
 def read_davis(root: Path) -> list[Sequence]:
-    """DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a folder for the resolution
-    between. A sequence with several objects becomes one per object, ``name#1``, ``name#2``, ..."""
+    """Read DAVIS 2016 and 2017: JPEGImages/ and Annotations/, with or without a sub-folder for the
+    resolution.
+
+    A sequence with several objects becomes one per object, ``name#1``, ``name#2``, ...
+    """
     sequences = []
     for images in sorted(
         (p for p in (root / "JPEGImages").glob("**/*") if p.is_dir()), key=lambda p: natural_key(p.name)
@@ -152,8 +158,10 @@ def read_davis(root: Path) -> list[Sequence]:
 
 
 def read_otb(folder: Path) -> list[Sequence]:
-    """OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...), numbers separated
-    by comma, tab or space."""
+    """Read OTB: img/ and groundtruth_rect.txt (several targets: groundtruth_rect.1.txt, ...).
+
+    Numbers are separated by comma, tab or space.
+    """
     files = image_files(folder / "img")
     sequences = []
     truths = _otb_truths(folder)
@@ -172,8 +180,10 @@ def read_otb(folder: Path) -> list[Sequence]:
 
 
 def read_uav123(root: Path) -> list[Sequence]:
-    """UAV123 and UAV123_10fps: anno/**/NAME.txt and data_seq/**/NAME/*.jpg. Where a sequence is a part of a
-    folder (car1_2 of car1), configSeqs.m names the range."""
+    """Read UAV123 and UAV123_10fps: anno/**/NAME.txt and data_seq/**/NAME/*.jpg.
+
+    If a sequence is a part of a folder (car1_2 of car1), configSeqs.m gives its range.
+    """
     folders = {p.name: p for p in (root / "data_seq").glob("**/*") if p.is_dir() and image_files(p)}
     ranges = _uav123_ranges(root)
     sequences = []
@@ -199,13 +209,14 @@ def read_uav123(root: Path) -> list[Sequence]:
 
 
 def read_got10k(folder: Path) -> Sequence:
-    """GOT-10k: images and groundtruth.txt in one folder; absence.label marks frames without the target."""
+    """Read GOT-10k: images and groundtruth.txt in one folder; absence.label marks frames without the
+    target."""
     boxes = read_boxes(folder / "groundtruth.txt")
     files = image_files(folder)
     if len(boxes) == 1 < len(files):
         raise InputError(
-            f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); no truth to "
-            f"score by"
+            f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); give a split with "
+            f"ground truth"
         )
     if len(files) != len(boxes):
         raise InputError(
@@ -224,8 +235,10 @@ def read_got10k(folder: Path) -> Sequence:
 
 
 def read_boxes(path: Path) -> NDArray[np.float64]:
-    """Boxes [N, 4] of a text file: four numbers a line, separated by comma, tab, semicolon or space; NaN or
-    a box of no area: absent."""
+    """Read boxes [N, 4] from a text file with four numbers per line.
+
+    Separators: comma, tab, semicolon or space. NaN or a box without area means absent.
+    """
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
@@ -247,7 +260,7 @@ def read_boxes(path: Path) -> NDArray[np.float64]:
 
 
 def mask_box(mask: NDArray[np.bool_]) -> tuple[float, float, float, float]:
-    """x, y, w, h of the pixels of a mask, NaN when there are none."""
+    """Bounding box x, y, w, h of a mask; NaN if it is empty."""
     columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
     if not columns.size:
         return (float("nan"),) * 4
@@ -260,7 +273,7 @@ def _checked(sequence: Sequence) -> Sequence:
         raise InputError(f"{sequence.name} has {len(sequence)} frames; a sequence needs at least two")
     if not np.isfinite(sequence.boxes[0]).all():
         raise InputError(
-            f"{sequence.name} has no box in its first frame, so nothing can be selected; cut its start off"
+            f"{sequence.name} has no box in its first frame, so nothing can be selected; remove its start"
         )
     if not np.isfinite(sequence.boxes[1:]).all(axis=1).any():
         raise InputError(f"{sequence.name} has no box after its first frame; there is nothing to score")
@@ -293,7 +306,7 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} holds no packed masks ({shown(error)}); write it again") from None
+        raise InputError(f"{path} has no valid packed masks ({shown(error)}); write it again") from None
 
     def mask(index: int) -> NDArray[np.bool_]:
         return np.unpackbits(bits[index], count=height * width).reshape(height, width).astype(bool)
@@ -302,8 +315,10 @@ def _packed_masks(path: Path, count: int) -> Callable[[int], NDArray[np.bool_]] 
 
 
 def _packed_array(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """An array of an .npz, of this shape and no other: what is compressed may unpack to anything. Raises
-    ValueError, KeyError, EOFError and what zipfile raises."""
+    """Read an array of exactly this shape from an .npz; the shape is checked before decompressing.
+
+    Raises ValueError, KeyError, EOFError and the exceptions of zipfile.
+    """
     with archive.open(f"{name}.npy") as file:
         version = np.lib.format.read_magic(file)
         read = (
@@ -324,8 +339,10 @@ def _label_masks(labels: list[Path], number: int) -> Callable[[int], NDArray[np.
 
 
 def _label_image(path: Path) -> NDArray[np.uint8]:
-    """Object numbers of an annotation, uint8 [H, W]. A palette image holds them as they are; DAVIS 2016's
-    black and white images become 0 and 255."""
+    """Object numbers of an annotation, uint8 [H, W].
+
+    A palette image contains them directly; black and white images of DAVIS 2016 become 0 and 255.
+    """
     from PIL import Image
 
     with Image.open(path) as image:
@@ -333,7 +350,7 @@ def _label_image(path: Path) -> NDArray[np.uint8]:
 
 
 def _uav123_ranges(root: Path) -> dict[str, tuple[str, int, int]]:
-    """NAME -> (folder, first, last), 1-based and inclusive, of every configSeqs.m found."""
+    """NAME -> (folder, first, last), 1-based and inclusive, from every configSeqs.m found."""
     entry = re.compile(
         r"'name'\s*,\s*'(?P<name>[^']+)'\s*,\s*'path'\s*,\s*'(?P<path>[^']+)'\s*,"
         r"\s*'startFrame'\s*,\s*(?P<first>\d+)\s*,\s*'endFrame'\s*,\s*(?P<last>\d+)"

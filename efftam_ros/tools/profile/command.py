@@ -38,7 +38,7 @@ POLICY = "efficienttam"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the shipped one")
+    parser.add_argument("--bundle", type=Path, metavar="DIR", help="folder (default: the shipped bundle)")
     parser.add_argument(
         "--backend", default=DEFAULT_BACKEND, metavar="A,B", help=f"of {', '.join(MEASURABLE)}"
     )

@@ -41,7 +41,7 @@ class Profile:
     """Operators of a contender's frames, slowest first.
 
     ``frame_ms``: frame time with the profiler; ``plain_ms``: without it; ``stages_ms``: of each stage without
-    it; all are means.
+    it. All are means.
     """
 
     contender: str
@@ -63,11 +63,11 @@ class Profile:
         return self.operators_ms / self.frame_ms
 
     def module_ms(self, module: str) -> float | None:
-        """Per frame, None when none of its operators ran."""
+        """Time of a module per frame; None if none of its operators ran."""
         return sum((o.ms for o in self.operators if o.module == module), 0.0) or None
 
     def record(self) -> dict[str, Any]:
-        """What --json writes."""
+        """The figures written by --json."""
         return {
             "name": self.contender,
             "bundle": self.bundle,
@@ -100,7 +100,7 @@ class Recorder(Protocol):
     def recording(self) -> AbstractContextManager[None]: ...
 
     def operations(self, runs: Mapping[str, int]) -> Iterator[Operation]:
-        """What was recorded; ``runs``: how often each stage ran meanwhile."""
+        """Yield the recorded operations. ``runs``: how often each stage ran during the recording."""
         ...
 
 
@@ -144,18 +144,20 @@ class TorchRecorder:
 
 
 def open_recorder(plain: Contender, bundle: Path | None, threads: int, folder: Path) -> Recorder:
-    """The recorder for a contender's back end, which leaves its traces in ``folder``."""
+    """Open the recorder for a contender's back end; its traces are written to ``folder``."""
     if plain.backend in BASELINES:
         return TorchRecorder(plain, folder)
     return OnnxruntimeRecorder(plain, bundle, threads, folder)
 
 
 def check_can_profile(backends: Iterable[str]) -> None:
-    """Raises InputError for a back end that can't be profiled by operator."""
+    """Raise InputError for a back end that can't be profiled by operator."""
     named = [DEFAULT_BACKEND, *BASELINES]
     for name in backends:
         if name in BACKENDS and name not in named:
-            raise InputError(f"--backend {name} can't be profiled by operator; choose of {', '.join(named)}")
+            raise InputError(
+                f"--backend {name} can't be profiled by operator; choose from {', '.join(named)}"
+            )
 
 
 def profile_frames(recorder: Recorder, timing: Timing, frames: int, *, quiet: bool = False) -> Profile:

@@ -1,4 +1,4 @@
-"""Reads the traces that onnxruntime and PyTorch write of their operators."""
+"""Reads the operator traces written by onnxruntime and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 
 BETWEEN = "between modules"
-"""The module of an operator that runs outside all of them."""
+"""Module name of an operator that runs outside all modules."""
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _NAME_LENGTH = 56
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One run of one operator. ``where``: the execution provider or the device; ``seconds`` it took."""
+    """One run of one operator. ``where``: the execution provider or the device; ``seconds``: its duration."""
 
     module: str
     operator: str
@@ -29,10 +29,11 @@ class Operation:
 
 
 def onnxruntime_operations(path: Path, module: str, runs: int) -> Iterator[Operation]:
-    """The operators of the last ``runs`` runs of a session, from its trace.
+    """Yield the operators of the last ``runs`` runs of a session from its trace.
 
-    A time is that of the kernel; on a GPU provider the kernel's launch, unless onnxruntime was built to trace
-    devices. Raises InputError when the trace holds fewer runs, for onnxruntime keeps a million events.
+    Times are those of the kernels; on a GPU provider those of the kernel launches, unless onnxruntime was
+    built to trace devices. Raises InputError when the trace has fewer runs, because onnxruntime keeps at most
+    a million events.
     """
     events = json.loads(path.read_text(encoding="utf-8"))
     starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
@@ -49,10 +50,11 @@ def onnxruntime_operations(path: Path, module: str, runs: int) -> Iterator[Opera
 
 
 def torch_operations(path: Path, modules: Iterable[str]) -> Iterator[Operation]:
-    """The operators in a trace of torch.profiler, each in the one of ``modules`` whose range it lies in.
+    """Yield the operators in a trace of torch.profiler, each assigned to the one of ``modules`` whose range
+    contains it.
 
-    With a GPU the kernels and copies that ran on it, at their time there. Without one the outermost operators
-    of each thread, at the time until they returned.
+    With a GPU: the kernels and copies on it, with their device times. Without: the outermost operators of
+    each thread, with the time until they returned.
     """
     events = [e for e in json.loads(path.read_text(encoding="utf-8"))["traceEvents"] if e.get("ph") == "X"]
     names = set(modules)
@@ -68,7 +70,7 @@ def torch_operations(path: Path, modules: Iterable[str]) -> Iterator[Operation]:
 
 
 def short_name(operator: str) -> str:
-    """A kernel's name without the types that C++ writes around it."""
+    """A kernel's name without C++ types."""
     return re.split(r"[<(]", operator.removeprefix("void "))[0].strip()[:_NAME_LENGTH] or operator
 
 
@@ -77,7 +79,7 @@ def _thread(event: dict[str, Any]) -> tuple[str, str]:
 
 
 def _begin(event: dict[str, Any]) -> tuple[float, float]:
-    """Sorts an event before those that it encloses."""
+    """Sort key that puts an event before those that it encloses."""
     return event["ts"], -event["dur"]
 
 
@@ -92,7 +94,7 @@ def _outermost(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _in_ranges(
     events: Iterable[dict[str, Any]], ranges: Iterable[dict[str, Any]], where: str
 ) -> Iterator[Operation]:
-    """Each event as an operation of the range that it begins in; ranges do not overlap."""
+    """Each event as an operation of the range in which it begins; ranges do not overlap."""
     ahead = sorted(ranges, key=_begin)
     passed = 0
     for event in sorted(events, key=_begin):

@@ -1,7 +1,8 @@
-"""The subscription to images: which topic, with which reliability, and who publishes there.
+"""Subscription to images: selects the topic and reliability, and reports who publishes there.
 
 A camera driver may start after this node, restart, or offer another reliability than before; the subscription
-follows. A new one is made before the old one ends, so that no image is missed between them.
+follows. The new subscription is created before the old one is destroyed, so that no image is missed in
+between.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
-from efftam_ros.ros.tracker.diagnostics import PROFILE_REMEDY
+from efftam_ros.ros.common.large_images import large_image_remedy
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"
-# Publishers and topics named in one line.
+# Most publishers or topics listed in one message.
 MOST_NAMED = 3
-# How long an old subscription is kept beside a new one that has delivered nothing yet, s.
+# How long the old subscription is kept while the new one has delivered nothing, s.
 OVERLAP_S = 1.0
 
 
 @dataclass
 class _Subscription:
-    """``made_s``: when, on the steady clock; ``delivered``: an image has come through it."""
+    """A subscription. ``made_s``: creation time on the steady clock; ``delivered``: it has delivered an
+    image."""
 
     topic: str
     reliability: ReliabilityPolicy
@@ -40,11 +42,17 @@ class _Subscription:
 
 
 class ImageInput:
-    """Calls ``receive`` with every image message. `look` is to be called a few times per second; everything
-    happens in the executor's thread.
+    """Calls ``receive`` with every image message.
 
-    ``reliability``: auto asks for reliable once every publisher offers it, else best effort, which matches
-    all. ``callbacks`` are the subscription's event callbacks.
+    Call `look` a few times per second. All callbacks run in the executor's thread.
+
+    Args:
+        node: Owner of the subscription.
+        transport: ``raw`` or ``compressed``.
+        reliability: ``reliable``, ``best_effort`` or ``auto``: reliable if every publisher offers it, else
+            best effort, which is compatible with all.
+        receive: Called with each message.
+        callbacks: Returns the event callbacks for a topic's subscription.
     """
 
     def __init__(
@@ -70,20 +78,20 @@ class ImageInput:
 
     @property
     def topic(self) -> str:
-        """The topic that is subscribed to."""
+        """The subscribed topic."""
         return self._current.topic
 
     @property
     def camera_info_topic(self) -> str:
-        """Where the calibration comes from: what camera_info is remapped to, else beside the images, as
-        image_transport has it (/camera/image_raw/compressed: /camera/camera_info)."""
+        """Topic of the calibration: the remapped ``camera_info``, else the sibling of the image topic as in
+        image_transport (/camera/image_raw/compressed -> /camera/camera_info)."""
         resolved = str(self._node.resolve_topic_name("camera_info"))
         default = f"{self._node.get_namespace().rstrip('/')}/camera_info"
         return resolved if resolved != default else f"{self.base_topic.rpartition('/')[0]}/camera_info"
 
     @property
     def facts(self) -> dict[str, str]:
-        """For diagnostics: topic, reliability, publishers."""
+        """Topic, reliability and publishers, as values for diagnostics."""
         reliability = "reliable" if self._current.reliability is ReliabilityPolicy.RELIABLE else "best effort"
         return {
             "image topic": self.topic,
@@ -92,7 +100,7 @@ class ImageInput:
         }
 
     def look(self) -> None:
-        """Follow what is published now."""
+        """Check the publishers, and resubscribe if the topic or the reliability has to change."""
         topic = self._choose_topic()
         reliability = self._choose_reliability(topic, self._current.reliability)
         if (topic, reliability) != (self._current.topic, self._current.reliability):
@@ -106,7 +114,7 @@ class ImageInput:
         self._node.destroy_subscription(self._current.handle)
 
     def explain(self) -> str:
-        """Why no image comes, as far as the publishers tell: what was found, and the remedy."""
+        """Explain why no image arrives, as far as the publishers show: what was found, and the remedy."""
         found = self._publishers(self.topic)
         if not found:
             return self._explain_nobody()
@@ -123,12 +131,12 @@ class ImageInput:
             )
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
-            f" nothing, or all is lost on the way; {PROFILE_REMEDY}"
+            f" nothing, or all is lost on the way; {large_image_remedy()}"
         )
 
     @property
     def has_publisher(self) -> bool:
-        """True when somebody publishes images of the type that is read."""
+        """True when a node publishes images of the subscribed type."""
         return any(info.topic_type == self._type for info in self._publishers(self.topic))
 
     def _explain_nobody(self) -> str:
@@ -146,7 +154,8 @@ class ImageInput:
         return f"nothing publishes {self.topic}; images are published on {named}: remap image to one of them"
 
     def _is_camera(self, topic: str) -> bool:
-        """Published, and not as the mask or overlay of a tracker."""
+        """True when another node than this one publishes the topic: the mask and overlay of a tracker do not
+        count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
     def _other_transport(self) -> str:
@@ -182,7 +191,7 @@ class ImageInput:
         return ReliabilityPolicy.RELIABLE if all(map(_is_reliable, found)) else ReliabilityPolicy.BEST_EFFORT
 
     def _overridden(self, reliability: str) -> str:
-        """The reliability that is asked for; the QoS parameter, where it is given, outranks ours."""
+        """The requested reliability; a QoS override parameter takes precedence over ``image_reliability``."""
         topic = self.base_topic + (SUFFIX if self._compressed else "")
         name = f"qos_overrides.{topic}.subscription.reliability"
         if not self._node.has_parameter(name):
@@ -196,7 +205,7 @@ class ImageInput:
             CompressedImage if self._compressed else ImageMessage,
             topic,
             lambda message: self._on_image(made, message),
-            # Depth 1: what waits is replaced by what comes.
+            # Depth 1: an image that has not been read is replaced by the next.
             QoSProfile(depth=1, reliability=reliability),
             event_callbacks=self._callbacks(topic),
             qos_overriding_options=QoSOverridingOptions([QoSPolicyKind.DEPTH, QoSPolicyKind.HISTORY]),
@@ -209,7 +218,7 @@ class ImageInput:
         if source is self._current and not source.delivered:
             source.delivered = True
             if self._old and message.header.stamp == self._last_stamp:
-                return  # came through the old subscription already
+                return  # already received through the old subscription
         self._last_stamp = message.header.stamp
         self._receive(message)
 

@@ -1,0 +1,105 @@
+"""What a simulated flight leaves: one line of JSON for each picture, answer and event."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+FILE = "record.jsonl"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One picture. ``time_s``: steady, of the process; directions of axis and target, rad (yaw from north,
+    pitch up); ``u``, ``v``: where the target's middle lies in the picture, px, also while it is hidden;
+    ``box``: x, y, width, height of what is visible of it."""
+
+    index: int
+    stamp_ns: int
+    time_s: float
+    yaw: float
+    pitch: float
+    target_yaw: float
+    target_pitch: float
+    off_axis: float
+    u: float
+    v: float
+    box: tuple[float, float, float, float] | None
+    visible_px: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of the tracker, named as the fields of BoundingBox; ``time_s`` when it arrived."""
+
+    time_s: float
+    stamp_ns: int
+    selection: int
+    state: int
+    measured: bool
+    valid: bool
+    box: tuple[float, float, float, float] | None
+    presence: float
+    quality: float
+    age_s: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Steering:
+    """What the gimbal controller said it does; rates rad/s, pitch up, yaw right."""
+
+    time_s: float
+    phase: int
+    law: int
+    pitch_rate: float
+    yaw_rate: float
+    reason: str
+
+
+@dataclass
+class FlightRecord:
+    """A whole flight. ``events``: when what happened, s."""
+
+    samples: list[Sample] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    steering: list[Steering] = field(default_factory=list)
+    events: dict[str, float] = field(default_factory=dict)
+
+
+class RecordWriter:
+    """Writes the lines as they come."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[str] = (folder / FILE).open("w", encoding="utf-8")
+
+    def write(self, entry: Sample | Answer | Steering) -> None:
+        self._line({"kind": type(entry).__name__, **asdict(entry)})
+
+    def event(self, name: str, time_s: float) -> None:
+        self._line({"kind": "event", "name": name, "time_s": time_s})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _line(self, fields: dict[str, Any]) -> None:
+        self._file.write(json.dumps(fields) + "\n")
+
+
+def read_record(folder: Path) -> FlightRecord:
+    """What a `RecordWriter` wrote there. Raises OSError."""
+    record = FlightRecord()
+    for line in (folder / FILE).read_text(encoding="utf-8").splitlines():
+        fields = json.loads(line)
+        kind = fields.pop("kind")
+        if kind == "event":
+            record.events[fields["name"]] = fields["time_s"]
+        elif kind == "Sample":
+            record.samples.append(Sample(**fields))
+        elif kind == "Answer":
+            record.answers.append(Answer(**fields))
+        else:
+            record.steering.append(Steering(**fields))
+    return record

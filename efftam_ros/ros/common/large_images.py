@@ -1,0 +1,34 @@
+"""Remedy for the loss of images that exceed the default shared memory of Fast DDS."""
+
+from __future__ import annotations
+
+import os
+
+# Above this size images do not fit the default shared memory of Fast DDS, bytes.
+LARGE_BYTES = 500_000
+PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+# Load average per core above which an overloaded machine may lose images as well.
+OVERLOAD = 1.5
+
+
+def large_image_remedy() -> str:
+    """Return what to do when such images do not arrive, for the environment and load of this node."""
+    profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
+    names = " and ".join(PROFILE_VARIABLES)
+    if profile:
+        remedy = (
+            f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to it"
+            " too, or have the driver publish reliably"
+        )
+    else:
+        remedy = (
+            "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
+            f" driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (the driver's"
+            " counts most), or have the driver publish reliably"
+        )
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > OVERLOAD * cores:
+        remedy += (
+            f"; the machine is overloaded, which loses images as well (load {load:.0f} on {cores} cores)"
+        )
+    return remedy

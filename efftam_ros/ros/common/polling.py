@@ -1,0 +1,54 @@
+"""Subscriptions that are read when their node has time for them, instead of waking it for each message.
+
+rclpy's executor builds its set of waitables anew, twice, for each message that wakes it: most of the time of
+a node that works at a fixed rate anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.callback_groups import CallbackGroup
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.subscription import Subscription
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.throttle import Throttle
+
+
+class _NoMessages(CallbackGroup):
+    """Keeps subscriptions away from the executor, but not their events (QoS that does not match)."""
+
+    def can_execute(self, entity: Any) -> bool:
+        return not isinstance(entity, Subscription)
+
+    def beginning_execution(self, entity: Any) -> bool:
+        return True
+
+    def ending_execution(self, entity: Any) -> None:
+        pass
+
+
+class Polled:
+    """One topic. What ``take`` refuses with InputError goes to ``warn``."""
+
+    def __init__(
+        self, node: Node, kind: Any, topic: str, take: Callable[[Any], None], qos: QoSProfile, warn: Throttle
+    ) -> None:
+        self._node, self._kind, self._topic, self._take, self._warn = node, kind, topic, take, warn
+        self._subscription = node.create_subscription(kind, topic, take, qos, callback_group=_NoMessages())
+
+    def read(self) -> None:
+        """Take in all that has arrived, in order."""
+        handle = self._subscription.handle
+        with handle:
+            while (found := handle.take_message(self._kind, False)) is not None:
+                try:
+                    self._take(found[0])
+                except InputError as refusal:
+                    self._warn(self._topic, f"{self._topic}: {refusal}")
+
+    def close(self) -> None:
+        self._node.destroy_subscription(self._subscription)

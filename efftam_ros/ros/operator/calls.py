@@ -1,0 +1,66 @@
+"""Work that the page's server hands to the executor's thread, and service calls that are given up in time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rclpy.node import Node
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A call that has not been answered: whom it went to, since when it waits."""
+
+    client: Any
+    future: Any
+    asked_s: float
+
+
+class Calls:
+    """`do` may be called from any thread, all else in the executor's. ``patience_s``: how long a service call
+    may wait for its answer."""
+
+    def __init__(self, node: Node, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._guard = node.create_guard_condition(self._run)
+        self._questions: list[_Question] = []
+
+    def do(self, what: Callable[[], None]) -> None:
+        """Have ``what`` done in the executor's thread."""
+        self._waiting.append(what)
+        self._guard.trigger()
+
+    def ask(self, client: Any, request: Any, use: Callable[[Any], None]) -> None:
+        """Call a service; ``use`` gets the answer, unless it takes too long."""
+        future = client.call_async(request)
+        self._questions.append(_Question(client, future, time.monotonic()))
+
+        def done(finished: Any) -> None:
+            if not finished.cancelled():
+                use(finished.result())
+
+        future.add_done_callback(done)
+
+    def waits_for(self, client: Any) -> bool:
+        """Whether a call of this client has not been answered yet."""
+        return any(question.client is client for question in self._questions)
+
+    def give_up(self) -> list[Any]:
+        """Forget the calls that have waited too long; returns their clients."""
+        now_s = time.monotonic()
+        waiting = [question for question in self._questions if not question.future.done()]
+        late = [question for question in waiting if now_s - question.asked_s >= self._patience_s]
+        self._questions = [question for question in waiting if question not in late]
+        for question in late:
+            question.client.remove_pending_request(question.future)
+            question.future.cancel()
+        return [question.client for question in late]
+
+    def _run(self) -> None:
+        while self._waiting:
+            self._waiting.popleft()()

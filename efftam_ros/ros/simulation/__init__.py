@@ -1,0 +1,1 @@
+"""A rendered flight as a process: camera, vehicle and ground station for the real nodes."""

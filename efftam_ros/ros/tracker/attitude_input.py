@@ -1,0 +1,65 @@
+"""The camera's attitude as a topic: what the parameter camera_motion calls topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from geometry_msgs.msg import QuaternionStamped
+from rclpy.node import Node
+
+from efftam_ros.core.attitude_motion import AttitudeMotion, ComparedMotion
+from efftam_ros.core.bearing import Intrinsics
+from efftam_ros.core.camera_motion import CameraMotionSource
+from efftam_ros.core.errors import InputError
+from efftam_ros.flight.camera_motion import CameraAttitude
+from efftam_ros.msg import VehicleHeading
+from efftam_ros.ros.common.qos import sampled
+from efftam_ros.ros.gimbal.conversions import attitude_of, vehicle_of
+from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+
+
+class AttitudeInput:
+    """Between the topics and the tracker, as long as the node is configured. ``offset_s``: added to the
+    stamps of the topics, s.
+
+    The images watch over it: an attitude with wrong axes or another clock moves the picture otherwise than
+    they show, and is then not used.
+    """
+
+    def __init__(self, offset_s: float) -> None:
+        motion = AttitudeMotion()
+        self._attitude = CameraAttitude(motion, offset_s)
+        self.source: CameraMotionSource = ComparedMotion(motion, ImageCameraMotion())
+        self._refused: Callable[[str], None] = lambda reason: None
+        self._subscriptions: list[Any] = []
+
+    def open(self, node: Node, refused: Callable[[str], None]) -> None:
+        """Subscribe; ``refused`` takes one line for each message that can't be used."""
+        self._refused = refused
+        qos = sampled(50)
+        self._subscriptions = [
+            node.create_subscription(QuaternionStamped, "attitude", self._on_attitude, qos),
+            node.create_subscription(VehicleHeading, "vehicle_heading", self._on_heading, qos),
+        ]
+
+    def close(self, node: Node) -> None:
+        for subscription in self._subscriptions:
+            node.destroy_subscription(subscription)
+        self._subscriptions = []
+
+    def set_camera(self, intrinsics: Intrinsics | None) -> None:
+        """The images' calibration; None: there is none."""
+        self._attitude.set_camera(intrinsics)
+
+    def _on_attitude(self, message: Any) -> None:
+        try:
+            self._attitude.add_attitude(attitude_of(message, False, False))
+        except InputError as refusal:
+            self._refused(f"attitude: {refusal}")
+
+    def _on_heading(self, message: Any) -> None:
+        try:
+            self._attitude.add_vehicle(vehicle_of(message))
+        except InputError as refusal:
+            self._refused(f"vehicle_heading: {refusal}")

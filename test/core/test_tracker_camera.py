@@ -1,0 +1,80 @@
+"""The tracker under a moving camera: what it believes moves with the image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import (
+    CameraMotion,
+    Candidates,
+    Frame,
+    Image,
+    PipelineSpec,
+    Prompt,
+    Track,
+    TrackState,
+)
+from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
+
+PERIOD_NS = 40_000_000
+PAN_PX = 25.0
+IMAGE = Image.from_array(np.zeros((720, 1280, 3), np.uint8))
+START = Box.from_centre(300, 360, 60, 40)
+PANS_AT, GONE_AT, FRAMES = 12, 16, 22
+
+
+class Pan:
+    """Tells a camera that rests, then pans: the image moves by ``PAN_PX`` per frame."""
+
+    def __init__(self, known: bool = True) -> None:
+        self._frame, self._known = 0, known
+
+    def reset(self) -> None:
+        self._frame = 0
+
+    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+        self._frame += 1
+        if not self._known:
+            return CameraMotion(None, "not known")
+        matrix = np.eye(3)
+        matrix[0, 2] = PAN_PX if self._frame > PANS_AT else 0.0
+        return CameraMotion(matrix)
+
+
+def place(i: int) -> Box:
+    """A target at rest on the ground, in the image of a camera that pans from frame ``PANS_AT`` on."""
+    return START.moved(PAN_PX * max(0, i - PANS_AT), 0)
+
+
+def follow(camera: Pan) -> list[Track]:
+    """The tracks of a target that is hidden from frame ``GONE_AT`` on."""
+
+    def script(i, view):
+        edges = np.array([place(min(i, FRAMES)).edges()], np.float32)
+        presence = 5.0 if i < GONE_AT else -8.0
+        return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
+
+    tracker = Tracker(
+        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), TrackerConfig(), camera
+    )
+    return [
+        tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
+        for i in range(FRAMES)
+    ]
+
+
+def test_a_hidden_target_is_believed_to_stay_on_the_ground_while_the_camera_pans():
+    hidden = follow(Pan())[GONE_AT + 2]
+    assert hidden.state is TrackState.COASTING
+    assert hidden.box.cx == pytest.approx(place(GONE_AT + 2).cx, abs=4.0)
+
+
+def test_a_pan_that_is_told_is_no_motion_of_the_target_over_the_ground():
+    """Four frames into the pan: told, the box is where the target is; not told, the filter must find out."""
+    told, untold = follow(Pan())[PANS_AT + 1], follow(Pan(known=False))[PANS_AT + 1]
+    assert told.motion.velocity[0] == pytest.approx(PAN_PX / (PERIOD_NS * 1e-9), rel=0.1)
+    assert untold.motion.velocity[0] < 0.8 * PAN_PX / (PERIOD_NS * 1e-9)

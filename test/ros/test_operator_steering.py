@@ -1,0 +1,156 @@
+"""Steering from a browser: the page's node beside a real gimbal node, which follows a stand-in tracker."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("aiohttp", reason="the page needs aiohttp")
+pytest.importorskip("pymavlink", reason="the flight nodes need pymavlink")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.msg import GimbalStatus, TargetVelocity
+from flight_rig import StandInTracker, node_command, wait
+from lifecycle_msgs.msg import Transition
+from operator_page import Hands, Page, address_in, chromium, operator_command
+from ros_helpers import new_namespace
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture(scope="module")
+def browser(ros):
+    with chromium() as browser:
+        yield browser
+
+
+class Cockpit:
+    """A page in the browser beside nodes that are started one by one."""
+
+    def __init__(self, processes, browser) -> None:
+        self._processes = processes
+        self.namespace = new_namespace()
+        self.tracker = StandInTracker(self.namespace)
+        self.operator = processes(operator_command(self.namespace))
+        wait(lambda: address_in(self.operator.output), "the operator's address")
+        self.context = browser.new_context(viewport={"width": 1280, "height": 800})
+        page = self.context.new_page()
+        page.set_default_timeout(20_000)
+        page.goto(address_in(self.operator.output))
+        self.page, self.hands = page, Hands(page)
+        self.hands.wait_text("#state", "TRACKING")
+
+    def start_gimbal(self):
+        """The controller's process, once the page shows it."""
+        self.gimbal = self._processes(node_command("efftam_gimbal", self.namespace))
+        self.shows("GIMBAL OFF")
+        return self.gimbal
+
+    def shows(self, text: str) -> None:
+        self.hands.wait_text("#steering-text", text)
+
+    def steer(self) -> None:
+        """Two presses, and the wait for what they bring about."""
+        self.page.click("#steer")
+        self.hands.wait_text("#steer", "Press again")
+        assert not self.tracker.statuses[-1].enabled
+        self.page.wait_for_timeout(500)
+        self.page.click("#steer")
+        self.shows("GIMBAL FOLLOWING")
+        wait(self.turns, "rates")
+
+    def turns(self) -> bool:
+        return bool(self.tracker.rates) and self.tracker.rates[-1][1] != 0.0
+
+    def close(self) -> None:
+        self.context.close()
+        self.tracker.close()
+
+
+@pytest.fixture
+def cockpit(processes, browser):
+    made = Cockpit(processes, browser)
+    yield made
+    made.close()
+
+
+def test_two_presses_steer_and_stop_stops(cockpit):
+    cockpit.start_gimbal()
+    assert cockpit.tracker.rates == []
+    cockpit.steer()
+    assert cockpit.tracker.statuses[-1].enabled
+    assert cockpit.page.locator("#steer").is_disabled()
+
+    cockpit.page.click("#stop")
+    cockpit.shows("GIMBAL OFF")
+    wait(lambda: not cockpit.tracker.statuses[-1].sending, "the controller to send nothing any more")
+    assert cockpit.tracker.rates[-1][1] == 0.0
+    assert cockpit.tracker.statuses[-1].phase == GimbalStatus.OFF
+
+
+def test_why_the_gimbal_stands_is_in_the_controllers_words(cockpit):
+    cockpit.start_gimbal()
+    cockpit.steer()
+    cockpit.tracker.state = TargetVelocity.LOST
+    cockpit.shows("GIMBAL HOLDING: the target is lost")
+    assert cockpit.tracker.rates[-1][1] == 0.0
+
+
+def test_a_key_and_a_page_that_only_views_stop_as_well(cockpit):
+    cockpit.start_gimbal()
+    cockpit.steer()
+    other = Page(address_in(cockpit.operator.output))
+    other.send(op="steer", id="arm", action="arm")
+    wait(lambda: other.answer("arm"), "the answer to a page without the seat")
+    assert not other.answer("arm")["ok"]
+    other.send(op="steer", id="stop", action="stop")
+    wait(lambda: other.answer("stop"), "the answer to Stop")
+    assert other.answer("stop")["ok"]
+    cockpit.shows("GIMBAL OFF")
+    other.close()
+    cockpit.steer()
+    cockpit.page.focus("#view")
+    cockpit.hands.keys("s")
+    cockpit.shows("GIMBAL OFF")
+
+
+def test_nothing_is_offered_until_a_controller_runs_and_its_end_is_shown(cockpit):
+    assert not cockpit.page.locator("#steering").is_visible()
+    gimbal = cockpit.start_gimbal()
+    gimbal.send(signal.SIGTERM)
+    assert gimbal.wait() == 0
+    cockpit.shows("GIMBAL GONE")
+    assert cockpit.page.locator("#steer").is_disabled()
+    cockpit.page.click("#stop")
+    cockpit.hands.wait_text("#notices .refusal", "enable is not offered")
+    cockpit.start_gimbal()
+    cockpit.steer()
+
+
+def test_a_silent_controller_is_shown_as_such_until_it_speaks(cockpit):
+    gimbal = cockpit.start_gimbal()
+    cockpit.steer()
+    gimbal.send(signal.SIGSTOP)
+    cockpit.shows("GIMBAL SILENT")
+    cockpit.hands.wait_text("#banners [data-id=gimbal]", "it was following")
+    assert cockpit.page.locator("#steer").is_disabled()
+    cockpit.page.click("#stop")
+    cockpit.hands.wait_text("#notices .refusal", "STOP is not answered")
+    gimbal.send(signal.SIGCONT)
+    # The Stop that waited for it is carried out.
+    cockpit.shows("GIMBAL OFF")
+    wait(lambda: not cockpit.turns(), "the last rate to be zero")
+    assert cockpit.page.locator("#banners [data-id=gimbal]").count() == 0
+
+
+def test_a_controller_that_is_not_active_is_called_so(cockpit):
+    cockpit.start_gimbal()
+    cockpit.tracker.change_state(Transition.TRANSITION_DEACTIVATE)
+    cockpit.shows("GIMBAL INACTIVE")
+    assert cockpit.page.locator("#steer").is_disabled()
+    cockpit.page.click("#stop")
+    cockpit.hands.wait_text("#notices .refusal", "the node is inactive")
+    cockpit.tracker.change_state(Transition.TRANSITION_ACTIVATE)
+    cockpit.shows("GIMBAL OFF")
