@@ -1,5 +1,5 @@
-"""`python -m training data | distil | train | evaluate | disappearances | export`: trains and evaluates the
-shipped compact network."""
+"""`python -m training data | distil | train | evaluate | disappearances | pan | export`: trains and
+evaluates the shipped compact network."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
             "disappearances", help="evaluate reacquisition after a disappearance on real clips"
         )
     )
+    _add_pan(commands.add_parser("pan", help="frames lost while the camera pans quickly"))
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
     args = parser.parse_args(arguments)
     try:
@@ -283,6 +284,13 @@ def _add_disappearances(parser: argparse.ArgumentParser) -> None:
 
     judge.add_arguments(parser)
     parser.set_defaults(run=judge.run)
+
+
+def _add_pan(parser: argparse.ArgumentParser) -> None:
+    from training.reacquisition import pan
+
+    pan.add_arguments(parser)
+    parser.set_defaults(run=pan.run)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

@@ -154,7 +154,7 @@ class Tracker:
         if not refine:
             self.clear()
         context = FrameContext(
-            frame.stamp_ns, view, TrackState.ACQUIRING, None, _size(frame), self._describer(frame)
+            frame.stamp_ns, view, TrackState.ACQUIRING, None, _size(frame), self._describer(frame), box
         )
         choice = self._policy.begin(candidates, context)
         measured = candidates.box(choice.index) if choice.accepted else None
@@ -333,6 +333,7 @@ class Tracker:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
             if choice.accepted:
                 box, measured, self._shown = candidates.box(choice.index), True, choice.index
+        box = self._policy.extent(box) if box is not None else None
         return Track(
             stamp_ns=frame.stamp_ns,
             state=self.state,
@@ -341,7 +342,7 @@ class Tracker:
             presence=presence,
             quality=quality,
             age_s=self._target.age_s(frame.stamp_ns),
-            motion=motion,
+            motion=self._grown(motion) if motion is not None else None,
             view=view,
             image_size=_size(frame),
             reason=reason,
@@ -362,7 +363,11 @@ class Tracker:
         """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
         if self._motion is None or self.state is TrackState.LOST or stamp_ns < self._motion.stamp_ns:
             return None
-        return self._motion.at(stamp_ns)
+        return self._grown(self._motion.at(stamp_ns))
+
+    def _grown(self, motion: Motion) -> Motion:
+        """The motion with the target's box in place of its mask's."""
+        return replace(motion, box=self._policy.extent(motion.box))
 
 
 def _size(frame: Frame) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
 from efftam_ros.core.search.belief import FADING_S, Belief
 from efftam_ros.core.search.hypotheses import FORGET_S, Look
+from efftam_ros.core.search.hypotheses import KEPT as EVIDENCE_KEPT
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.search.sweep import Sweep
 
@@ -119,6 +120,10 @@ def test_a_1280_image_is_searched_for_a_target_of_30_px_within_so_many_frames(wi
 # ---- hypotheses --------------------------------------------------------------------------------------------
 
 
+def middle(view: View) -> tuple[float, float]:
+    return view.x + view.extent[0] / 2, view.y + view.extent[1] / 2
+
+
 def window(box: Box) -> View:
     return View.window(box.cx, box.cy, EXTENT, SIDE)
 
@@ -153,7 +158,7 @@ def test_two_good_looks_where_it_is_expected_are():
 
 def test_far_away_more_looks_are_needed():
     searching = Searching()
-    accepted = [searching.show((FAR, 1.7)) for _ in range(12)]
+    accepted = [searching.show((FAR, 2.2)) for _ in range(20)]
     assert not any(accepted[:3])
     assert accepted[-1]
 
@@ -162,6 +167,23 @@ def test_of_two_alike_in_equal_places_none_is_taken():
     searching = Searching()
     left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)
     assert not any(searching.show((left, 1.5), (right, 1.5)) for _ in range(20))
+
+
+def test_weak_evidence_does_not_add_up_without_limit():
+    searching = Searching()
+    assert not any(searching.show((NEAR, 0.5)) for _ in range(100))
+    assert searching.loss.best.evidence == pytest.approx(0.5 / (1 - EVIDENCE_KEPT))
+
+
+def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window():
+    searching = Searching()
+    rival = TARGET.moved(500, 200)
+    searching.show((NEAR, 1.5), (rival, 1.2))
+    stamp = searching.stamp + NS // 10
+    views = searching.loss.windows(stamp, SIZE, EXTENT, SIDE, 6)
+    assert middle(searching.loss.view(stamp, EXTENT, SIDE)) == pytest.approx((NEAR.cx, NEAR.cy), abs=1)
+    assert any(math.dist(middle(view), (rival.cx, rival.cy)) < 1 for view in views)
+    assert len(views) == 6
 
 
 def test_several_windows_of_one_image_are_one_look():

@@ -27,7 +27,7 @@ def no_description(box: Box) -> Descriptor | None:
 class FrameContext:
     """What is known about a frame before its candidates are judged. ``motion`` is predicted to the frame's
     stamp, None when nothing is believed; ``describe`` tells what a box of the image looks like, None where
-    nobody can."""
+    nobody can; ``drawn``: the box or the mask's box of a prompt."""
 
     stamp_ns: int
     view: View
@@ -35,6 +35,7 @@ class FrameContext:
     motion: MotionFilter | None
     image_size: tuple[int, int]
     describe: Describe = no_description
+    drawn: Box | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ class Policy(Protocol):
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         """Where a missed target may be, best first."""
+        ...
+
+    def extent(self, box: Box) -> Box:
+        """The target's box for a box of its mask."""
         ...
 
     def follow_camera(self, matrix: Matrix) -> None:
@@ -168,6 +173,9 @@ class RememberingPolicy:
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         return ()
+
+    def extent(self, box: Box) -> Box:
+        return box
 
     def follow_camera(self, matrix: Matrix) -> None:
         return

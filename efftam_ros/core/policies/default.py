@@ -22,6 +22,7 @@ from efftam_ros.core.policies.base import (
     best_quality,
     unseen,
 )
+from efftam_ros.core.policies.extent import DrawnExtent
 from efftam_ros.core.search.appearance import Appearance
 from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
@@ -48,7 +49,6 @@ class DefaultPolicy(RememberingPolicy):
 
     # Shares of its usual predicted IoU, as small targets never reach that of large ones.
     SEEN_SHARE = 0.4  # to go on
-    CLEAR_SHARE = 0.65  # to be found again
     KEPT_SHARE = 0.7  # to be remembered
     WHOLE_SHARE = 0.5  # of its usual area, to be remembered
     MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
@@ -76,6 +76,7 @@ class DefaultPolicy(RememberingPolicy):
         self._confirmed_areas: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
         self._appearance = Appearance()
+        self._extent = DrawnExtent(None)
         self._loss: Reacquisition | None = None  # since the target was last confirmed
 
     @property
@@ -86,6 +87,9 @@ class DefaultPolicy(RememberingPolicy):
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         items = self._loss.hypotheses.items if self._loss is not None else []
         return tuple(ScoredBox(item.box, item.score) for item in items)
+
+    def extent(self, box: Box) -> Box:
+        return self._extent.grown(box)
 
     def follow_camera(self, matrix: Matrix) -> None:
         if self._loss is not None:
@@ -114,6 +118,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._prompted = True
+        self._extent = DrawnExtent(context.drawn)
         # The operator says that the target is here: presence does not overrule a selection.
         return accept_if_visible(candidates, best_quality(candidates), present=True)
 
@@ -132,8 +137,9 @@ class DefaultPolicy(RememberingPolicy):
             quality = float(candidates.ious[index])
             reason = (
                 self._misplaced(box, quality, overlap, context)
-                or self._unclear(quality, self.SEEN_SHARE if self._confirmed else self.CLEAR_SHARE)
+                or self._unclear(quality, self.SEEN_SHARE)
                 or self._recoloured(box, context)
+                or self._unproven(candidates, index, box, context)
             )
             if not reason:
                 partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
@@ -152,7 +158,7 @@ class DefaultPolicy(RememberingPolicy):
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
         for index, box, overlap in ranked:
-            if self._is_near(box, context) and not self._faults(box, float(candidates.ious[index]), context):
+            if self._is_near(box, context) and self._evidence(candidates, index, box, context.describe) > 0:
                 return Choice(index, True, True, motion_iou=overlap)
         if best is not None and loss.accepted(best):
             for index, box, overlap in ranked:
@@ -171,20 +177,19 @@ class DefaultPolicy(RememberingPolicy):
         reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - self._confirmed_ns) * 1e-9
         return _distance(box, context.motion.box) <= reach * max(context.motion.box.size, 1.0)
 
-    def _faults(self, box: Box, quality: float, context: FrameContext) -> bool:
-        """Whether a candidate differs from the target in clearness, area or colours."""
-        usual = median(self._areas) if self._areas else box.area
-        is_alike = 1 / self.MAX_AREA_RATIO < box.area / usual < self.MAX_AREA_RATIO
-        return not is_alike or bool(
-            self._unclear(quality, self.CLEAR_SHARE) or self._recoloured(box, context)
-        )
-
     def _recoloured(self, box: Box, context: FrameContext) -> str:
         """Why a candidate's colours cannot be the target's; empty when they can."""
         change = self._appearance.change(context.describe(box))
         if change <= self.MOST_CHANGE:
             return ""
         return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
+
+    def _unproven(self, candidates: Candidates, index: int, box: Box, context: FrameContext) -> str:
+        """Why a candidate does not confirm a return; empty when it does, or nothing is to be confirmed."""
+        if self._confirmed:
+            return ""
+        evidence = self._evidence(candidates, index, box, context.describe)
+        return "" if evidence > 0 else f"seen too unlike the target for a return (evidence {evidence:.1f})"
 
     def _looks(self, candidates: Candidates, describe: Describe) -> list[Look]:
         """The candidates of a window as evidence, one of those that overlap."""
@@ -193,17 +198,18 @@ class DefaultPolicy(RememberingPolicy):
         looks: list[Look] = []
         for index, box, _ in self._ranked(candidates, None):
             if all(iou(box, look.box) < SAME_IOU for look in looks):
-                quality, change = float(candidates.ious[index]), self._appearance.change(describe(box))
-                looks.append(Look(box, quality, self._worth(candidates.presence_logit, quality, box, change)))
+                evidence = self._evidence(candidates, index, box, describe)
+                looks.append(Look(box, float(candidates.ious[index]), evidence))
         return looks
 
-    def _worth(self, presence_logit: float, quality: float, box: Box, change: float) -> float:
+    def _evidence(self, candidates: Candidates, index: int, box: Box, describe: Describe) -> float:
         """Logarithm of the odds that a candidate is the target rather than something else."""
+        quality, change = float(candidates.ious[index]), self._appearance.change(describe(box))
         usual = median(self._qualities) if self._qualities else quality
         area = median(self._areas) if self._areas else box.area
         size = abs(math.log(max(box.area, 1.0) / max(area, 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
-        return worth(presence_logit, quality / max(usual, 0.1), size, change)
+        return worth(candidates.presence_logit, quality / max(usual, 0.1), size, change)
 
     def _ranked(self, candidates: Candidates, motion: MotionFilter | None) -> list[tuple[int, Box, float]]:
         """Non-empty candidates with their box and overlap with the predicted box, best first."""
@@ -249,6 +255,8 @@ class DefaultPolicy(RememberingPolicy):
         keep = self._prompted
         if choice.accepted and confirmed:
             area = max(candidates.box(choice.index).area, 1.0)
+            if not self._prompted:
+                self._extent.add(candidates.box(choice.index))
             keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)
             keep &= self._prompted or self._is_large(area, self.WHOLE_SHARE)
             self._qualities.append(quality)
