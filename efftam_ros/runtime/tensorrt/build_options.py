@@ -34,7 +34,8 @@ class BuildOptions:
 
     Attributes:
         precision: "fp32" or "fp16"; a label, because the types in the graph decide.
-        tf32: Whether FP32 products may round their factors to 10 bits.
+        tf32: Whether FP32 products may round their factors to 10 bits; the builder sets it where no product
+            of the graph changes by it.
         workspace_bytes: Scratch memory that a layer may use.
         optimization_level: 0 (fast build) to 5.
         max_aux_streams: 0 keeps all work on one stream.

@@ -18,6 +18,14 @@ from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
 
+TF32 = "where no product changes by it"
+"""The rule by which engines are built with TF32, as part of their key."""
+
+
+def engine_options(bundle: Bundle, precision: str, module: str) -> BuildOptions:
+    """Options of the engine of a bundle's graph; whether TF32 is on depends on the graph that is built."""
+    return BuildOptions(precision, profiles=profiles_of(bundle.graphs[module].inputs))
+
 
 class EngineSet:
     """Engines of ``bundle`` in one precision ("fp32", "fp16") for the opened GPU ``facts``, in ``folder``."""
@@ -31,7 +39,7 @@ class EngineSet:
         self.store = EngineStore(folder)
 
     def options(self, module: str) -> BuildOptions:
-        return BuildOptions(self.precision, profiles=profiles_of(self.bundle.graphs[module].inputs))
+        return engine_options(self.bundle, self.precision, module)
 
     def key(self, module: str) -> EngineKey:
         """The key includes the version of this package, which converts the graphs to FP16."""
@@ -44,7 +52,7 @@ class EngineSet:
             self.facts.name,
             f"{major}.{minor}",
             self.precision,
-            {**self.options(module).parts, "efftam_ros": __version__},
+            {**self.options(module).parts, "tf32": TF32, "efftam_ros": __version__},
         )
 
     def plan(self, module: str) -> bytes:
