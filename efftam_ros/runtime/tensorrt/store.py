@@ -34,7 +34,7 @@ class EngineKey:
         version: Of the library, such as "10.3.0".
         gpu: Name of the GPU.
         compute_capability: Such as "8.7".
-        precision: "fp32" or "fp16".
+        precision: "fp32", "fp16" or "int8".
         options: Build options, as JSON values.
     """
 
