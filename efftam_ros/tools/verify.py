@@ -14,7 +14,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import GPU_BACKENDS, open_pipeline
-from efftam_ros.runtime.verify.verify import LEAST_OVERLAP, LEAST_WORST, MOST_DEVIATION, Agreement
+from efftam_ros.runtime.verify.verify import Agreement
 from efftam_ros.tools.common.options import add_bundle_argument, open_bundle
 from efftam_ros.tools.common.table import print_table
 
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from efftam_ros.runtime.device.opening import limits_of
     from efftam_ros.runtime.device.pipeline import DevicePipeline
     from efftam_ros.runtime.verify.verify import Reference
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--backend {args.backend} has no graphs to compare")
     try:
         with pipeline.runners() as runners:
-            agreement = Reference(bundle).judge(runners, clip=not args.quick)
+            agreement = Reference(bundle).judge(runners, not args.quick, limits_of(args.backend))
         launch = dict(pipeline.launch)
     finally:
         pipeline.close()
@@ -67,7 +68,11 @@ def record(bundle: Bundle, backend: str, agreement: Agreement, launch: dict[str,
         "deviations": [asdict(found) for found in agreement.deviations],
         "clip": clip,
         "launch": launch,
-        "limits": {"deviation": MOST_DEVIATION, "mean": LEAST_OVERLAP, "worst": LEAST_WORST},
+        "limits": {
+            "deviation": agreement.limits.deviation,
+            "mean": agreement.limits.overlap,
+            "worst": agreement.limits.worst,
+        },
         "fault": agreement.fault,
     }
 
@@ -75,7 +80,7 @@ def record(bundle: Bundle, backend: str, agreement: Agreement, launch: dict[str,
 def _print(backend: str, agreement: Agreement) -> None:
     rows = []
     for found in agreement.deviations:
-        good = found.relative <= MOST_DEVIATION
+        good = found.relative <= agreement.limits.deviation
         rows.append([found.graph, found.output, f"{found.relative:.1e}", "ok" if good else "WRONG"])
     print_table(["graph", "output", "relative error", ""], rows, title=f"{backend} against the CPU in FP32")
     if agreement.clip is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,10 @@ from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.export.int8.calibration import CalibrationClip, default_clip
+from efftam_ros.export.int8.quantize import quantize
 from efftam_ros.export.tensorrt import engines as engines_module
+from efftam_ros.export.tensorrt import graph_engine, timing, trials
 from efftam_ros.export.tensorrt.builder import BuildCancelledError
 from efftam_ros.export.tensorrt.engines import EngineBuilder
 from efftam_ros.runtime.bundle import default_bundle
@@ -31,11 +35,13 @@ from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tensorrt.calibration import Calibration, calibration_path
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.verify import verify
 from efftam_ros.runtime.verify.compare import ClipAgreement
 from efftam_ros.tools import cli
+from efftam_ros.tools.build import print_reports
 
 
 class Workshop:
@@ -53,13 +59,15 @@ class Workshop:
         self.library = Library.of(make_fake("10.3.0", self.gpu), TENSORRT)
         self.said: list[str] = []
 
-    def engines(self, precision: str) -> EngineSet:
-        return EngineSet(default_bundle(), precision, self.library, self.facts, self.folder)
+    def engines(self, precision: str, calibration: Calibration | None = None) -> EngineSet:
+        return EngineSet(default_bundle(), precision, self.library, self.facts, self.folder, calibration)
 
     def build(self, precision: str = "fp16", **options) -> dict[str, dict]:
         stream, force = Stream(self.cuda), options.pop("force", False)
         try:
-            engines = self.engines(precision)
+            clip: CalibrationClip | None = options.get("clip")
+            calibration = None if clip is None else Calibration(clip.name, len(clip.frames), clip.sha256)
+            engines = self.engines(precision, calibration)
             return EngineBuilder(engines, self.cuda, stream, self.said.append, **options).build(force)
         finally:
             stream.close()
@@ -71,13 +79,27 @@ class Workshop:
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setattr(verify, "CLIP_FRAMES", 5)  # the longer one is the user's
+    monkeypatch.setattr(timing, "ROUNDS", 1)
+    monkeypatch.setattr(timing, "RUNS", 1)
     return Workshop(tmp_path)
+
+
+@pytest.fixture
+def takes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let engines take these ms by form, whatever they are: the fake GPU's times mean nothing."""
+
+    def start(**ms: float) -> None:
+        monkeypatch.setattr(
+            trials, "times_ms", lambda cuda, stream, graphs, inputs: {form: ms[form] for form in graphs}
+        )
+
+    return start
 
 
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the builder get spoilt graphs: ``spoil(module, node, precisions)`` doubles what a node makes."""
-    whole = engines_module.build_engine
+    whole = graph_engine.build_engine
 
     def start(node: str, fp16_only: bool) -> None:
         def build(library, model, *rest, **named):
@@ -87,7 +109,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 doubled(graph, node)
             return whole(library, graph.SerializeToString(), *rest, **named)
 
-        monkeypatch.setattr(engines_module, "build_engine", build)
+        monkeypatch.setattr(graph_engine, "build_engine", build)
 
     return start
 
@@ -113,8 +135,9 @@ def a_product(module: str) -> str:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_engines_that_agree_with_the_cpu_are_kept_with_their_report(
-    workshop: Workshop, precision: str
+    workshop: Workshop, precision: str, takes: Callable[..., None]
 ) -> None:
+    takes(fused_fp32=0.4, unfused_fp32=0.4)
     reports = workshop.build(precision)
     assert len(workshop.kept()) == len(GRAPHS)
     engines = workshop.engines(precision)
@@ -128,13 +151,17 @@ def test_engines_that_agree_with_the_cpu_are_kept_with_their_report(
         assert max(report["deviations"].values()) < (0.01 if precision == "fp16" else 1e-4)
     forms = {report["form"] for report in reports.values()}
     assert forms == ({"fp32"} if precision == "fp32" else {"fused_fp32"})
+    with_tf32 = {name for name, report in reports.items() if report["tf32"]}
+    assert with_tf32 == (set() if precision == "fp32" else set(GRAPHS) - {"prompt_encoder"})
+    built = {header["tf32"] for header in workshop.library.module.fake.built}
+    assert built == ({False} if precision == "fp32" else {False, True})
 
 
 def test_what_is_there_and_fits_is_built_again_only_by_force(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = workshop.build("fp32")
-    monkeypatch.setattr(engines_module, "build_engine", lambda *given, **named: pytest.fail("built again"))
+    monkeypatch.setattr(graph_engine, "build_engine", lambda *given, **named: pytest.fail("built again"))
     assert workshop.build("fp32") == first
     with pytest.raises(pytest.fail.Exception, match="built again"):
         workshop.build("fp32", force=True)
@@ -149,6 +176,161 @@ def test_the_form_of_a_modules_attention_can_be_asked_for(workshop: Workshop) ->
             workshop.build(attention=wrong)
 
 
+def test_of_the_forms_that_agree_the_fastest_is_kept_and_the_report_says_by_how_much(
+    workshop: Workshop, takes: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    takes(fused_fp32=0.5, unfused_fp32=0.4)
+    reports = workshop.build()
+    for name, report in reports.items():
+        has_attention = name in ("memory_attention_fixed", "mask_decoder")
+        assert report["form"] == ("unfused_fp32" if has_attention else "fused_fp32")
+        assert report["times_ms"] == ({"fused_fp32": 0.5, "unfused_fp32": 0.4} if has_attention else {})
+        assert report["rejected"] == []
+    assert "mask_decoder: unfused_fp32 takes 0.400 ms, fused_fp32 0.500 ms (1.25 times)" in workshop.said
+    print_reports(reports)
+    assert "0.400; fused_fp32 1.25x" in capsys.readouterr().out
+
+
+def test_engines_are_timed_in_turns_and_leave_nothing_on_the_gpu(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "ROUNDS", 3)
+    taken = workshop.build()["mask_decoder"]["times_ms"]
+    assert set(taken) == {"fused_fp32", "unfused_fp32"}
+    assert min(taken.values()) > 0
+    assert workshop.gpu.memory.alive == []
+
+
+def inputs_of(model: bytes) -> set[str]:
+    return {info.name for info in onnx.load_from_string(model).graph.input}
+
+
+def test_a_form_that_tensorrt_refuses_gives_way_to_the_next(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, refused = graph_engine.build_engine, []
+
+    def build(library, model, *rest, **named):
+        if "sparse" in inputs_of(model) and not refused:
+            refused.append(model)
+            raise BackendError("tensorrt can't build the graph (no implementation)", "nothing helps")
+        return whole(library, model, *rest, **named)
+
+    monkeypatch.setattr(graph_engine, "build_engine", build)
+    reports = workshop.build()
+    assert reports["mask_decoder"]["form"] == "unfused_fp32"
+    assert reports["mask_decoder"]["rejected"] == [
+        "fused_fp32: tensorrt can't build the graph (no implementation)"
+    ]
+    assert [name for name in GRAPHS if reports[name]["rejected"]] == ["mask_decoder"]
+
+
+def test_a_search_for_the_wrong_block_that_fails_does_not_lose_the_next_form(
+    workshop: Workshop, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given, **named):
+        raise RuntimeError("no such tensor\nin the graph")
+
+    monkeypatch.setattr(trials, "first_divergent_block", fail)
+    spoil(a_product("mask_decoder"), fp16_only=True)
+    report = workshop.build()["mask_decoder"]
+    assert report["form"] == "fp32"
+    assert len(report["rejected"]) == 2
+    for reason in report["rejected"]:
+        assert reason.endswith("not found: the search failed (no such tensor in the graph)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BuildCancelledError("cancelled"), DeviceLostError("cudaLaunchKernel", 719, "cudaErrorLaunchFailure")],
+    ids=["cancelled", "lost"],
+)
+def test_a_lost_gpu_and_a_cancelled_search_end_the_build(
+    workshop: Workshop, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*given, **named):
+        raise error
+
+    monkeypatch.setattr(trials, "first_divergent_block", fail)
+    spoil(a_product("mask_decoder"), fp16_only=True)
+    with pytest.raises(type(error)):
+        workshop.build()
+    assert workshop.kept() == []
+
+
+class TestInt8:
+    """INT8 is kept where it agrees with the CPU and saves enough time, and nowhere else."""
+
+    @pytest.fixture
+    def clip(self) -> CalibrationClip:
+        whole = default_clip()
+        return replace(whole, frames=whole.frames[:4])
+
+    @pytest.mark.parametrize(("ms", "form"), [(0.459, "int8"), (0.461, "fused_fp32")])
+    def test_it_must_save_eight_percent(
+        self, workshop: Workshop, takes: Callable[..., None], clip: CalibrationClip, ms: float, form: str
+    ) -> None:
+        takes(fused_fp32=0.5, unfused_fp32=0.6, int8=ms)
+        reports = workshop.build("int8", clip=clip)
+        report = reports["memory_attention_fixed"]
+        assert report["form"] == form
+        assert report["attention"] == "fused_fp32"
+        assert report["times_ms"] == {"fused_fp32": 0.5, "unfused_fp32": 0.6, "int8": ms}
+        assert len(report["rejected"]) == (form != "int8")
+        assert 1e-4 < report["deviations"]["conditioned"] < 0.1
+        others = {one["form"] for name, one in reports.items() if name != "memory_attention_fixed"}
+        assert others == {"fused_fp32"}
+
+    def test_what_it_was_calibrated_with_is_part_of_the_key(
+        self, workshop: Workshop, takes: Callable[..., None], clip: CalibrationClip
+    ) -> None:
+        takes(fused_fp32=0.5, unfused_fp32=0.6, int8=0.3)
+        with pytest.raises(BackendError, match="no calibration of compact_192") as refusal:
+            workshop.engines("int8").plan("image_encoder")
+        assert "--precision int8" in refusal.value.remedy
+        workshop.build("int8", clip=clip)
+        assert workshop.engines("int8").plan("memory_attention_fixed")
+        other = Calibration("another clip", 4, "0" * 64)
+        with pytest.raises(BackendError, match="calibration"):
+            workshop.engines("int8", other).plan("memory_attention_fixed")
+        path = calibration_path(workshop.folder, default_bundle().spec.name)
+        path.write_text('{"clip": "x", "frames": 3}')
+        with pytest.raises(BackendError, match="can't be read") as refusal:
+            workshop.engines("int8").plan("image_encoder")
+        assert path.name in refusal.value.reason
+        path.unlink()
+        with pytest.raises(BackendError, match="no calibration"):
+            workshop.engines("int8").plan("image_encoder")
+
+    def test_a_module_that_drifts_in_int8_is_kept_in_fp16(
+        self,
+        workshop: Workshop,
+        takes: Callable[..., None],
+        clip: CalibrationClip,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def spoilt(model, samples):
+            """Activations with steps 40 times too coarse."""
+            made = quantize(model, samples)
+            for tensor in made.graph.initializer:
+                value = numpy_helper.to_array(tensor)
+                if tensor.name.endswith("_scale") and value.size == 1:
+                    tensor.CopyFrom(numpy_helper.from_array(value * np.float32(40), tensor.name))
+            return made
+
+        monkeypatch.setattr(engines_module, "quantize", spoilt)
+        takes(fused_fp32=0.5, unfused_fp32=0.6, int8=0.1)
+        report = workshop.build("int8", clip=clip)["memory_attention_fixed"]
+        assert report["form"] == "fused_fp32"
+        (reason,) = report["rejected"]
+        assert reason.startswith("int8: memory_attention_fixed computes conditioned with a relative error of")
+        assert "0.1 is the limit; the first wrong block is /" in reason
+
+    def test_it_needs_a_clip(self, workshop: Workshop) -> None:
+        with pytest.raises(InputError, match="calibration clip"):
+            workshop.build("int8")
+
+
 def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
     workshop: Workshop, spoil: Callable[..., None]
 ) -> None:
@@ -159,7 +341,9 @@ def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
     assert [reason.partition(":")[0] for reason in report["rejected"]] == ["fused_fp32", "unfused_fp32"]
     for reason in report["rejected"]:
         assert "the first wrong block is /" in reason
-    assert any(line.startswith("rejected fused_fp32: mask_decoder computes ") for line in workshop.said)
+    assert any(
+        line.startswith("rejected mask_decoder, fused_fp32: mask_decoder computes ") for line in workshop.said
+    )
 
 
 class TestASearchForTheWrongBlockThatFails:
@@ -253,7 +437,7 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
 def test_an_interrupted_build_leaves_nothing_behind(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, count = engines_module.build_engine, 0
+    whole, count = graph_engine.build_engine, 0
 
     def build(*given, **named):
         nonlocal count
@@ -262,7 +446,7 @@ def test_an_interrupted_build_leaves_nothing_behind(
             raise KeyboardInterrupt
         return whole(*given, **named)
 
-    monkeypatch.setattr(engines_module, "build_engine", build)
+    monkeypatch.setattr(graph_engine, "build_engine", build)
     with pytest.raises(KeyboardInterrupt):
         workshop.build()
     assert workshop.kept() == []
@@ -309,7 +493,7 @@ class TestTheBackEnd:
         model = onnx.load(default_bundle().graphs["memory_encoder"].path)
         weight = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
         weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 0, weight.name))
-        spoilt = engines_module.build_engine(
+        spoilt = graph_engine.build_engine(
             machine.library,
             model.SerializeToString(),
             engines.options("memory_encoder"),

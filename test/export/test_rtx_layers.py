@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import onnx
 import pytest
 from fp16_models import transformer
 from support import rtx_layers
-from support.rtx_layers import build_report, fused_with_fp16_sums
+from support.rtx_layers import build_report, float_products, fused_with_fp16_sums, plain_fp32_products
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.convert import Fp16Options, plain_graph, to_fp16
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.device.memory import GRAPHS as DEVICE_GRAPHS
+from efftam_ros.runtime.tensorrt.engine_set import engine_options
 from efftam_ros.runtime.tensorrt.library import RTX, load_library
 
 try:
@@ -25,14 +28,6 @@ except BackendError as error:
 rtx = pytest.mark.skipif(bool(missing), reason=missing)
 GRAPHS = sorted(default_bundle().graphs)
 FUSABLE = {"mask_decoder": 7, "memory_attention": 4, "memory_attention_fixed": 4}
-DYNAMIC = {"n": 3, "t": 4, "T": 7, "P": 16}
-
-
-def sizes(bundle: Bundle, name: str) -> dict[str, tuple[int, ...]]:
-    return {
-        key: tuple(DYNAMIC[axis] if isinstance(axis, str) else axis for axis in tensor.shape)
-        for key, tensor in bundle.graphs[name].inputs.items()
-    }
 
 
 def report_of(bundle: Bundle, name: str, form: str | None, capability: str = "SM86"):
@@ -40,7 +35,7 @@ def report_of(bundle: Bundle, name: str, form: str | None, capability: str = "SM
     graph = onnx.load(bundle.graphs[name].path)
     options = Fp16Options({} if form is None else {name: form})
     ready = plain_graph(graph) if form == "float32" else to_fp16(graph, name, options)
-    return build_report(ready, capability, sizes(bundle, name))
+    return build_report(ready, capability, engine_options(bundle, "fp16", name))
 
 
 @cache
@@ -89,6 +84,20 @@ def test_unfused_fp32_is_not_fused():
 
 
 @rtx
+def test_scores_kept_in_fp32_are_multiplied_with_tf32():
+    report = shipped("memory_attention_fixed", "unfused_fp32")
+    assert report.tf32
+    assert len(float_products(report)) == 4
+    assert plain_fp32_products(report) == []
+    assert len(plain_fp32_products(replace(report, tf32=False))) == 4
+
+
+@rtx
+def test_coordinates_are_multiplied_without_tf32():
+    assert not shipped("prompt_encoder").tf32
+
+
+@rtx
 @pytest.mark.parametrize(("form", "sums"), [("fused_fp32", ["FP32"] * 3), ("all_fp16", ["FP16"] * 3)])
 def test_blocks_as_the_encoders_are_fused_as_their_form_says(form, sums):
     report = build_report(to_fp16(transformer(3), "encoder", Fp16Options({"encoder": form})))
@@ -99,9 +108,7 @@ def test_blocks_as_the_encoders_are_fused_as_their_form_says(form, sums):
 def test_a_kernel_whose_sums_are_not_known_counts_as_fp16():
     report = shipped("mask_decoder")
     unknown = rtx_layers.FusedAttention("layer", (), "unknown", "unknown")
-    changed = rtx_layers.EngineReport(
-        "SM86", report.version, report.layers, (unknown,), report.softmax, 0, 0.0
-    )
+    changed = replace(report, fused=(unknown,))
     assert fused_with_fp16_sums(changed) == [unknown]
 
 
@@ -127,6 +134,19 @@ def test_an_error_names_value_and_remedy_in_one_line(change, words):
     text = str(error.value)
     assert [word for word in words if word not in text] == []
     assert "\n" not in text
+
+
+@rtx
+@pytest.mark.slow
+def test_no_module_of_an_official_network_multiplies_fp32_without_tensor_cores(golden_bundle: Path):
+    """But the prompt encoder, whose coordinates must stay exact."""
+    bundle = Bundle.load(golden_bundle)
+    reports = {name: report_of(bundle, name, None) for name in DEVICE_GRAPHS if name != "prompt_encoder"}
+    assert [name for name, report in reports.items() if plain_fp32_products(report)] == []
+    without = {
+        name: len(plain_fp32_products(replace(report, tf32=False))) for name, report in reports.items()
+    }
+    assert without == dict.fromkeys(reports, 0) | {"memory_attention_fixed": 8}
 
 
 @rtx

@@ -121,3 +121,39 @@ def test_our_own_resize_costs_no_overlap(golden_bundle):
 
     assert overlap(ours, theirs) > 0.99
     assert overlap(ours, truth) > overlap(theirs, truth) - 0.005
+
+
+class PillowResized(Recorder):
+    """The recorder's input without its records, which are of the 512 px network."""
+
+    def remember(self, choice, slot, present):
+        OrtPipeline.remember(self, choice, slot, present)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["ti_1", "ti_2"])
+def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
+    """Exported with the golden weights, at 1024 px; four frames were recorded."""
+    torch = pytest.importorskip("torch")
+    from golden.weights import weights
+
+    from efftam_ros.export.onnx.bundle import export_bundle
+    from efftam_ros.export.onnx.networks import build_network
+
+    network = build_network(f"efficienttam_{variant}").eval()
+    network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})
+    export_bundle(network, tmp_path / variant)
+    want = np.load(GOLDEN / f"video_{variant}_short.npz")
+    frames, truth = clip(dark=False)
+    pipeline = PillowResized(tmp_path / variant)
+    tracker = Tracker(pipeline, TrackerConfig(policy="efficienttam", view="full"))
+    for i in range(len(want["iou"])):
+        pipeline.rgb = frames[i]
+        prompt = Prompt(box=Box.from_edges(*BOX_EDGES)) if i == 0 else None
+        tracker.step(Frame(Image.from_array(frames[i], "rgb8"), i * FRAME_NS), prompt, refine=i > 0)
+        mask = tracker.mask() > 0
+        ys, xs = np.nonzero(mask)
+        assert [xs.min(), ys.min(), xs.max(), ys.max()] == want["box"][i].tolist(), f"frame {i}"
+        overlap = (mask & truth[i]).sum() / (mask | truth[i]).sum()
+        assert overlap == pytest.approx(float(want["true_iou"][i]), abs=1e-6), f"frame {i}"
+    pipeline.close()

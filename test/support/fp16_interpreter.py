@@ -21,6 +21,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as _Resize
 
 from efftam_ros.export.fp16.attention import attentions
+from efftam_ros.export.fp16.tf32 import round_to_tf32
 from efftam_ros.runtime.verify.runners import Arrays
 
 Array = NDArray[Any]
@@ -33,10 +34,12 @@ class LiteralGraph:
 
     With ``fused`` its attentions compute what TensorRT's fused kernels do instead of what stands between the
     nodes: `fused_fp32` never stores a score, so scores keep their FP32 sums; `all_fp16` sums them in FP16.
+    With ``tf32`` the factors of FP32 products are rounded to TF32.
     """
 
-    def __init__(self, model: onnx.ModelProto, fused: bool = False) -> None:
-        self._evaluator = ReferenceEvaluator(_as_fused(model) if fused else model, new_ops=_OPERATORS)
+    def __init__(self, model: onnx.ModelProto, fused: bool = False, tf32: bool = False) -> None:
+        model = _as_fused(model) if fused else model
+        self._evaluator = ReferenceEvaluator(_with_tf32(model) if tf32 else model, new_ops=_OPERATORS)
         self.outputs = [info.name for info in model.graph.output]
 
     def __call__(self, inputs: Mapping[str, Array]) -> Arrays:
@@ -75,6 +78,21 @@ def _as_fused(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def _with_tf32(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    types = {
+        info.name: info.type.tensor_type.elem_type
+        for info in (*inferred.graph.value_info, *inferred.graph.output)
+    }
+    for node in copy.graph.node:
+        if node.op_type == "MatMul" and types[node.output[0]] == TensorProto.FLOAT:
+            node.domain, node.op_type = EMULATED, "MatMulTf32"
+    copy.opset_import.append(helper.make_opsetid(EMULATED, 1))
+    return copy
+
+
 def _wide(value: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(value, np.float32, order="C"))
 
@@ -105,6 +123,13 @@ class MatMulFp16Sums(OpRun):
             part = _wide(a[..., start : start + _STEP]) @ _wide(b[..., start : start + _STEP, :])
             total = (total.astype(np.float32) + part.numpy()).astype(np.float16)
         return (total,)
+
+
+class MatMulTf32(OpRun):
+    op_domain = EMULATED
+
+    def _run(self, a: Array, b: Array) -> tuple[Array]:
+        return _stored(_wide(round_to_tf32(a)) @ _wide(round_to_tf32(b)), a)
 
 
 class MatMul(OpRun):
@@ -188,4 +213,4 @@ _RESIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("nearest", "asymmetric"): {"mode": "nearest"},
     ("linear", "half_pixel"): {"mode": "bilinear", "align_corners": False},
 }
-_OPERATORS = [MatMulFp16Sums, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization, Erf, Resize]
+_OPERATORS = [MatMulFp16Sums, MatMulTf32, MatMul, Gemm, Conv, ConvTranspose, LayerNormalization, Erf, Resize]

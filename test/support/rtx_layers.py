@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
 
-from efftam_ros.export.tensorrt.builder import build_engine
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
+from efftam_ros.export.tensorrt.graph_engine import allowed_options, build_graph
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions
 from efftam_ros.runtime.tensorrt.library import RTX, Library, load_library
 
 CAPABILITIES = ("SM80", "SM86", "SM89", "SM120")
+PRODUCTS = ("gemm", "correlation", "runtime_fusion")
+"""Kinds of layers that multiply; the others only move, add and normalise."""
 
 _LAYER = re.compile(r"Name: (?P<name>.*?), LayerType: (?P<kind>[^,]*), (?P<rest>.*)")
 _ONNX_NODE = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
@@ -60,10 +62,12 @@ class FusedAttention:
 
 @dataclass(frozen=True)
 class EngineReport:
-    """An engine built ahead of time. ``softmax``: Softmax nodes of the graph."""
+    """An engine built ahead of time. ``softmax``: Softmax nodes of the graph; ``tf32``: whether it may use
+    TF32."""
 
     capability: str
     version: str
+    tf32: bool
     layers: tuple[Layer, ...]
     fused: tuple[FusedAttention, ...]
     softmax: tuple[str, ...]
@@ -81,34 +85,57 @@ def fused_with_fp16_sums(report: EngineReport) -> list[FusedAttention]:
     return [fused for fused in report.fused if fused.score_sums != "FP32"]
 
 
-def build_report(
-    model: onnx.ModelProto, capability: str = "SM86", shapes: Mapping[str, Sequence[int]] | None = None
-) -> EngineReport:
-    """Build ``model`` (weights loaded, under 2 GB) for a compute capability; the layers of the engine.
+def plain_fp32_products(report: EngineReport) -> list[Layer]:
+    """The layers that multiply FP32 by FP32 without tensor cores, because TF32 is not allowed."""
+    return [] if report.tf32 else float_products(report)
 
-    ``shapes``: sizes of inputs with dynamic axes. Raises as `build_engine` does, BackendError without
+
+def float_products(report: EngineReport) -> list[Layer]:
+    """The layers that multiply FP32 by FP32, with TF32 or without."""
+    return [
+        layer
+        for layer in report.layers
+        if layer.kind in PRODUCTS and len(layer.inputs) > 1 and set(layer.inputs) == {"Float"}
+    ]
+
+
+def int8_nodes(report: EngineReport, nodes: Collection[str]) -> set[str]:
+    """Those of these ONNX products that are in a layer that multiplies INT8 by INT8."""
+    return {
+        name
+        for layer in report.layers
+        if layer.kind in PRODUCTS and layer.inputs[:1] == ("Int8",)
+        for name in layer.nodes
+        if name in nodes
+    }
+
+
+def build_report(
+    model: onnx.ModelProto, capability: str = "SM86", options: BuildOptions | None = None
+) -> EngineReport:
+    """Build ``model`` (weights loaded, under 2 GB) for a compute capability, as engines are; its layers.
+
+    ``options``: those of the module's engine. Raises as `build_engine` does, BackendError without
     TensorRT-RTX.
     """
     library = load_library(RTX)
     log = _verbose_logger(library)
-    profiles = tuple(
-        ShapeRange(name, *[tuple(shapes[name])] * 3)
-        for name in (info.name for info in model.graph.input if _is_dynamic(info))
-        if shapes and name in shapes
-    )
-    options = BuildOptions(tf32=True, profiles=profiles, target=capability)
+    options = replace(options or BuildOptions(), target=capability)
     start = time.perf_counter()
-    engine = build_engine(replace(library, logger=log), model.SerializeToString(), options)
+    engine = build_graph(replace(library, logger=log), model, options)
     seconds = time.perf_counter() - start
     layers = tuple(_layers(log.lines))
     softmax = tuple(node.name for node in model.graph.node if node.op_type == "Softmax")
     return EngineReport(
-        capability, library.dotted, layers, tuple(_fused(layers, engine)), softmax, len(engine), seconds
+        capability,
+        library.dotted,
+        allowed_options(model, options).tf32,
+        layers,
+        tuple(_fused(layers, engine)),
+        softmax,
+        len(engine),
+        seconds,
     )
-
-
-def _is_dynamic(info: onnx.ValueInfoProto) -> bool:
-    return any(axis.dim_param for axis in info.type.tensor_type.shape.dim)
 
 
 def _verbose_logger(library: Library) -> Any:

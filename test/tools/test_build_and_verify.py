@@ -21,13 +21,27 @@ def test_build_without_tensorrt_names_what_to_install(efftam):
 
 
 @no_driver
-@pytest.mark.parametrize("backend", ["onnxruntime-cuda", "onnxruntime-tensorrt", "tensorrt", "tensorrt-fp32"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "onnxruntime-cuda",
+        "onnxruntime-tensorrt",
+        "tensorrt",
+        "tensorrt-fp32",
+        "tensorrt-int8",
+    ],
+)
 def test_verify_without_a_driver_names_the_driver(efftam, backend):
     assert_refused(efftam("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver")
 
 
 def test_bad_requests_are_one_line(efftam, tmp_path):
     assert_refused(efftam("build", "--precision", "int4"), "'int4'", "fp32")
+    assert_refused(efftam("build", "--sequences", str(tmp_path)), "--sequences", "INT8", "fp16")
+    assert_refused(
+        efftam("build", "--precision", "int8", "--calibration", str(tmp_path / "none")),
+        str(tmp_path / "none"),
+    )
     assert_refused(efftam("verify", "--backend", "torch"), "'torch'", "tensorrt")
     for command in ("build", "verify"):
         assert_refused(efftam(command, "/nowhere"), "/nowhere is not a bundle")

@@ -193,8 +193,8 @@ class _BlockRewriter:
         """Insert a Cast behind the node and connect its consumers to it; with ``keep_name`` the output of the
         Cast takes the node's output name, so that the output name of the block does not change."""
         name = node.output[0]
-        suffix = "float32" if (to == TensorProto.FLOAT) != keep_name else "fp16"
-        other = f"{name}/{suffix}"
+        suffix = "float32" if to == TensorProto.FLOAT else "fp16"
+        other = f"{name}/{'product' if keep_name else suffix}"
         if keep_name:
             node.output[0] = other
             made, taken = name, other

@@ -96,7 +96,9 @@ def _precisions(fp16: onnx.ModelProto, reference: onnx.ModelProto, wires: GraphI
 
 
 def _cast_chains(fp16: onnx.ModelProto, wires: GraphIndex, form: str) -> Iterator[str]:
-    softmax = {a.softmax for a in attentions(fp16)} if form == "fused_fp32" else set()
+    rounded = (
+        {name for a in attentions(fp16) for name in (a.softmax, a.value)} if form == "fused_fp32" else set()
+    )
     for node in fp16.graph.node:
         if node.op_type != "Cast":
             continue
@@ -105,7 +107,7 @@ def _cast_chains(fp16: onnx.ModelProto, wires: GraphIndex, form: str) -> Iterato
             yield f"Cast {node.name} changes nothing"
         elif source is not None and source.op_type == "Cast":
             first = wires.producer.get(source.input[0])
-            if first is None or first.name not in softmax:  # the form itself rounds there
+            if first is None or first.name not in rounded:  # the form itself rounds there
                 yield f"Cast {node.name} follows a Cast"
 
 

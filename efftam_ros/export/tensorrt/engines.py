@@ -1,72 +1,51 @@
-"""Builds the engines of a bundle, compares them with the CPU and stores those that agree."""
+"""Builds the engines of a bundle and stores for each module the fastest that agrees with the CPU."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import onnx
-from numpy.typing import NDArray
 
-from efftam_ros.core.errors import BackendError, InputError, one_line
-from efftam_ros.export.fp16.attention import attentions
-from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import Fp16Options, convert, load_graphs
-from efftam_ros.export.fp16.divergence import first_divergent_block
-from efftam_ros.export.tensorrt.builder import (
-    BuildCancelledError,
-    Progress,
-    build_engine,
-    timing_cache_path,
-)
-from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
+from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.export.fp16.convert import load_graphs
+from efftam_ros.export.int8.calibration import CalibrationClip, recorded_inputs
+from efftam_ros.export.int8.quantize import INT8_MODULES, quantizable, quantize
+from efftam_ros.export.tensorrt.builder import Progress
+from efftam_ros.export.tensorrt.forms import ALLOWED, FP32, INT8, fp16_forms, fp16_graph
+from efftam_ros.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
+from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
-from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, DeviceRunner, Runner
-from efftam_ros.runtime.verify.verify import MOST_DEVIATION, Agreement, Reference
+from efftam_ros.runtime.verify.runners import Arrays
+from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Agreement, Reference
 
-FP32 = "fp32"
-FORMS = {"fp32": (FP32,), "fp16": ("", "unfused_fp32", FP32)}
-"""Forms tried for each module in order: FP32, or a form of `fp16.attention`, "" for the module's default."""
-ALLOWED = ("fused_fp32", "unfused_fp32")
-"""Forms that may be requested; all_fp16 is left out because it accumulates scores in FP16."""
+LEAST_GAIN = 0.08
+"""Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
 
 
-@dataclass(frozen=True)
-class BuiltEngine:
-    """A built engine that is not stored yet.
+@dataclass
+class _Choice:
+    """Engines of a module that agree with the CPU, the preferred one first; ``times_ms`` by form, empty where
+    nothing was timed; ``rejected`` forms with the reason."""
 
-    Attributes:
-        module: Name of its graph in the bundle.
-        form: "fp32", or the precision form of its attention blocks in FP16.
-        plan: The serialized engine.
-        seconds: Duration of the build.
-        layers: Number of layers, as the engine reports them.
-        precisions: Data types of the layers' output tensors.
-        fused: Names of the fused attention kernels.
-        rejected: Forms that were tried before, with the reason.
-    """
+    engines: list[BuiltEngine] = field(default_factory=list)
+    times_ms: dict[str, float] = field(default_factory=dict)
+    rejected: list[str] = field(default_factory=list)
 
-    module: str
-    form: str
-    plan: bytes
-    seconds: float
-    layers: int
-    precisions: tuple[str, ...]
-    fused: tuple[str, ...]
-    rejected: tuple[str, ...]
+    @property
+    def engine(self) -> BuiltEngine:
+        return self.engines[0]
 
     def report(self, agreement: Agreement) -> dict[str, Any]:
         """The report stored beside the engine, as JSON values."""
-        record = {key: value for key, value in asdict(self).items() if key != "plan"}
-        deviations = {d.output: d.relative for d in agreement.deviations if d.graph == self.module}
+        record = {key: value for key, value in asdict(self.engine).items() if key != "plan"}
+        record["times_ms"] = self.times_ms
+        record["rejected"] = self.rejected
+        deviations = {d.output: d.relative for d in agreement.deviations if d.graph == self.engine.module}
         record["deviations"] = deviations
         if agreement.clip is not None:
             record["clip"] = {"mean": agreement.clip.mean, "worst": agreement.clip.worst}
@@ -85,6 +64,7 @@ class EngineBuilder:
         say: Callable[[str], None],
         progress: Progress = lambda phase, step, steps: True,
         attention: Mapping[str, str] | None = None,
+        clip: CalibrationClip | None = None,
     ) -> None:
         """
         Args:
@@ -93,10 +73,11 @@ class EngineBuilder:
             stream: Stream on which engines are compared.
             say: Called with one line for each step and for each rejected form.
             progress: Progress of TensorRT's builder.
-            attention: First form to try for a module, out of `ALLOWED`, in place of its default.
+            attention: The only form in FP16 to build for a module, out of `ALLOWED`; others are timed.
+            clip: What INT8 is calibrated with.
 
         Raises:
-            InputError: Unknown module or form.
+            InputError: Unknown module or form, INT8 without a clip.
         """
         for module, form in (attention or {}).items():
             if module not in GRAPHS or form not in ALLOWED:
@@ -104,10 +85,13 @@ class EngineBuilder:
                     f"attention {module}={form} can't be built; modules are {', '.join(GRAPHS)},"
                     f" forms {', '.join(ALLOWED)}"
                 )
+        if engines.precision == INT8 and clip is None:
+            raise InputError("INT8 engines need a calibration clip; give one")
         self._wanted = dict(attention or {})
         self._engines, self._cuda, self._stream = engines, cuda, stream
-        self._say, self._progress = say, progress
+        self._say, self._progress, self._clip = say, progress, clip
         self._models: dict[str, onnx.ModelProto] = {}
+        self._samples: dict[str, list[Arrays]] = {}
 
     def build(self, force: bool = False) -> dict[str, dict[str, Any]]:
         """Build, compare and store all modules; with ``force`` also where stored engines fit.
@@ -125,56 +109,109 @@ class EngineBuilder:
         self._say(f"{bundle.spec.name}: computing the reference on the CPU")
         self._models = load_graphs(bundle)
         reference = Reference(bundle)
-        built = {name: self._module(name, reference, self._forms_of(name), ()) for name in GRAPHS}
-        agreement = self._compare_together(built, reference)
-        return {name: (engine.plan, engine.report(agreement)) for name, engine in built.items()}
+        if self._engines.precision == INT8 and self._clip is not None:
+            modules = [name for name in INT8_MODULES if quantizable(self._models[name])]
+            self._say(f"calibrating {', '.join(modules)} on {self._clip.name}")
+            self._samples = recorded_inputs(bundle, reference.runners, self._clip, modules)
+        trials = EngineTrials(self._engines, self._cuda, self._stream, self._progress, reference)
+        choices = {name: self._choose(name, trials) for name in GRAPHS}
+        agreement = self._compare_together(choices, trials)
+        return {name: (choice.engine.plan, choice.report(agreement)) for name, choice in choices.items()}
 
-    def _forms_of(self, name: str) -> tuple[str, ...]:
-        forms = FORMS[self._engines.precision]
-        return (self._wanted[name], *forms[1:]) if name in self._wanted else forms
+    def _choose(self, name: str, trials: EngineTrials) -> _Choice:
+        """Try the forms of a module; FP32 only where no other agrees with the CPU."""
+        choice = _Choice()
+        if self._engines.precision != FP32:
+            for form in fp16_forms(self._models[name], self._wanted.get(name, "")):
+                self._try(name, form, form, choice, trials)
+            self._rank(choice, trials)
+            if name in self._samples:
+                self._try_int8(name, choice, trials)
+        if not choice.engines:
+            self._fall_back(name, choice, trials)
+        return choice
 
-    def _module(
-        self, name: str, reference: Reference, forms: tuple[str, ...], rejected: tuple[str, ...]
-    ) -> BuiltEngine:
-        """The engine of the first form whose outputs agree with the CPU's."""
-        found = attentions(self._models[name])
-        faults = list(rejected)
-        tried = set()
-        for wanted in forms:
-            model, form = self._converted(name, wanted)
-            if form in tried or (form == "unfused_fp32" and not found):
-                continue
-            tried.add(form)
+    def _try_int8(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
+        """Put INT8 first where it agrees with the CPU and saves `LEAST_GAIN` against FP16."""
+        fp16 = list(choice.engines)
+        attention = fp16[0].form if fp16 else fp16_forms(self._models[name])[0]
+        if not self._try(name, INT8, attention, choice, trials) or not fp16:
+            return
+        self._rank(choice, trials)
+        fastest, times = fp16[0].form, choice.times_ms
+        if times and times[INT8] <= (1 - LEAST_GAIN) * times[fastest]:
+            return
+        choice.engines = fp16
+        reason = "not timed"
+        if times:
+            reason = f"{times[INT8]:.3f} ms against {times[fastest]:.3f} ms of {fastest}"
+        self._reject(name, choice, f"{INT8}: {reason}; it must save {LEAST_GAIN:.0%} of the time")
+
+    def _try(self, name: str, form: str, attention: str, choice: _Choice, trials: EngineTrials) -> bool:
+        """Build a form and compare it with the CPU; adds it to the choice, or the reason why not."""
+        plain = self._models[name]
+        try:
+            model = plain
+            if form == INT8:
+                model = quantize(plain, self._samples[name])
+            if form != FP32:
+                model = fp16_graph(name, model, attention)
             self._say(f"building {name}, {form}")
-            try:
-                engine = self._built(name, form, model, tuple(faults))
-            except BackendError as refusal:
-                faults.append(f"{form}: {refusal.reason}")
-                self._say(f"rejected {name}, {faults[-1]}")
-                continue
-            with self._running({name: engine.plan}) as runners:
-                agreement = reference.judge(runners, clip=False)
-            if not agreement.fault:
-                return engine
-            block = self._first_wrong_block(name, model, reference)
-            faults.append(f"{form}: {agreement.fault}; the first wrong block is {block}")
-            self._say(f"rejected {faults[-1]}")
-        raise BackendError(
-            f"no engine of {name} could be built that agrees with the CPU ({faults[-1]})",
-            "nothing was stored; report this with the versions that efftam doctor prints",
-        )
+            engine = trials.build(name, form, attention, model)
+            trials.check(engine, plain, model, INT8_LIMITS if form == INT8 else STRICT)
+        except (RefusedError, InputError) as refusal:
+            self._reject(name, choice, f"{form}: {refusal}")
+            return False
+        choice.engines.append(engine)
+        return True
 
-    def _compare_together(self, built: dict[str, BuiltEngine], reference: Reference) -> Agreement:
+    def _rank(self, choice: _Choice, trials: EngineTrials) -> None:
+        """Time the engines in turns where there are several, and put the fastest first. Those that can't be
+        timed stay in the order that is expected."""
+        if len(choice.engines) < 2:
+            return
+        name = choice.engine.module
+        try:
+            times = trials.times_ms(choice.engines)
+        except RefusedError as refusal:
+            choice.times_ms = {}
+            self._say(f"{name}: the forms can't be timed ({refusal}); {choice.engine.form} is kept")
+            return
+        choice.times_ms = {form: round(ms, 4) for form, ms in times.items()}
+        choice.engines.sort(key=lambda engine: choice.times_ms[engine.form])
+        fastest = choice.engine.form
+        others = [
+            f"{one.form} {times[one.form]:.3f} ms ({times[one.form] / times[fastest]:.2f} times)"
+            for one in choice.engines[1:]
+        ]
+        self._say(f"{name}: {fastest} takes {times[fastest]:.3f} ms, {', '.join(others)}")
+
+    def _fall_back(self, name: str, choice: _Choice, trials: EngineTrials) -> None:
+        """Add the engine in FP32. Raises BackendError when it disagrees too."""
+        if not self._try(name, FP32, "", choice, trials):
+            raise BackendError(
+                f"no engine of {name} agrees with the CPU ({choice.rejected[-1]})",
+                "nothing was stored; report this with the versions that efftam doctor prints",
+            )
+
+    def _reject(self, name: str, choice: _Choice, reason: str) -> None:
+        choice.rejected.append(reason)
+        self._say(f"rejected {name}, {reason}")
+
+    def _compare_together(self, choices: dict[str, _Choice], trials: EngineTrials) -> Agreement:
         """Compare all modules over a chained clip. While they disagree, the module that is worst on its own
-        is rebuilt in its next form."""
+        gets its next form."""
+        reference = trials.reference
         while True:
-            with self._running({name: engine.plan for name, engine in built.items()}) as runners:
-                agreement = reference.judge(runners, clip=True)
+            is_int8 = any(choice.engine.form == INT8 for choice in choices.values())
+            limits = INT8_LIMITS if is_int8 else STRICT
+            with trials.running({name: choice.engine.plan for name, choice in choices.items()}) as runners:
+                agreement = reference.judge(runners, clip=True, limits=limits)
                 if not agreement.fault:
                     return agreement
                 overlaps = {}
-                for name, engine in built.items():
-                    if engine.form != FP32:
+                for name, choice in choices.items():
+                    if choice.engine.form != FP32:
                         alone = reference.judge({name: runners[name]}, clip=True).clip
                         assert alone is not None
                         overlaps[name] = alone.mean
@@ -184,112 +221,11 @@ class EngineBuilder:
                     "nothing was stored; report this with the versions that efftam doctor prints",
                 )
             worst = min(overlaps, key=lambda name: overlaps[name])
-            fault = f"{built[worst].form}: {agreement.fault}, with this module alone {overlaps[worst]:.3f}"
-            self._say(f"rejected {worst}, {fault}")
-            forms = FORMS["fp16"]
-            later = forms[forms.index(built[worst].form) + 1 :] if built[worst].form in forms else forms[1:]
-            built[worst] = self._module(worst, reference, later, (*built[worst].rejected, fault))
-
-    def _converted(self, name: str, wanted: str) -> tuple[onnx.ModelProto, str]:
-        """The graph to build and its form."""
-        plain = self._models[name]
-        if wanted == FP32:
-            return plain, FP32
-        fp16, report = convert(plain, name, Fp16Options({name: wanted} if wanted else {}))
-        faults = check_fp16(fp16, plain, report.form)
-        if faults:
-            raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
-        return fp16, report.form
-
-    def _built(self, name: str, form: str, model: onnx.ModelProto, rejected: tuple[str, ...]) -> BuiltEngine:
-        begin = time.monotonic()
-        plan = self._plan(name, model)
-        seconds = time.monotonic() - begin
-        opener = self._engines.opener(self._stream, lambda module: plan)
-        try:
-            opener.open(name)
-            layers = opener.layers(name)
-        finally:
-            opener.close()
-        names = [str(layer.get("Name", "")) for layer in layers]
-        return BuiltEngine(
-            name,
-            form,
-            plan,
-            round(seconds, 2),
-            len(layers),
-            tuple(sorted(set(_precisions(layers)))),
-            tuple(text for text in names if "mha" in text.lower()),
-            rejected,
-        )
-
-    def _plan(self, name: str, model: onnx.ModelProto) -> bytes:
-        engines = self._engines
-        return build_engine(
-            engines.library,
-            model.SerializeToString(),
-            engines.options(name),
-            self._progress,
-            engines.facts,
-            timing_cache_path(engines.store.folder, engines.library, engines.facts),
-        )
-
-    @contextmanager
-    def _running(self, plans: Mapping[str, bytes]) -> Iterator[dict[str, Runner]]:
-        opener = self._engines.opener(self._stream, plans.__getitem__)
-        try:
-            yield {name: self._runner(opener, name) for name in plans}
-        finally:
-            self._stream.synchronize()
-            opener.close()
-
-    def _runner(self, opener: TrtGraphs, name: str) -> DeviceRunner:
-        return DeviceRunner(self._cuda, self._stream, opener.open(name))
-
-    def _first_wrong_block(self, name: str, model: onnx.ModelProto, reference: Reference) -> str:
-        """Bisects over engines that are truncated at a block."""
-
-        def on_the_gpu(part: onnx.ModelProto) -> Runner:
-            return lambda inputs: self._run_part(name, part, inputs)
-
-        def on_the_cpu(part: onnx.ModelProto) -> Runner:
-            return CpuRunner(part.SerializeToString())
-
-        plain, inputs = self._models[name], reference.chain.inputs[name]
-        try:
-            found = first_divergent_block(plain, model, inputs, on_the_gpu, MOST_DEVIATION, on_the_cpu)
-        except (DeviceLostError, BuildCancelledError):
-            raise
-        except Exception as error:  # of a truncated graph: the next form may still be right
-            return f"not found: the search for it failed ({one_line(error)})"
-        return found or "not found: the truncated engines agree"
-
-    def _run_part(self, name: str, part: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
-        """Build an engine of a truncated module and run it once."""
-        engines = self._engines
-        read, made = (_tensors(values) for values in (part.graph.input, part.graph.output))
-        options = engines.options(name)
-        options = replace(options, profiles=tuple(p for p in options.profiles if p.name in read))
-        plan = build_engine(engines.library, part.SerializeToString(), options, self._progress, engines.facts)
-        opener = TrtGraphs(engines.library, engines.facts, self._stream, {name: (read, made)}, lambda _: plan)
-        try:
-            return self._runner(opener, name)(inputs)
-        finally:
-            opener.close()
-
-
-def _tensors(values: Iterable[onnx.ValueInfoProto]) -> dict[str, Tensor]:
-    return {
-        value.name: Tensor(
-            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
-            tuple(axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim),
-        )
-        for value in values
-    }
-
-
-def _precisions(layers: list[dict[str, Any]]) -> Iterator[str]:
-    for layer in layers:
-        for tensor in layer.get("Outputs", ()):
-            text = str(tensor.get("Format/Datatype", "")) if isinstance(tensor, dict) else ""
-            yield text.split()[-1] if text else "unknown"
+            choice = choices[worst]
+            form = choice.engine.form
+            self._reject(
+                worst, choice, f"{form}: {agreement.fault}, with this module alone {overlaps[worst]:.3f}"
+            )
+            del choice.engines[0]
+            if not choice.engines:
+                self._fall_back(worst, choice, trials)

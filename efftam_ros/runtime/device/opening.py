@@ -17,9 +17,9 @@ from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError, load_library
-from efftam_ros.runtime.verify.verify import Reference
+from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Limits, Reference
 
-ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32"}
+ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
 """Back ends that run engines built beforehand, with their precision."""
 
 NEEDED_BYTES = 512 << 20
@@ -49,8 +49,13 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str, zero_copy: b
     except (CudaError, TensorRTError) as error:
         raise BackendError(f"opening {facts.name} failed", str(error)) from error
     if verify != "off":
-        _require_agreement(bundle, pipeline, verify)
+        _require_agreement(bundle, pipeline, verify, limits_of(backend))
     return pipeline
+
+
+def limits_of(backend: str) -> Limits:
+    """How far a back end may be from the CPU."""
+    return INT8_LIMITS if ENGINES.get(backend) == "int8" else STRICT
 
 
 @contextmanager
@@ -83,12 +88,12 @@ def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) ->
     )
 
 
-def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str) -> None:
+def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str, limits: Limits) -> None:
     """Close the pipeline and refuse it when it computes something else than the CPU."""
     try:
         reference = Reference(bundle)
         with pipeline.runners() as runners:
-            fault = reference.judge(runners, clip=verify == "full").fault
+            fault = reference.judge(runners, verify == "full", limits).fault
     except BaseException:
         pipeline.close()
         raise

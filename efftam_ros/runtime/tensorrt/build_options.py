@@ -9,6 +9,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.signatures import Tensor
 
+PRECISIONS = ("fp32", "fp16", "int8")
 AXES: Mapping[str, tuple[int, int, int]] = {
     "n": (1, 1, 256),  # prompt points
     "t": (1, 2, 257),  # prompt tokens: tracked frames have two
@@ -33,8 +34,9 @@ class BuildOptions:
     """Build options; all of them belong to the engine's key.
 
     Attributes:
-        precision: "fp32" or "fp16"; a label, because the types in the graph decide.
-        tf32: Whether FP32 products may round their factors to 10 bits.
+        precision: "fp32", "fp16" or "int8"; a label, because the types in the graph decide.
+        tf32: Whether FP32 products may round their factors to 10 bits; the builder sets it where no product
+            of the graph changes by it.
         workspace_bytes: Scratch memory that a layer may use.
         optimization_level: 0 (fast build) to 5.
         max_aux_streams: 0 keeps all work on one stream.
@@ -52,8 +54,10 @@ class BuildOptions:
     target: str = ""
 
     def __post_init__(self) -> None:
-        if self.precision not in ("fp32", "fp16"):
-            raise InputError(f"precision {self.precision!r} is unknown; choose fp32 or fp16")
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"precision {self.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}"
+            )
         if not 0 <= self.optimization_level <= 5:  # TensorRT clamps silently
             raise InputError(f"optimization level {self.optimization_level} is not one of 0 to 5")
         for wanted in self.profiles:

@@ -8,33 +8,55 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros import __version__
-from efftam_ros.core.errors import BackendError
+from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
+from efftam_ros.runtime.tensorrt.calibration import Calibration, calibration_path
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
 
+TF32 = "where no product changes by it"
+"""The rule by which engines are built with TF32, as part of their key."""
+
+
+def engine_options(bundle: Bundle, precision: str, module: str) -> BuildOptions:
+    """Options of the engine of a bundle's graph; whether TF32 is on depends on the graph that is built."""
+    return BuildOptions(precision, profiles=profiles_of(bundle.graphs[module].inputs))
+
 
 class EngineSet:
-    """Engines of ``bundle`` in one precision ("fp32", "fp16") for the opened GPU ``facts``, in ``folder``."""
+    """Engines of ``bundle`` in one precision ("fp32", "fp16", "int8") for the opened GPU ``facts``, in
+    ``folder``."""
 
     def __init__(
-        self, bundle: Bundle, precision: str, library: Library, facts: DeviceFacts, folder: Path
+        self,
+        bundle: Bundle,
+        precision: str,
+        library: Library,
+        facts: DeviceFacts,
+        folder: Path,
+        calibration: Calibration | None = None,
     ) -> None:
-        """Raises BackendError when the library has no code for the GPU."""
+        """``calibration``: of INT8 engines to build; None for that of the stored ones. Raises BackendError
+        when the library has no code for the GPU."""
         library.require_device(facts)
         self.bundle, self.precision, self.library, self.facts = bundle, precision, library, facts
         self.store = EngineStore(folder)
+        self._calibration = calibration
 
     def options(self, module: str) -> BuildOptions:
-        return BuildOptions(self.precision, profiles=profiles_of(self.bundle.graphs[module].inputs))
+        return engine_options(self.bundle, self.precision, module)
 
     def key(self, module: str) -> EngineKey:
-        """The key includes the version of this package, which converts the graphs to FP16."""
+        """The key includes the version of this package, which converts the graphs to FP16, and what INT8
+        engines were calibrated with. Raises BackendError for INT8 without a calibration."""
+        options = {**self.options(module).parts, "tf32": TF32, "efftam_ros": __version__}
+        if self.precision == "int8":
+            options["calibration"] = (self._calibration or self._stored_calibration()).sha256
         return EngineKey(
             module,
             self._sha256(module),
@@ -45,7 +67,7 @@ class EngineSet:
             self.facts.multiprocessors,
             self.facts.memory_gib,
             self.precision,
-            {**self.options(module).parts, "efftam_ros": __version__},
+            options,
         )
 
     def plan(self, module: str) -> bytes:
@@ -67,6 +89,8 @@ class EngineSet:
         """As `EngineStore.load_or_build` for all `GRAPHS`."""
         keys = [self.key(module) for module in GRAPHS]
         self.store.load_or_build(self.bundle.spec.name, keys, build, message, force)
+        if self._calibration is not None:
+            self._calibration.write(self._calibration_path)
 
     def report(self, module: str) -> dict[str, Any] | None:
         """The report stored with the engine; None without an engine."""
@@ -76,6 +100,20 @@ class EngineSet:
         """Opens the stored engines, or those of ``plans``."""
         tables = {name: (graph.inputs, graph.outputs) for name, graph in self.bundle.graphs.items()}
         return TrtGraphs(self.library, self.facts, stream, tables, plans or self.plan)
+
+    @property
+    def _calibration_path(self) -> Path:
+        return calibration_path(self.store.folder, self.bundle.spec.name)
+
+    def _stored_calibration(self) -> Calibration:
+        remedy = f"efftam build {self.bundle.folder} --precision int8"
+        try:
+            return Calibration.read(self._calibration_path)
+        except FileNotFoundError:
+            reason = f"there is no calibration of {self.bundle.spec.name} in {self.store.folder}"
+        except (OSError, ValueError) as error:
+            reason = f"calibration {self._calibration_path} can't be read ({one_line(error)})"
+        raise BackendError(reason, remedy)
 
     def _sha256(self, module: str) -> str:
         """Hash of the graph and of its external weights."""

@@ -36,7 +36,7 @@ class EngineKey:
         compute_capability: Such as "8.7".
         multiprocessors: Of the GPU; boards of one name and capability differ in it, as Jetson Orins do.
         memory_gib: Of the GPU, rounded up to an even number.
-        precision: "fp32" or "fp16".
+        precision: "fp32", "fp16" or "int8".
         options: Build options, as JSON values.
     """
 

@@ -18,7 +18,8 @@ from efftam_ros.runtime.verify.runners import Arrays, Runner
 class Chain:
     """The five graphs of `device.memory.GRAPHS`, with the latest frames as memory.
 
-    `inputs` and `results` hold what each graph got and gave last, by graph name.
+    `inputs` and `results` hold what each graph got and gave last, by graph name; `choice` is the row of the
+    decoder's output that was remembered last.
     """
 
     def __init__(self, bundle: Bundle, graphs: Mapping[str, Runner]) -> None:
@@ -28,6 +29,7 @@ class Chain:
         self._tracking = no_prompt(bundle.spec.image_side)
         self.inputs: dict[str, dict[str, NDArray[Any]]] = {}
         self.results: dict[str, Arrays] = {}
+        self.choice = 0
 
     def decode(self, image: NDArray[np.float32], prompt: EncodedPrompt | None) -> Arrays:
         """The mask decoder's outputs for an image [1,3,S,S] as the network wants it; ``prompt`` starts a new
@@ -42,6 +44,7 @@ class Chain:
 
     def remember(self, choice: int, prompted: bool) -> None:
         """Store the frame with the mask and pointer of this row of the decoder's."""
+        self.choice = choice
         decoded, encoded = self.results["mask_decoder"], self.results["image_encoder"]
         stored = self._run(
             "memory_encoder",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,11 +118,26 @@ def compare_clip(
     """Two chains over the same pictures [H,W,3] BGR, each with its own memory; ``box`` (image px) selects the
     target on the first. Views and the choice among candidates are the reference chain's, so that what differs
     is the networks' doing."""
+    overlaps, errors = [], []
+    for chains in run_clip(bundle, (reference, candidate), frames, box):
+        logits = [chain.results["mask_decoder"]["masks"][0, chain.choice] for chain in chains]
+        overlaps.append(_overlap(*logits))
+        errors.append(deviation(*logits))
+    return ClipAgreement(tuple(overlaps), tuple(errors))
+
+
+def run_clip(
+    bundle: Bundle,
+    networks: Sequence[Mapping[str, Runner]],
+    frames: Iterable[NDArray[np.uint8]],
+    box: Box,
+) -> Iterator[list[Chain]]:
+    """A chain of each network over the same pictures, as `compare_clip`; yields the chains after each frame.
+    Views and the choice among candidates are the first chain's."""
     spec = bundle.spec
     preprocess = Preprocessor(spec.image_side, bundle.mean, bundle.std)
     crop_policy = make_crop_policy(spec.default_view, spec.image_side, spec.window_factor)
-    chains = [Chain(bundle, graphs) for graphs in (reference, candidate)]
-    overlaps, errors = [], []
+    chains = [Chain(bundle, graphs) for graphs in networks]
     for number, picture in enumerate(frames):
         height, width = picture.shape[:2]
         first = number == 0
@@ -134,14 +149,11 @@ def compare_clip(
         prompt = encode_prompt(Prompt(box=box), view, width, height) if first else None
         image = preprocess(Image.from_array(picture), view).copy()
         choice = step_together(chains, image, prompt)
-        wanted, got = (chain.results["mask_decoder"] for chain in chains)
-        logits = wanted["masks"][0, choice], got["masks"][0, choice]
-        overlaps.append(_overlap(*logits))
-        errors.append(deviation(*logits))
-        seen = Box.from_edges(*view.edges_to_image(wanted["boxes"][choice : choice + 1])[0].tolist())
+        yield chains
+        boxes = chains[0].results["mask_decoder"]["boxes"]
+        seen = Box.from_edges(*view.edges_to_image(boxes[choice : choice + 1])[0].tolist())
         if seen.width > 0 and seen.height > 0:
             box = seen
-    return ClipAgreement(tuple(overlaps), tuple(errors))
 
 
 def step_together(chains: Sequence[Chain], image: NDArray[np.float32], prompt: EncodedPrompt | None) -> int:

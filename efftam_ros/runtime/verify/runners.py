@@ -58,7 +58,7 @@ class DeviceRunner:
                 host.view(values.dtype, values.shape)[...] = values
                 self._stream.copy_in(device.pointer, host, values.nbytes)
             for name, tensor in self._graph.outputs.items():
-                shape = _output_shape(tensor.shape, inputs)
+                shape = output_shape(tensor.shape, inputs)
                 nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
                 outputs[name] = (*self._place(name, shape, nbytes, places), shape, tensor.dtype)
             self._binding.run()
@@ -86,7 +86,7 @@ class DeviceRunner:
         return device, host
 
 
-def _output_shape(shape: tuple[int | str, ...], inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
+def output_shape(shape: tuple[int | str, ...], inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
     """``t``, the tokens of a prompt, is one more than its points (docs/bundle.md)."""
     tokens = inputs["points"].shape[1] + 1 if "points" in inputs else 0
     return tuple(axis if isinstance(axis, int) else tokens for axis in shape)

@@ -25,7 +25,7 @@ def _lines(facts: Facts, backend: str) -> list[str]:
             onnxruntime_line(facts),
             tensorrt_line(facts, only_ten=True),
         ]
-    if backend in ("tensorrt", "tensorrt-fp32"):
+    if backend in ("tensorrt", "tensorrt-fp32", "tensorrt-int8"):
         return [driver_line(facts), bindings_line(facts), tensorrt_line(facts, only_ten=False)]
     return []
 

@@ -138,7 +138,7 @@ def test_profiles_that_do_not_fit_the_graph_are_refused(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"precision": "int8"},
+        {"precision": "int4"},
         {"optimization_level": 6},
         {"profiles": (ShapeRange("points", (1, 4, 2), (1, 3, 2), (1, 8, 2)),)},
         {"profiles": (ShapeRange("points", (1, 0, 2), (1, 3, 2), (1, 8, 2)),)},

@@ -1,0 +1,1 @@
+"""INT8 graphs: calibration and quantisation of the large products."""

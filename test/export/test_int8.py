@@ -1,0 +1,169 @@
+"""Quantised graphs: which products, how, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from fp16_models import model, tokens, transformer
+from onnx import helper, numpy_helper
+
+from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.export.fp16.attention import attentions
+from efftam_ros.export.fp16.convert import load_graphs
+from efftam_ros.export.fp16.tf32 import inexact_products
+from efftam_ros.export.int8.calibration import default_clip, dynamic_inputs, recorded_inputs
+from efftam_ros.export.int8.quantize import quantizable, quantize, with_folded_weights
+from efftam_ros.export.tensorrt.forms import ALLOWED, fp16_graph
+from efftam_ros.runtime.bundle import default_bundle
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
+from efftam_ros.runtime.tensorrt.library import RTX, load_library
+from efftam_ros.runtime.verify.compare import deviation
+from efftam_ros.runtime.verify.runners import CpuRunner
+from efftam_ros.tools.eval.int8 import MOST_AO_DROP, Int8Cost
+
+try:
+    load_library(RTX)
+    missing = ""
+except BackendError as error:
+    missing = str(error)
+
+
+@cache
+def quantized() -> onnx.ModelProto:
+    return quantize(transformer(2), [tokens()])
+
+
+def producer(graph: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    return {name: node for node in graph.graph.node for name in node.output}
+
+
+def test_products_with_constant_weights_are_quantised_and_no_others():
+    graph, made = quantized(), producer(quantized())
+    scores = {name for a in attentions(transformer(2)) for name in (a.score, a.value)}
+    for node in graph.graph.node:
+        if node.op_type == "MatMul":
+            kinds = {made[name].op_type if name in made else "" for name in node.input}
+            assert ("DequantizeLinear" in kinds) == (node.name not in scores)
+            assert kinds == {"DequantizeLinear"} or node.name in scores
+    assert len(quantizable(transformer(2))) == 8
+
+
+def test_quantisation_is_symmetric_per_channel_of_weights_per_tensor_of_activations():
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in quantized().graph.initializer}
+    weights = activations = 0
+    for node in quantized().graph.node:
+        if node.op_type == "QuantizeLinear":
+            assert not values[node.input[2]].any()
+            assert values[node.input[2]].dtype == np.int8
+            size = values[node.input[1]].size
+            weights += size == 64 and node.input[0] in values
+            activations += size == 1 and node.input[0] not in values
+    assert (weights, activations) == (8, 4)
+
+
+def test_weights_are_folded_first():
+    """Exported graphs transpose and slice weights that two graphs share."""
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["turned"], "turn", perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "turned"], ["y"], "product"),
+    ]
+    weight = np.random.default_rng(1).normal(0, 1, (3, 4)).astype(np.float32)
+    graph = model(nodes, {"x": [2, 4]}, {"y": [2, 3]}, {"w": weight})
+    folded = with_folded_weights(graph)
+    assert [node.op_type for node in folded.graph.node] == ["MatMul"]
+    assert np.array_equal(numpy_helper.to_array(folded.graph.initializer[0]), weight.T)
+    assert quantizable(graph) == ["product"]
+    assert [node.op_type for node in graph.graph.node] == ["Transpose", "MatMul"], (
+        "the graph given has changed"
+    )
+
+
+@pytest.mark.parametrize("form", ALLOWED)
+def test_a_quantised_graph_becomes_a_sound_fp16_graph_that_keeps_two_digits(form):
+    half = fp16_graph("test", quantized(), form)
+    assert inexact_products(half) == []
+    random = np.random.default_rng(9)
+    unseen = {"x": random.normal(0, 1, tokens()["x"].shape).astype(np.float32)}
+    wanted = CpuRunner(transformer(2).SerializeToString())(unseen)["y"]
+    error = deviation(wanted, CpuRunner(half.SerializeToString())(unseen)["y"])
+    assert 1e-3 < error < 0.1
+
+
+def test_what_can_not_be_quantised_is_refused():
+    with pytest.raises(InputError, match="no calibration inputs"):
+        quantize(transformer(1), [])
+    nodes = [helper.make_node("MatMul", ["x", "x"], ["y"], "square")]
+    with pytest.raises(InputError, match="no product with constant weights"):
+        quantize(model(nodes, {"x": [2, 2]}, {"y": [2, 2]}, {}), [{"x": np.ones((2, 2), np.float32)}])
+
+
+def test_a_clip_is_known_by_pixels_and_box():
+    clip = default_clip()
+    assert clip.sha256 == default_clip().sha256
+    frames = [frame.copy() for frame in clip.frames]
+    frames[7][3, 4, 1] ^= 1
+    hashes = {
+        clip.sha256,
+        replace(clip, frames=tuple(frames)).sha256,
+        replace(clip, frames=clip.frames[:-1]).sha256,
+        replace(clip, box=replace(clip.box, x=clip.box.x + 1)).sha256,
+    }
+    assert len(hashes) == 4
+    assert replace(clip, name="another name").sha256 == clip.sha256
+    with pytest.raises(InputError, match="has 1 frames"):
+        replace(clip, frames=clip.frames[:1])
+
+
+def test_calibration_sees_what_the_graphs_get_in_use():
+    bundle = default_bundle()
+    runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
+    clip = replace(default_clip(), frames=default_clip().frames[:3])
+    found = recorded_inputs(bundle, runners, clip, ("image_encoder", ATTENTION))
+    assert [len(found[name]) for name in ("image_encoder", ATTENTION)] == [3, 2]
+    assert set(found[ATTENTION][0]) == set(bundle.graphs[ATTENTION].inputs)
+    first, second = dynamic_inputs(found[ATTENTION])
+    assert (first["rows"].tolist(), second["rows"].tolist()) == ([6], [0, 6])
+    assert [len(one["pointers"]) for one in (first, second)] == [1, 2]
+    fixed = runners[ATTENTION](found[ATTENTION][1])["conditioned"]
+    free = CpuRunner(bundle.graphs["memory_attention"].path)(second)["conditioned"]
+    assert deviation(fixed, free) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("ao", "claims", "is_small"),
+    [
+        ((0.6, 0.6 - MOST_AO_DROP + 1e-9), (0.02, 0.02), True),
+        ((0.6, 0.65), (0.02, 0.01), True),
+        ((0.6, 0.594), (0.02, 0.02), False),
+        ((0.6, 0.6), (0.02, 0.021), False),
+        ((0.6, float("nan")), (0.02, 0.02), False),
+    ],
+)
+def test_the_cost_on_sequences_has_limits(ao, claims, is_small):
+    cost = Int8Cost(3, ao, claims)
+    if is_small:
+        cost.require_small()
+    else:
+        with pytest.raises(InputError, match="build in fp16"):
+            cost.require_small()
+
+
+@pytest.mark.skipif(bool(missing), reason=missing)
+def test_tensorrts_compiler_multiplies_them_in_int8():
+    from support.rtx_layers import build_report, int8_nodes
+
+    graphs = load_graphs(default_bundle())
+    bundle = default_bundle()
+    runners = {name: CpuRunner(bundle.graphs[name].path) for name in GRAPHS}
+    clip = replace(default_clip(), frames=default_clip().frames[:3])
+    samples = recorded_inputs(bundle, runners, clip, (ATTENTION,))[ATTENTION]
+    nodes = quantizable(graphs[ATTENTION])
+    assert len(nodes) == 22
+    report = build_report(fp16_graph(ATTENTION, quantize(graphs[ATTENTION], samples), "fused_fp32"))
+    assert int8_nodes(report, nodes) == set(nodes)
+    plain = build_report(fp16_graph(ATTENTION, graphs[ATTENTION], "fused_fp32"))
+    assert int8_nodes(plain, nodes) == set()
