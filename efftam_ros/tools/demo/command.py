@@ -31,10 +31,10 @@ FLAVOURS = ("px4", "ardupilot")
 RENDERERS = ("p3tinydisplay", "p3headlessgl")
 # Import name, and what brings it.
 NEEDED = (
-    ("panda3d", "it renders the camera's picture; run: pip install 'efftam_ros[sim]'"),
-    ("pymavlink", "the bridge speaks MAVLink; run: pip install 'efftam_ros[mavlink]'"),
-    ("av", "it writes the video; run: pip install 'efftam_ros[tools]'"),
-    ("matplotlib", "it draws the plot; run: pip install 'efftam_ros[tools]'"),
+    ("panda3d", "it renders the camera's picture; run: pip install panda3d"),
+    ("pymavlink", "the bridge speaks MAVLink; run: pip install pymavlink"),
+    ("av", "it writes the video; run: pip install av"),
+    ("matplotlib", "it draws the plot; run: pip install matplotlib"),
     ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash after scripts/setup_env"),
     ("efftam_ros.msg", "the messages are not built; run scripts/setup_env, or colcon build and source it"),
 )
