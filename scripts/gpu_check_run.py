@@ -32,14 +32,21 @@ GPU_BACKENDS = (
     "onnxruntime-tensorrt",
     "tensorrt",
     "tensorrt-fp32",
+    "tensorrt-int8",
     "torch-cuda",
     "torch-cuda-bf16",
     "torch-cuda-compiled",
 )
 PREFERRED = ("tensorrt", "onnxruntime-cuda", "tensorrt-fp32", "onnxruntime-tensorrt", "onnxruntime-cuda-fp32")
 """The first of these that can run is measured where one is enough."""
-CAPTURED_BACKENDS = ("tensorrt", "tensorrt-fp32", "onnxruntime-cuda", "onnxruntime-cuda-fp32")
-PRECISIONS = {"tensorrt": "fp16", "tensorrt-fp32": "fp32"}
+CAPTURED_BACKENDS = (
+    "tensorrt",
+    "tensorrt-fp32",
+    "tensorrt-int8",
+    "onnxruntime-cuda",
+    "onnxruntime-cuda-fp32",
+)
+PRECISIONS = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
 SINGLE = "captures each of its graphs by itself"
 GROWTH_MB, WAITS = 5.0, 1.0
 FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_SHARE = 300, 30, 5, 17
