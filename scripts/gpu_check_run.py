@@ -39,7 +39,7 @@ GPU_BACKENDS = (
 )
 PREFERRED = ("tensorrt", "onnxruntime-cuda", "tensorrt-fp32", "onnxruntime-tensorrt", "onnxruntime-cuda-fp32")
 """The first of these that can run is measured where one is enough."""
-CAPTURED_BACKENDS = (*(b for b in PREFERRED if b != "onnxruntime-tensorrt"), "tensorrt-int8")
+CAPTURED_BACKENDS = (
     "tensorrt",
     "tensorrt-fp32",
     "tensorrt-int8",

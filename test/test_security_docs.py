@@ -27,11 +27,11 @@ HASHES = ROOT / "scripts" / "requirements-hashes-cp311.txt"
         f"{MOST_SIDE} px",
         f"normalised sides up to {MOST_NORMALIZED:g}",
         f"{MOST_SAMPLES} samples along a side",
-        f"{FollowingCrop.MOST_TILES} x {FollowingCrop.MOST_TILES} pieces",
+        f"{FollowingCrop.MOST_TILES} x {FollowingCrop.MOST_TILES} tiles",
         f"{FollowingCrop.WIDEST:g} longer sides",
         f"| {MOST_POINTS}, a box counts 2",
         f"{MOST_FRAME_ID} characters",
-        f"{MOST_SHOWN} characters of a foreign text",
+        f"{MOST_SHOWN} characters of an external text",
         f"{MOST_TEXT} characters",
     ],
 )

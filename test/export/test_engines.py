@@ -346,63 +346,6 @@ def test_a_module_that_drifts_in_fp16_is_named_with_its_block_and_built_in_fp32(
     )
 
 
-class TestASearchForTheWrongBlockThatFails:
-    """The next form is tried all the same; only a lost GPU and a cancelled build end it."""
-
-    @staticmethod
-    def fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-        def search(*given: object) -> str:
-            raise error
-
-        monkeypatch.setattr(engines_module, "first_divergent_block", search)
-
-    def test_leaves_the_next_form_to_be_tried(
-        self, workshop: Workshop, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        spoil(a_product("mask_decoder"), fp16_only=True)
-        self.fail(monkeypatch, BackendError("can't parse the part\nof the graph", "export again"))
-        report = workshop.build()["mask_decoder"]
-        assert report["form"] == "fp32"
-        assert all("can't parse the part of the graph" in reason for reason in report["rejected"])
-
-    @pytest.mark.parametrize(
-        "error", [DeviceLostError("cuMemAlloc", 700, "ILLEGAL_ADDRESS"), BuildCancelledError("cancelled")]
-    )
-    def test_ends_the_build_where_nothing_can_go_on(
-        self,
-        workshop: Workshop,
-        spoil: Callable[..., None],
-        monkeypatch: pytest.MonkeyPatch,
-        error: Exception,
-    ) -> None:
-        spoil(a_product("mask_decoder"), fp16_only=True)
-        self.fail(monkeypatch, error)
-        with pytest.raises(type(error)):
-            workshop.build()
-        assert workshop.kept() == []
-
-
-def test_a_form_that_tensorrt_refuses_is_rejected_with_its_reason_and_the_next_one_is_built(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As older parsers refuse what they do not know."""
-    whole = engines_module.build_engine
-
-    def build(library, model, *rest, **named):
-        graph = onnx.load_from_string(model)
-        half = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in graph.graph.initializer)
-        if half and graph.graph.name == "mask_decoder":
-            raise BackendError("tensorrt 10.3.0 can't parse the graph (setComputePrecision)", "other form")
-        return whole(library, model, *rest, **named)
-
-    monkeypatch.setattr(engines_module, "build_engine", build)
-    reports = workshop.build()
-    assert reports["mask_decoder"]["form"] == "fp32"
-    assert all("setComputePrecision" in reason for reason in reports["mask_decoder"]["rejected"])
-    assert reports["image_encoder"]["form"] != "fp32"
-    assert len(workshop.kept()) == len(GRAPHS)
-
-
 def test_a_module_that_is_wrong_in_every_form_leaves_nothing_behind(
     workshop: Workshop, spoil: Callable[..., None]
 ) -> None:
