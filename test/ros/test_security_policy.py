@@ -21,8 +21,10 @@ NOT_ALWAYS = {
     "/parameter_events",
     "/rosout",
     "annotations",
+    "attitude",
     "click",
     "detections",
+    "vehicle_heading",
     "~/get_type_description",
 }
 
