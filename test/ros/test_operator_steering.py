@@ -46,6 +46,7 @@ class Cockpit:
         """The controller's process, once the page shows it."""
         self.gimbal = self._processes(node_command("efftam_gimbal", self.namespace))
         self.shows("GIMBAL OFF")
+        wait(lambda: self.tracker.statuses, "the controller's status")
         return self.gimbal
 
     def shows(self, text: str) -> None:

@@ -183,7 +183,14 @@ def test_what_can_not_be_used_is_refused_with_value_and_remedy(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_mask_is_encoded_where_no_memory_is_left_for_blas() -> None:
+@pytest.mark.parametrize("core", ["", "Haswell"])
+def test_a_mask_is_encoded_where_no_memory_is_left_for_blas(
+    core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels for some processors multiply small matrices without a workspace."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", core)
+    if not core:
+        monkeypatch.delenv("OPENBLAS_CORETYPE")
     code = f"""
 import resource
 import numpy as np

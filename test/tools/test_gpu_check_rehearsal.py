@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_memory_and_waits_are_measured_on_the_first_back_end_that_runs(
 
 def test_engines_track_as_the_cpu_does(items: dict[str, dict[str, Any]]) -> None:
     assert items["back ends agree"]["state"] == "OK"
-    assert items["back ends agree"]["why"].startswith("4 passed, ")
+    assert re.match(r"[4-9] passed, ", items["back ends agree"]["why"])
 
 
 def test_what_can_not_run_says_why(items: dict[str, dict[str, Any]]) -> None:

@@ -182,14 +182,19 @@ def triangle_weights(
     return weights.astype(np.float32)
 
 
+_WORKSPACE_SIDE = 512
+
+
 def reserve_workspace() -> None:
     """Make BLAS allocate its workspace now.
 
     If no memory is left at its first matrix product, BLAS retries forever while holding the interpreter's
-    lock.
+    lock. Small products use no workspace on some processors, so these are large enough for any, and for all
+    threads of BLAS.
     """
-    square = np.ones((8, 8), np.float32)
-    square @ square
+    for dtype in (np.float32, np.float64):
+        square = np.ones((_WORKSPACE_SIDE, _WORKSPACE_SIDE), dtype)
+        square @ square
 
 
 def reduce(
