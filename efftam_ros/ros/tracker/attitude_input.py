@@ -33,6 +33,8 @@ class AttitudeInput:
         self.source: CameraMotionSource = ComparedMotion(motion, ImageCameraMotion())
         self._refused: Callable[[str], None] = lambda reason: None
         self._subscriptions: list[Any] = []
+        self.refusal = ""
+        """Why the last message of either topic was not used; empty when it was."""
 
     def open(self, node: Node, refused: Callable[[str], None]) -> None:
         """Subscribe; ``refused`` takes one line for each message that can't be used."""
@@ -53,13 +55,15 @@ class AttitudeInput:
         self._attitude.set_camera(intrinsics)
 
     def _on_attitude(self, message: Any) -> None:
-        try:
-            self._attitude.add_attitude(attitude_of(message, False, False))
-        except InputError as refusal:
-            self._refused(f"attitude: {refusal}")
+        self._take("attitude", lambda: self._attitude.add_attitude(attitude_of(message, False, False)))
 
     def _on_heading(self, message: Any) -> None:
+        self._take("vehicle_heading", lambda: self._attitude.add_vehicle(vehicle_of(message)))
+
+    def _take(self, topic: str, add: Callable[[], None]) -> None:
+        self.refusal = ""
         try:
-            self._attitude.add_vehicle(vehicle_of(message))
+            add()
         except InputError as refusal:
-            self._refused(f"vehicle_heading: {refusal}")
+            self.refusal = f"{topic}: {refusal}"
+            self._refused(self.refusal)

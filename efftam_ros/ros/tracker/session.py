@@ -449,7 +449,7 @@ class Session:
         if no_bearing:
             self._no_bearing(no_bearing)
         if self._attitude is not None and track.camera is not None and track.camera.reason:
-            self._no_camera_motion(track.camera.reason)
+            self._no_camera_motion(self._attitude.refusal or track.camera.reason)
 
     def _catching_up(self, frame: BufferedFrame) -> str:
         """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
