@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No test asserts a time: on a loaded machine any example may take long.
+settings.register_profile("efftam", deadline=None)
+settings.load_profile("efftam")
 
 sys.path.insert(0, str(Path(__file__).parent))
 
