@@ -275,10 +275,8 @@ class OtherColours:
         return np.array([likeness, math.sqrt(1 - likeness**2)])
 
 
-@pytest.mark.parametrize(("change", "taken"), [(0.0, True), (0.05, True), (0.11, False)])
-def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, taken):
-    """Missed for five frames; then something is seen there clearly, in somewhat other colours."""
-    colours = OtherColours(24, change)
+def missed_and_seen_again(colours):
+    """The tracks of a target that is missed for five frames and then seen in these colours."""
     tracker = Tracker(
         ScriptedPipeline(returning((0, 0), last=25), SPEC),
         TrackerConfig(view="full"),
@@ -288,22 +286,20 @@ def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, 
     for i in range(30):
         colours.now_ns = frame(i).stamp_ns
         tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
+    return tracks
+
+
+@pytest.mark.parametrize(("change", "taken"), [(0.0, True), (0.05, True), (0.11, False)])
+def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, taken):
+    """Missed for five frames; then something is seen there clearly, in somewhat other colours."""
+    tracks = missed_and_seen_again(OtherColours(24, change))
     assert tracks[24].state is COASTING
     assert any(t.measured for t in tracks[25:]) is taken
 
 
 def test_a_return_is_confirmed_only_by_what_is_like_the_target():
     """Seen once as the target, then in other colours."""
-    colours = OtherColours(25, 0.11)
-    tracker = Tracker(
-        ScriptedPipeline(returning((0, 0), last=25), SPEC),
-        TrackerConfig(view="full"),
-        appearance=colours,
-    )
-    tracks = []
-    for i in range(30):
-        colours.now_ns = frame(i).stamp_ns
-        tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
+    tracks = missed_and_seen_again(OtherColours(25, 0.11))
     assert tracks[25].state is ACQUIRING
     assert "unlike" in tracks[26].reason
     assert TRACKING not in [t.state for t in tracks[25:]]
