@@ -36,7 +36,7 @@ class Pipeline(Protocol):
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
-        """Duration of each stage of the current frame, s.
+        """Duration of each stage of the current frame, s; on a GPU that of the latest frame that was timed.
 
         Stages: search, preprocess, image_encoder, memory_attention, prompt_encoder, mask_decoder, and
         memory_encoder, whose value is that of the previous frame. A stage that did not run is absent.

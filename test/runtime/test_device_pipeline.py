@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from golden.clip import BOX_EDGES, CENTRES, clip
 from runtime.cuda.fake_cuda import COPIES, FakeGpu
 from runtime.cuda.fake_memory import Race
+from runtime.cuda.shim import shared_shim
 from support.gpu_rig import Rig
 
 from efftam_ros.core.config import TrackerConfig
@@ -22,10 +24,14 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
-from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import CudaError
+from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
+from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
+from efftam_ros.runtime.device.section import Section
+from efftam_ros.runtime.image.encodings import ENCODINGS
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
 ABSENT = 2
@@ -37,6 +43,14 @@ EXACT_PX, EXACT = 1e-3, 1e-4
 @pytest.fixture
 def rig(shipped: Bundle) -> Iterator[Rig]:
     rig = Rig(shipped)
+    yield rig
+    rig.pipeline.close()
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Rig]:
+    """Opened once: for tests that look at one frame and need nothing of those before it."""
+    rig = Rig(default_bundle())
     yield rig
     rig.pipeline.close()
 
@@ -171,7 +185,7 @@ class TestTheFrame:
         work = [call.name for call in rig.gpu.since("frame 2") if call.name in counted]
         assert work == [
             "cuMemcpyHtoDAsync",  # picture
-            "cuMemcpyHtoDAsync",  # image bytes
+            "cuMemcpy2DAsync",  # the image's bytes that the window shows
             "cuLaunchKernel",  # preprocess
             "image_encoder",  # with all that follows once the plan is known
             "cuMemcpyHtoDAsync",  # plan
@@ -211,21 +225,185 @@ class TestTheFrame:
         one_frame(rig.pipeline, 1)
         assert all(run.replayed for run in rig.ort.runs[before:])
 
-    def test_only_the_rows_that_the_view_shows_are_copied(self, rig: Rig) -> None:
-        picture = clip()[0][0]
-        image = Image.from_array(picture, "rgb8")
-        rig.pipeline.encode(image, View.window(200, 60, 40, rig.pipeline.spec.image_side))
-        copies = [c.summary for c in rig.gpu.calls("cuMemcpyHtoDAsync")]
-        copied = int(copies[-1].split(", ")[2], 0)
-        assert copied < 60 * image.rows.shape[1]
 
-    def test_has_a_time_for_every_stage(self, rig: Rig) -> None:
-        one_frame(rig.pipeline, 0, PROMPTS["box"])
-        assert set(rig.pipeline.stage_seconds) >= {"preprocess", "image_encoder", "mask_decoder"}
-        one_frame(rig.pipeline, 1)
-        seconds = rig.pipeline.stage_seconds
-        assert {"memory_attention", "memory_encoder"} <= set(seconds)
-        assert all(value > 0 for value in seconds.values())
+class TestTheBytesOfAnImage:
+    """What the view does not show stays on the host, and what it shows is whole."""
+
+    @staticmethod
+    def image(encoding: str, width: int = 400, height: int = 300, padding: int = 0) -> Image:
+        facts = ENCODINGS[encoding]
+        shape = (height * facts.rows_per_pair // 2, width * facts.bytes_per_pixel + padding)
+        return Image(np.random.default_rng(7).integers(0, 256, shape, np.uint8), width, height, encoding)
+
+    @staticmethod
+    def copied(opened: Rig, image: Image, view: View) -> int:
+        """Bytes that go to the device for a frame, besides its description. What lay there before is gone."""
+        counted, device = opened.gpu.scheduler.copied, opened.pipeline._image._device
+        opened.gpu.scheduler.wait_for_all()
+        counted.clear()
+        if device is not None:
+            ctypes.memset(device.pointer, 0xA5, device.nbytes)
+            for host in opened.pipeline._image._hosts:
+                host.array[:] = 0x5A
+        opened.pipeline.encode(image, view)
+        return sum(counted.values()) - PREPROCESS_PARAMS.itemsize
+
+    @pytest.mark.parametrize("padding", [0, 7])
+    @pytest.mark.parametrize("encoding", ENCODINGS)
+    def test_give_the_network_what_the_whole_image_gives(
+        self, opened: Rig, encoding: str, padding: int
+    ) -> None:
+        """Of images of noise, in windows that lie within them, at their edges, and beyond them."""
+        side = opened.pipeline.spec.image_side
+        image = self.image(encoding, padding=padding)
+        for x, y, extent in ((200.5, 150.3, 61.0), (9, 8, 50), (397, 296, 40), (201, 140, 220), (-90, 20, 9)):
+            view = View.window(x, y, extent, side)
+            assert self.copied(opened, image, view) < 0.75 * image.rows.size
+            opened.gpu.scheduler.wait_for_all()
+            address = opened.pipeline._arena.pointer("image")
+            found = np.ctypeslib.as_array((ctypes.c_float * (3 * side * side)).from_address(address))
+            assert np.array_equal(found.reshape(3, side, side), by_the_kernel(image, view))
+
+    @pytest.mark.parametrize(
+        ("encoding", "size", "extent", "rows_alone", "nbytes"),
+        [
+            ("bgr8", (1280, 720), 200, 791_040, 127_308),
+            ("nv12", (1280, 720), 200, 396_800, 64_480),
+            ("uyvy", (1920, 1080), 300, 1_175_040, 188_496),
+            ("bgr8", (3840, 2160), 400, 4_677_120, 494_508),
+        ],
+    )
+    def test_are_few_for_a_window(
+        self, opened: Rig, encoding: str, size: tuple[int, int], extent: int, rows_alone: int, nbytes: int
+    ) -> None:
+        image = self.image(encoding, *size)
+        view = View.window(size[0] / 2, size[1] / 2, extent, opened.pipeline.spec.image_side)
+        assert self.copied(opened, image, view) == nbytes
+        parts = opened.pipeline._image._needed(image, [view])
+        assert sum(part.bottom - part.top for part in parts) * image.rows.shape[1] == rows_alone
+
+    def test_go_in_one_piece_where_few_columns_are_left_out(self, opened: Rig) -> None:
+        image, side = self.image("bgr8"), opened.pipeline.spec.image_side
+        opened.gpu.mark("wide")
+        wide = self.copied(opened, image, View.window(200, 150, 300, side))
+        assert wide == 300 * 1200
+        opened.gpu.mark("full")
+        assert self.copied(opened, image, View.full(400, 300, side)) == 300 * 1200
+        assert not [call for call in opened.gpu.since("wide") if call.name == "cuMemcpy2DAsync"]
+
+    def test_of_several_windows_go_once(self, opened: Rig) -> None:
+        one_frame(opened.pipeline, 0, PROMPTS["box"])
+        image, side = self.image("bgr8"), opened.pipeline.spec.image_side
+        views = [View.window(100 + 10 * index, 60, 50, side) for index in range(3)]
+        opened.gpu.scheduler.copied.clear()
+        opened.pipeline.search(image, views, plan(1))
+        # From 25 px left of the first to 25 px right of the last, and three more on each side.
+        assert opened.gpu.scheduler.copied["Memcpy2D HtoD"] == 56 * 76 * 3
+
+
+def by_the_kernel(image: Image, view: View) -> np.ndarray:
+    """Network input made of the whole image."""
+    bundle, side = default_bundle(), view.side
+    record = PreprocessParameters(side, bundle.mean, bundle.std).record(image, view)
+    out = np.empty((3, side, side), np.float32)
+    grid = (-(-side // 32), -(-side // 8), 1)
+    shared_shim().call("preprocess", grid, (32, 8, 1), record, image.rows, out)
+    return out
+
+
+class TestTimesOfStages:
+    """Events are recorded in the frames that are timed, and in no others."""
+
+    INTERVAL = 3
+    BESIDES = 2
+    """Events of every frame: the image is there, the answers are."""
+
+    @pytest.fixture(params=[False, True], ids=["onnxruntime", "tensorrt"])
+    def timed(self, shipped: Bundle, request: pytest.FixtureRequest) -> Iterator[Rig]:
+        rig = Rig(shipped, tensorrt=request.param)
+        yield rig
+        rig.pipeline.close()
+
+    @staticmethod
+    def frames(rig: Rig, count: int) -> Iterator[dict[str, float]]:
+        """The times told after each frame."""
+        for index in range(count):
+            rig.gpu.mark(f"frame {index}")
+            one_frame(rig.pipeline, min(index, FRAMES - 1), None if index else PROMPTS["box"])
+            yield dict(rig.pipeline.stage_seconds)
+
+    def test_cost_no_event_in_the_frames_between(self, timed: Rig) -> None:
+        timed.pipeline.stage_interval = self.INTERVAL
+        driver = timed.gpu.driver.functions
+        each = np.diff([driver.events_recorded for _ in self.frames(timed, 7)])
+        of_stages = 2 * len(("preprocess", "encoder", "attention", "decoder", "memory encoder"))
+        timed_frame = self.BESIDES + of_stages
+        assert each.tolist() == [self.BESIDES, self.BESIDES, timed_frame] * 2
+
+    def test_leave_the_launches_of_the_frames_between_alone(self, shipped: Bundle) -> None:
+        """The same two graphs, and two others with events."""
+        rig = Rig(shipped, tensorrt=True)
+        rig.pipeline.stage_interval = self.INTERVAL
+        list(self.frames(rig, 7))
+        launched = [
+            tuple(c.summary.split(",")[0] for c in rig.gpu.log if c.name == "cuGraphLaunch" and c.phase == f)
+            for f in (f"frame {index}" for index in range(1, 7))
+        ]
+        plain, with_events = launched[0], launched[2]
+        assert launched == [plain, plain, with_events] * 2
+        assert all(len(graphs) == 2 for graphs in launched)
+        assert not set(plain) & set(with_events)
+        rig.pipeline.close()
+
+    def test_stay_until_the_next_timed_frame(self, timed: Rig) -> None:
+        timed.pipeline.stage_interval = self.INTERVAL
+        told = list(self.frames(timed, 8))
+        tracked = {"preprocess", "image_encoder", "memory_attention", "mask_decoder"}
+        assert set(told[0]) == {"preprocess", "image_encoder", "prompt_encoder", "mask_decoder"}
+        assert told[1] == told[2] == told[0] | {"memory_encoder": told[1]["memory_encoder"]}
+        assert set(told[3]) == tracked
+        assert told[4] == told[5] == told[3] | {"memory_encoder": told[4]["memory_encoder"]}
+        assert set(told[6]) == tracked
+
+    def test_are_those_of_the_gpu(self, shipped: Bundle) -> None:
+        rig = Rig(shipped, tensorrt=True)
+        rig.pipeline.stage_interval = 2
+        rig.gpu.scheduler.durations |= {"TensorRT image_encoder": 2.0, "TensorRT memory_encoder": 0.5}
+        *_, seconds = self.frames(rig, 4)
+        assert seconds["image_encoder"] == pytest.approx(2e-3, rel=0.01)
+        assert seconds["memory_encoder"] == pytest.approx(0.5e-3, rel=0.2)
+        rig.pipeline.close()
+
+    def test_are_taken_about_once_a_second_unless_asked_for(self, shipped: Bundle, rig: Rig) -> None:
+        assert rig.pipeline.stage_interval == 30
+        rig.pipeline.stage_interval = 1
+        *_, told = self.frames(rig, 3)
+        assert set(told) == {
+            "preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"
+        }  # fmt: skip
+        assert all(value > 0 for value in told.values())
+
+    @pytest.mark.parametrize("after", [0, 1])
+    def test_a_capture_that_fails_leaves_plain_launches_with_times(
+        self, shipped: Bundle, monkeypatch: pytest.MonkeyPatch, after: int
+    ) -> None:
+        """Of the two graphs of each section one alone would not do."""
+        capture, captures = Section.capture, []
+
+        def refused(section: Section) -> None:
+            if not captures:
+                section._stream.cuda.driver.gpu.fail("cuGraphInstantiate", 2, after=after)
+            captures.append(section)
+            capture(section)
+
+        monkeypatch.setattr(Section, "capture", refused)
+        rig = Rig(shipped, tensorrt=True)
+        assert rig.pipeline.launch["plan to answers"].startswith("plain launches: cuGraphInstantiate failed")
+        rig.pipeline.stage_interval = 1
+        *_, told = self.frames(rig, 3)
+        assert "memory_attention" in told
+        rig.pipeline.close()
+        assert rig.gpu.driver.functions.held == 0
 
 
 class TestTheImagesStream:
@@ -263,7 +441,9 @@ class TestTheImagesStream:
             one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
         spans = rig.gpu.scheduler.timeline
         encoders = [span for span in spans if span.name == "memory_encoder"]
-        uploads = [span for span in spans if span.name == "Memcpy HtoD" and span.stream != rig.stream.handle]
+        uploads = [
+            span for span in spans if span.name.startswith("Memcpy") and span.stream != rig.stream.handle
+        ]
         assert any(
             encoder.start_ms < upload.start_ms and upload.end_ms < encoder.end_ms
             for encoder in encoders
@@ -347,6 +527,20 @@ class TestPrefetching:
         self.answers(rig.pipeline, image, full)
         assert copied == [first, image, image]
 
+    def test_of_too_few_columns_is_made_good(self, shipped: Bundle, rig: Rig, copied: list[Image]) -> None:
+        """The window moves to the side farther than was fetched ahead."""
+        first, image, _ = self.images(rig)
+        side = rig.pipeline.spec.image_side
+        self.answers(rig.pipeline, first, View.window(120, 180, 100, side))
+        rig.pipeline.prefetch(image)
+        beside = View.window(160, 180, 100, side)
+        ours = self.answers(rig.pipeline, image, beside)
+        assert copied == [first, image, image]
+        other = Rig(shipped)
+        for index in range(2):
+            one_frame(other.pipeline, index, None if index else PROMPTS["box"])
+        assert np.array_equal(ours.boxes, self.answers(other.pipeline, image, beside).boxes)
+
     def test_of_a_bad_or_larger_image_does_nothing(self, rig: Rig, copied: list[Image]) -> None:
         image, _, _ = self.images(rig)
         rig.pipeline.prefetch(replace(image, encoding="jpeg2000"))
@@ -398,7 +592,8 @@ class TestOnTensorRT:
         assert calls.count("cuGraphLaunch") == 2
         assert calls.count("cuEventSynchronize") == 1
         assert calls.count("cuLaunchKernel") == 1, "preprocess"
-        assert calls.count("cuMemcpyHtoDAsync") == 2, "the image and its description"
+        assert calls.count("cuMemcpy2DAsync") == 1, "the image"
+        assert calls.count("cuMemcpyHtoDAsync") == 1, "its description"
 
     def test_gives_what_the_cpu_gives(self, shipped: Bundle, tensorrt: Rig) -> None:
         for (ours, our_mask), (theirs, their_mask) in zip(
@@ -407,17 +602,6 @@ class TestOnTensorRT:
             assert np.allclose(ours.boxes, theirs.boxes, atol=0.15, equal_nan=True)
             assert np.allclose(ours.ious, theirs.ious, atol=0.001)
             assert np.count_nonzero(our_mask != their_mask) < 0.02 * np.count_nonzero(their_mask) + 5
-
-    def test_has_a_time_for_every_stage(self, tensorrt: Rig) -> None:
-        tensorrt.gpu.scheduler.durations |= {"TensorRT image_encoder": 2.0, "TensorRT memory_encoder": 0.5}
-        for index in range(3):
-            one_frame(tensorrt.pipeline, index, None if index else PROMPTS["box"])
-        seconds = tensorrt.pipeline.stage_seconds
-        assert set(seconds) == {
-            "preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"
-        }  # fmt: skip
-        assert seconds["image_encoder"] == pytest.approx(2e-3, rel=0.01)
-        assert seconds["memory_encoder"] == pytest.approx(0.5e-3, rel=0.2)
 
     def test_searches_with_one_wait(self, shipped: Bundle, tensorrt: Rig) -> None:
         cpu = OrtPipeline(shipped)

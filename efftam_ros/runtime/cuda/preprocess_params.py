@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,35 @@ ENCODING_CODES = {
 }
 """``enum Encoding`` of preprocess.cu, by the names of `encodings.ENCODINGS`."""
 
-# Rows outside the view that its samples may read: one for bilinear interpolation, one for Bayer demosaicing,
-# one for the rounding of positions to float32.
+# Rows and columns outside the view that its samples may read: one for bilinear interpolation, one for Bayer
+# demosaicing, one for the rounding of positions to float32.
 _MARGIN = 3
+
+
+class Part(NamedTuple):
+    """Rows ``top`` to ``bottom`` - 1 of `Image.rows`, of each the bytes ``left`` to ``right`` - 1."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def index(self) -> tuple[slice, slice]:
+        """Of the part in an array of rows."""
+        return slice(self.top, self.bottom), slice(self.left, self.right)
+
+    @property
+    def nbytes(self) -> int:
+        return (self.bottom - self.top) * (self.right - self.left)
+
+    def holds(self, other: Part) -> bool:
+        return (
+            self.top <= other.top
+            and other.bottom <= self.bottom
+            and self.left <= other.left
+            and other.right <= self.right
+        )
 
 
 class PreprocessParameters:
@@ -76,27 +103,32 @@ class PreprocessParameters:
         record["full_view"] = _is_full(image, view)
         return record
 
-    def needed_rows(self, image: Image, view: View) -> tuple[slice, ...]:
-        """The rows of ``image.rows`` that the kernel reads, as slices with start and stop.
+    def needed_parts(self, image: Image, view: View) -> tuple[Part, ...]:
+        """The bytes of ``image.rows`` that the kernel reads.
 
-        One slice, or two (luma, chroma) for a window of nv12 and nv21; none for a view outside the image.
-        All other rows may be left uninitialised. Raises InputError as `record` does.
+        One part, or two (luma, chroma) for a window of nv12 and nv21; none for a view outside the image. All
+        other bytes may be left uninitialised. Raises InputError as `record` does.
         """
         encoding = self._checked(image, view)
         stored = image.height * encoding.rows_per_pair // 2
         if _is_full(image, view):
-            return (slice(0, stored),)
+            return (Part(0, stored, 0, image.width * encoding.bytes_per_pixel),)
         width, height = view.extent
-        first, last = math.floor(view.y) - _MARGIN, math.ceil(view.y + height) + _MARGIN
-        left, right = math.floor(view.x) - _MARGIN, math.ceil(view.x + width) + _MARGIN
-        if last <= 0 or first >= image.height or right <= 0 or left >= image.width:
+        top, bottom = _shown(view.y, height, image.height)
+        left, right = _shown(view.x, width, image.width)
+        if top >= bottom or left >= right:
             return ()
-        first, last = max(0, first), min(image.height, last)
+        # Pixels that share colour are stored together.
+        together = encoding.multiple[0]
+        columns = (
+            left // together * together * encoding.bytes_per_pixel,
+            -(-right // together) * together * encoding.bytes_per_pixel,
+        )
+        luma = Part(top, bottom, *columns)
         if stored == image.height:
-            return (slice(first, last),)
-        # Two luma rows share one chroma row.
-        chroma = slice(image.height + first // 2, image.height + (last + 1) // 2)
-        return slice(first, last), chroma
+            return (luma,)
+        # Two luma rows share one chroma row, whose pairs lie below the pixels that share them.
+        return luma, Part(image.height + top // 2, image.height + (bottom + 1) // 2, *columns)
 
     def _checked(self, image: Image, view: View) -> Encoding:
         if view.side != self._side:
@@ -125,6 +157,11 @@ def mask_view(view: View, width: int, height: int, low: int) -> Record:
     record["start_y"] = (y0 + 0.5 - view.y) * cells_y - 0.5
     record["cells_x"], record["cells_y"] = cells_x, cells_y
     return record
+
+
+def _shown(start: float, extent: float, size: int) -> tuple[int, int]:
+    """The pixels along an axis, half-open, that a view from ``start`` on may read."""
+    return max(0, math.floor(start) - _MARGIN), min(size, math.ceil(start + extent) + _MARGIN)
 
 
 def _is_full(image: Image, view: View) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from efftam_ros.runtime.cuda.api import Cuda
@@ -52,6 +53,26 @@ class Stream:
         """Copy ``nbytes`` from ``offset`` of a host buffer, which must not change until the copy is done."""
         source = self._pinned(host, nbytes, offset)
         self._cuda.call("cuMemcpyHtoDAsync", device_pointer, source, nbytes, self.opened)
+
+    def copy_part_in(
+        self, device_pointer: int, host: HostBuffer, pitch: int, rows: slice, columns: slice
+    ) -> None:
+        """Copy these rows, and of each these bytes, of a matrix whose rows are ``pitch`` bytes apart.
+
+        It begins at ``device_pointer`` and at the start of the host buffer, as for `copy_in`. Raises
+        ValueError when the part is empty or leaves the matrix or the buffer.
+        """
+        width, height = columns.stop - columns.start, rows.stop - rows.start
+        if min(width, height) < 1 or rows.start < 0 or columns.start < 0 or columns.stop > pitch:
+            raise ValueError(f"rows {rows}, bytes {columns} of rows of {pitch}; give a part of the matrix")
+        end = (rows.stop - 1) * pitch + columns.stop
+        part = self._part
+        part.srcHost, part.dstDevice = self._pinned(host, end, 0), device_pointer
+        part.srcPitch = part.dstPitch = pitch
+        part.srcXInBytes = part.dstXInBytes = columns.start
+        part.srcY = part.dstY = rows.start
+        part.WidthInBytes, part.Height = width, height
+        self._cuda.call("cuMemcpy2DAsync", part, self.opened)
 
     def copy_out(self, host: HostBuffer, device_pointer: int, nbytes: int, offset: int = 0) -> None:
         """Copy ``nbytes`` to ``offset`` of a host buffer; valid once a later event is reached."""
@@ -111,6 +132,15 @@ class Stream:
         if self._stream is not None:
             stream, self._stream = self._stream, None
             self._cuda.release("cuStreamDestroy", stream)
+
+    @cached_property
+    def _part(self) -> Any:
+        """A CUDA_MEMCPY2D from host to device; the driver copies it when it is called."""
+        driver = self._cuda.driver
+        part = driver.CUDA_MEMCPY2D()
+        part.srcMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+        part.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        return part
 
     @staticmethod
     def _pinned(host: HostBuffer, nbytes: int, offset: int) -> int:

@@ -19,27 +19,29 @@ from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import Launch
-from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
+from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
 
 VIEW_BYTES = aligned(PREPROCESS_PARAMS.itemsize)
 """Between the descriptions of two views."""
 STAGED_MARGIN = 1.3
-"""Factor on the sides of the last window for the rows that are staged: the target moves on."""
-Rows = tuple[slice, ...]
+"""Factor on the sides of the last window for the part that is staged: the target moves on."""
+NARROW = 0.75
+"""Share of a row up to which its bytes are copied apart. Wider parts go as whole rows, in one piece."""
+Parts = tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class _Staged:
-    """Rows of an image that lie in a pinned buffer; ``pixels`` are the image's own."""
+    """Parts of an image that lie in a pinned buffer; ``pixels`` are the image's own."""
 
     index: int
     pixels: NDArray[np.uint8]
-    rows: Rows
+    parts: Parts
 
-    def holds(self, image: Image, rows: Rows) -> bool:
+    def holds(self, image: Image, parts: Parts) -> bool:
         return self.pixels is image.rows and all(
-            any(have.start <= part.start and part.stop <= have.stop for have in self.rows) for part in rows
+            any(have.holds(part) for have in self.parts) for part in parts
         )
 
 
@@ -84,36 +86,40 @@ class DeviceImage:
             view = self._last_view
             if view != View.full(image.width, image.height, view.side):
                 view = _grown(view, STAGED_MARGIN)
-            rows = self._parameters.needed_rows(image, view)
+            parts = self._needed(image, [view])
             index = 1 - self._using
             self._staged = None
-            self._copy(image, rows, index)
-            self._staged = _Staged(index, image.rows, rows)
+            self._copy(image, parts, index)
+            self._staged = _Staged(index, image.rows, parts)
 
-    def prepare(self, image: Image, views: Sequence[View], descriptions: NDArray[np.uint8]) -> Rows:
-        """Write the descriptions of image and views, `VIEW_BYTES` apart, and see that the rows that the views
-        read lie in pinned memory. Returns these rows. Raises InputError as `encodings.check_image` does."""
+    def prepare(self, image: Image, views: Sequence[View], descriptions: NDArray[np.uint8]) -> Parts:
+        """Write the descriptions of image and views, `VIEW_BYTES` apart, and see that what the views read
+        lies in pinned memory. Returns these parts. Raises InputError as `encodings.check_image` does."""
         for index, view in enumerate(views):
             description = self._parameters.record(image, view)
             start = index * VIEW_BYTES
             descriptions[start : start + description.nbytes] = np.frombuffer(description.tobytes(), np.uint8)
-        rows = merged(row for view in views for row in self._parameters.needed_rows(image, view))
+        parts = self._needed(image, views)
         with self._lock:
             self._fit(image.rows.size)
             staged, self._last_view = self._staged, views[0]
-            if staged is not None and staged.holds(image, rows):
+            if staged is not None and staged.holds(image, parts):
                 self._using, self._staged = staged.index, None
             else:
-                self._copy(image, rows, self._using)
-        return rows
+                self._copy(image, parts, self._using)
+        return parts
 
-    def upload(self, stream: Stream, image: Image, rows: Rows) -> None:
-        """Copy the prepared rows to the device."""
-        step = image.rows.shape[1]
-        if self._device is not None:
-            for part in rows:
-                first, nbytes = part.start * step, (part.stop - part.start) * step
-                stream.copy_in(self._device.pointer + first, self._hosts[self._using], nbytes, first)
+    def upload(self, stream: Stream, image: Image, parts: Parts) -> None:
+        """Copy the prepared parts to the device."""
+        if self._device is None:
+            return
+        step, host, device = image.rows.shape[1], self._hosts[self._using], self._device.pointer
+        for part in parts:
+            if part.right - part.left == step:
+                first = part.top * step
+                stream.copy_in(device + first, host, part.nbytes, first)
+            else:
+                stream.copy_part_in(device, host, step, *part.index)
 
     def preprocess(self, stream: Stream, description: int, out: int) -> None:
         """Make network input (float32 [3, S, S] at ``out``) of one view. ``description``: device address of
@@ -149,10 +155,19 @@ class DeviceImage:
         if not self._shared:
             self._device = DeviceBuffer(self._cuda, nbytes)
 
-    def _copy(self, image: Image, rows: Rows, index: int) -> None:
+    def _needed(self, image: Image, views: Sequence[View]) -> Parts:
+        """What these views read of an image, in parts that are worth a copy of their own."""
+        step = image.rows.shape[1]
+        parts = (part for view in views for part in self._parameters.needed_parts(image, view))
+        return tuple(
+            part if part.right - part.left <= NARROW * step else Part(part.top, part.bottom, 0, step)
+            for part in merged(parts)
+        )
+
+    def _copy(self, image: Image, parts: Parts, index: int) -> None:
         pinned = self._hosts[index].array[: image.rows.size].reshape(image.rows.shape)
-        for part in rows:
-            pinned[part] = image.rows[part]
+        for part in parts:
+            pinned[part.index] = image.rows[part.index]
 
 
 def _grown(view: View, factor: float) -> View:
@@ -167,12 +182,19 @@ def _grown(view: View, factor: float) -> View:
     )
 
 
-def merged(rows: Iterable[slice]) -> Rows:
-    """The same rows in as few slices as possible, in order."""
-    found: list[slice] = []
-    for part in sorted(rows, key=lambda row: (row.start, row.stop)):
-        if found and part.start <= found[-1].stop:
-            found[-1] = slice(found[-1].start, max(found[-1].stop, part.stop))
+def merged(parts: Iterable[Part]) -> Parts:
+    """Parts of different rows, in order, that hold all of ``parts``: those whose rows touch or overlap become
+    one, as wide as all of them."""
+    found: list[Part] = []
+    for part in sorted(parts):
+        last = found[-1] if found else None
+        if last is not None and part.top <= last.bottom:
+            found[-1] = Part(
+                last.top,
+                max(last.bottom, part.bottom),
+                min(last.left, part.left),
+                max(last.right, part.right),
+            )
         else:
             found.append(part)
     return tuple(found)

@@ -54,8 +54,8 @@ class DevicePipeline(FramePipeline):
     The host sees scores and boxes, and masks where somebody wants them; `decode` is the one place of a frame
     where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
     memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
-    sections, each one CUDA graph where the library allows it: from the plan to the answers, and from the
-    choice to the memory.
+    sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
+    from the choice to the memory.
     """
 
     is_asynchronous = True
@@ -120,6 +120,16 @@ class DevicePipeline(FramePipeline):
                 for name, graph in self._graphs.items()
             }
 
+    @property
+    def stage_interval(self) -> int:
+        """Frames of which the first is timed for ``stage_seconds``, which keep the latest times; 1 for every
+        frame."""
+        return self._clock.interval
+
+    @stage_interval.setter
+    def stage_interval(self, frames: int) -> None:
+        self._clock.interval = frames
+
     def start_spans(self) -> None:
         """Wait until nothing runs, and let `spans` count from now on."""
         self._end_all()
@@ -139,10 +149,11 @@ class DevicePipeline(FramePipeline):
     def _encode(self, image: Image, view: View) -> None:
         self._adopt_thread()
         self._end_abandoned_frame()
-        rows = self._image.prepare(image, [view], self._parameters.view(PREPROCESS))
+        self._clock.begin()
+        parts = self._image.prepare(image, [view], self._parameters.view(PREPROCESS))
         with self._clock.time("preprocess", self._images):
             self._parameters.upload(self._images, PREPROCESS)
-            self._image.upload(self._images, image, rows)
+            self._image.upload(self._images, image, parts)
             self._preprocess(self._images, self._parameters.pointer(PREPROCESS))
         self._images.record(self._image_ready)
         self._in_flight, self._planned = True, False
@@ -180,10 +191,10 @@ class DevicePipeline(FramePipeline):
         self._end_abandoned_frame()
         for first in range(0, len(views), SEARCH_VIEWS):
             some = views[first : first + SEARCH_VIEWS]
-            rows = self._image.prepare(image, some, self._parameters.view(SEARCH))
+            parts = self._image.prepare(image, some, self._parameters.view(SEARCH))
             nbytes = (len(some) - 1) * VIEW_BYTES + PREPROCESS_PARAMS.itemsize
             self._parameters.upload(self._stream, SEARCH, nbytes)
-            self._image.upload(self._stream, image, rows)
+            self._image.upload(self._stream, image, parts)
             self._layout.write_plan(plan, self._plan)
             self._in_flight = True
             self._parameters.upload(self._stream, PLAN)

@@ -1,4 +1,4 @@
-"""A fixed order of work on a stream that becomes one CUDA graph where all of it can be captured."""
+"""A fixed order of work on a stream that becomes a CUDA graph where all of it can be captured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Stage:
 
 class Section:
     """Stages with copies before and after them. Addresses and sizes are the same in every run; what differs
-    from frame to frame lies in the memory that the steps read."""
+    from frame to frame lies in the memory that the steps read.
+
+    It is captured twice, without the clock's events and with them; a frame launches one of the two graphs.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class Section:
     ) -> None:
         self._stream, self._clock = stream, clock
         self._stages, self._after = stages, tuple(after)
-        self._graph: CapturedGraph | None = None
+        self._graphs: dict[bool, CapturedGraph] = {}  # by whether they are timed
         self._launch = "plain launches: not captured yet"
 
     @property
@@ -46,35 +49,39 @@ class Section:
 
     def run(self) -> None:
         """Enqueue all of it."""
-        if self._graph is None:
+        if not self._graphs:
             self._enqueue(captured=False)
-        else:
-            self._graph.launch(self._stream)
+            return
+        self._graphs[self._clock.is_on].launch(self._stream)
+        if self._clock.is_on:
             for stage in self._stages:
                 self._clock.passed(stage.name)
 
     def capture(self) -> None:
-        """Make one CUDA graph of it, once every graph in it has run. Where that can't be, `launch` says
-        why."""
+        """Make CUDA graphs of it, once every graph in it has run. Where that can't be, `launch` says why."""
         bindings = [step for stage in self._stages for step in stage.steps if not callable(step)]
         alone = next((binding.alone for binding in bindings if binding.alone), "")
         if alone:
             self._launch = f"plain launches: {alone}"
             return
         try:
-            with self._stream.capture() as graph:
-                self._enqueue(captured=True)
+            for is_timed in (False, True):
+                self._clock.is_on = is_timed
+                with self._stream.capture() as graph:
+                    self._enqueue(captured=True)
+                self._graphs[is_timed] = graph
         except DeviceLostError:
             raise
         except (TensorRTError, CudaError) as error:
+            self.close()
             self._launch = f"plain launches: {error}"
             return
-        self._graph, self._launch = graph, CUDA_GRAPH
+        self._launch = CUDA_GRAPH
 
     def close(self) -> None:
-        if self._graph is not None:
-            self._graph.close()
-            self._graph = None
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs = {}
 
     def _enqueue(self, captured: bool) -> None:
         for stage in self._stages:

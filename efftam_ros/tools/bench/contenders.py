@@ -19,10 +19,13 @@ from efftam_ros.tools.common.backends import open_measurable
 
 
 class InstrumentedPipeline:
-    """A pipeline that counts the memory each frame attends to; all other calls are passed on."""
+    """A pipeline that times the stages of every frame, and counts the memory each attends to; all other calls
+    are passed on."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+        if hasattr(pipeline, "stage_interval"):  # of a device, where times cost time
+            pipeline.stage_interval = 1
         self.maps = self.pointers = 0
 
     def __getattr__(self, name: str) -> Any:

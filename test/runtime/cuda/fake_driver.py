@@ -56,6 +56,7 @@ class FakeDriver(FakeKernels):
         self._graphs: dict[int, list[Job]] = {}
         self._executables: dict[int, list[Job]] = {}
         self._contexts: dict[int, int] = {}
+        self.events_recorded = 0
 
     # Errors, versions, devices.
 
@@ -146,36 +147,37 @@ class FakeDriver(FakeKernels):
         self._copy("DtoD", int(target), int(source), nbytes, stream, ("device", "device"))
 
     def cuMemcpy2DAsync(self, described: Any, stream: Any) -> None:
-        self._device()
+        """From pinned memory to the device alone, as the documentation of CUDA_MEMCPY2D has it: rows begin
+        ``Y`` pitches and ``XInBytes`` bytes behind the base addresses, and lie within their pitch."""
+        device = self._device()
         if not isinstance(described, real_driver.CUDA_MEMCPY2D):
             raise TypeError("cuMemcpy2DAsync takes a CUDA_MEMCPY2D")
         if (described.srcMemoryType, described.dstMemoryType) != (HOST, DEVICE):
             raise Refused(INVALID_VALUE)
         width, height = int(described.WidthInBytes), int(described.Height)
-        pitches = int(described.dstPitch), int(described.srcPitch)
-        if min(width, height) < 1 or min(pitches) < width:
+        if min(width, height) < 1:
             raise Refused(INVALID_VALUE)
-        starts = (
-            int(described.dstDevice) + int(described.dstY) * pitches[0] + int(described.dstXInBytes),
-            int(described.srcHost) + int(described.srcY) * pitches[1] + int(described.srcXInBytes),
-        )
-        sides = [
-            self._side(start, (height - 1) * pitch + width, kind)
-            for start, pitch, kind in zip(starts, pitches, ("device", "pinned"), strict=True)
-        ]
-        memory = self._gpu.memory
-        to_block, from_block = (memory.block(side) for side in sides)
+        sides = []
+        for base, row, column, pitch, kind in (
+            (described.dstDevice, described.dstY, described.dstXInBytes, described.dstPitch, "device"),
+            (described.srcHost, described.srcY, described.srcXInBytes, described.srcPitch, "pinned"),
+        ):
+            if not width + int(column) <= int(pitch) <= device.max_pitch:
+                raise Refused(INVALID_VALUE)
+            start = int(base) + int(row) * int(pitch) + int(column)
+            part = Range.part(start, width, int(pitch), height)
+            self._side(part.start, part.stop - part.start, kind)
+            sides.append(part)
+        to, source = sides
+        to_block, from_block = (self._gpu.memory.block(side) for side in sides)
 
         def run() -> None:
-            for row in range(height):
-                to, source = (
-                    Range(start + row * pitch, start + row * pitch + width)
-                    for start, pitch in zip(starts, pitches, strict=True)
-                )
-                to_block.bytes_of(to)[:] = from_block.bytes_of(source)
+            to_block.bytes_of(to)[:] = from_block.bytes_of(source)
 
-        job = Job("Memcpy2D HtoD", (sides[1],), (sides[0],), run, nbytes=width * height, engine="copy")
-        self._gpu.submit(int(stream), job)
+        name, nbytes = "Memcpy2D HtoD", width * height
+        self._gpu.submit(
+            int(stream), Job(name, (source,), (to,), run, fills=True, nbytes=nbytes, engine="copy")
+        )
 
     def cuMemsetD8Async(self, pointer: Any, value: int, nbytes: int, stream: Any) -> None:
         self._device()
@@ -245,6 +247,7 @@ class FakeDriver(FakeKernels):
         state = self._event(event)
         state.work = self._gpu.submit(int(stream), Job("event"))
         state.captured = state.work is None
+        self.events_recorded += not state.captured
 
     def cuEventRecordWithFlags(self, event: Any, stream: Any, flags: int) -> None:
         """With CU_EVENT_RECORD_EXTERNAL, in a capture: recorded by every launch of the graph."""
@@ -329,6 +332,7 @@ class FakeDriver(FakeKernels):
             work = self._gpu.submit(int(stream), job)
             if job.event is not None:
                 job.event.work, job.event.captured = work, False
+                self.events_recorded += 1
 
     def cuGraphDestroy(self, graph: Any) -> None:
         known(self._graphs, graph)

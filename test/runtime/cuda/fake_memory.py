@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,13 +42,37 @@ class DefaultStream(Misuse):
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes from address ``start`` to before ``stop``."""
+    """Bytes from address ``start`` to before ``stop``; of a part of a matrix the first ``width`` of every
+    ``pitch`` alone."""
 
     start: int
     stop: int
+    width: int = 0
+    pitch: int = 0
+
+    @classmethod
+    def part(cls, start: int, width: int, pitch: int, height: int) -> Range:
+        """Of ``height`` rows the first ``width`` bytes."""
+        return cls(start, start + (height - 1) * pitch + width, width, pitch)
 
     def overlaps(self, other: Range) -> bool:
-        return self.start < other.stop and other.start < self.stop
+        if not (self.start < other.stop and other.start < self.stop):
+            return False
+        return any(other._touches(row) for row in self._rows())
+
+    def _rows(self) -> Iterator[Range]:
+        if self.width == 0:
+            yield self
+        else:
+            for start in range(self.start, self.stop, self.pitch):
+                yield Range(start, start + self.width)
+
+    def _touches(self, plain: Range) -> bool:
+        if self.width == 0:
+            return self.start < plain.stop and plain.start < self.stop
+        # The first row that ends behind the start of the other range.
+        row = max(0, (plain.start - self.start - self.width) // self.pitch + 1)
+        return self.start + row * self.pitch < min(plain.stop, self.stop)
 
 
 @dataclass
@@ -70,8 +95,13 @@ class Block:
         return np.frombuffer(self.storage, np.uint8)
 
     def bytes_of(self, wanted: Range) -> np.ndarray:
+        """Of a part of a matrix one row for each of its own."""
         first = wanted.start - self.start + MARGIN
-        return self.everything[first : first + wanted.stop - wanted.start]
+        plain = self.everything[first : first + wanted.stop - wanted.start]
+        if wanted.width == 0:
+            return plain
+        rows = -(-(wanted.stop - wanted.start) // wanted.pitch)
+        return np.lib.stride_tricks.as_strided(plain, (rows, wanted.width), (wanted.pitch, 1))
 
     def describe(self) -> str:
         return f"{self.kind} block of {self.nbytes} bytes at {self.start:#x}"

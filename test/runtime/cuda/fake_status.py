@@ -21,13 +21,15 @@ CAPTURE_ISOLATION, CAPTURED_EVENT, CAPTURE_WRONG_THREAD = 905, 907, 908
 
 @dataclass(frozen=True)
 class FakeDevice:
-    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has."""
+    """What the driver says of a GPU. ``total_bytes``: 0 for as much as the `FakeGpu` has; ``max_pitch``: that
+    of every GPU that is supported, bytes."""
 
     name: str = "Fake GPU"
     compute_capability: tuple[int, int] = (8, 7)
     integrated: bool = False
     multiprocessors: int = 16
     total_bytes: int = 0
+    max_pitch: int = 2**31 - 1
 
 
 ORIN_AGX = FakeDevice("Orin", (8, 7), True, 16, 64_300_000_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,7 +83,8 @@ class Scheduler:
 
     The host counts as one thread: an order made by locks between host threads is not seen. Times are those of
     a GPU that starts each piece as early as its order, its engine and the host that enqueued it allow:
-    ``durations`` has the ms of work by name, ``timeline`` what was done when.
+    ``durations`` has the ms of work by name, ``timeline`` what was done when, ``copied`` the bytes by kind of
+    copy.
     """
 
     def __init__(self, memory: Memory, seed: int) -> None:
@@ -94,6 +95,7 @@ class Scheduler:
         self._unordered: list[Work] = []
         self.durations: dict[str, float] = {}
         self.timeline: list[Span] = []
+        self.copied: Counter[str] = Counter()
         self.host_ms = 0.0
         self._engine_free_ms: dict[str, float] = {}
         self.on_run: Callable[[str], None] = lambda name: None
@@ -112,6 +114,7 @@ class Scheduler:
         work = Work(job, stream, clock, after)
         self._refuse_race(work)
         self._place_in_time(work)
+        self.copied[job.name] += job.nbytes if job.engine == "copy" else 0
         if job.fills:
             self._undefine(job.writes)
         queue.clock, queue.last, queue.awaited = dict(clock), work, []
@@ -193,7 +196,7 @@ class Scheduler:
         used = [touched for job in waiting for touched in (*job.reads, *job.writes)]
         for wanted in ranges:
             if not any(wanted.overlaps(touched) for touched in used):
-                self._memory.block(wanted).bytes_of(wanted)[:] = UNDEFINED
+                self._memory.block(wanted).bytes_of(wanted)[...] = UNDEFINED
 
     def _host_knows(self, clock: Clock) -> None:
         self._host = _join(self._host, clock)

@@ -1,4 +1,4 @@
-// A driver library of four calls, which shows what the real cuda-bindings make of their arguments.
+// A driver library of five calls, which shows what the real cuda-bindings make of their arguments.
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
@@ -38,6 +38,33 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
 }
 
 int cuModuleUnload(void *) { return success; }
+
+struct Part {  // CUDA_MEMCPY2D
+    size_t source_x, source_y;
+    int source_kind;
+    const void *source;
+    unsigned long long source_device;
+    void *source_array;
+    size_t source_pitch, target_x, target_y;
+    int target_kind;
+    void *target_host;
+    unsigned long long target;
+    void *target_array;
+    size_t target_pitch, width, height;
+};
+
+int cuMemcpy2DAsync_v2(const Part *part, void *stream) {
+    printf("kind %d %p pitch %zu at %zu %zu ", part->source_kind, part->source, part->source_pitch,
+           part->source_x, part->source_y);
+    printf("kind %d %#llx pitch %zu at %zu %zu ", part->target_kind, part->target, part->target_pitch,
+           part->target_x, part->target_y);
+    printf("size %zu %zu stream %p\n", part->width, part->height, stream);
+    fflush(stdout);
+    return success;
+}
+
+// As cuGetProcAddress is asked for it.
+int cuMemcpy2DAsync(const Part *part, void *stream) { return cuMemcpy2DAsync_v2(part, stream); }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **parameters, void **extra) {

@@ -208,6 +208,7 @@ def capture():
 for call in (
     lambda: DeviceBuffer(cuda, 64), lambda: HostBuffer(cuda, 64), lambda: Stream(cuda), lambda: Event(cuda),
     lambda: stream.copy_in(4096, host, 64), lambda: stream.copy_out(host, 4096, 64),
+    lambda: stream.copy_part_in(4096, host, 16, slice(1, 3), slice(4, 8)),
     lambda: stream.copy(4096, 8192, 64), lambda: stream.zero(4096, 64), lambda: stream.record(event),
     lambda: in_capture.record(event),
     lambda: stream.wait(event), stream.synchronize, capture, event.wait, event.reached,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +137,40 @@ class TestARace:
         with pytest.raises(Race):
             bench.copies.zero(bench.x.pointer + 127, 1)
 
+    @pytest.mark.parametrize(
+        ("columns", "rows", "is_race"),
+        [
+            (slice(8, 16), slice(0, 4), False),
+            (slice(7, 16), slice(0, 4), True),
+            (slice(0, 8), slice(2, 4), False),
+            (slice(0, 8), slice(1, 4), True),
+        ],
+    )
+    def test_of_two_parts_of_a_matrix_is_one_where_they_share_a_byte(
+        self, bench: Bench, columns: slice, rows: slice, is_race: bool
+    ) -> None:
+        bench.main.copy_part_in(bench.x.pointer, bench.given, 64, slice(0, 2), slice(0, 8))
+
+        def beside() -> None:
+            bench.copies.copy_part_in(bench.x.pointer, bench.given, 64, rows, columns)
+
+        if is_race:
+            with pytest.raises(Race, match=r"Memcpy2D HtoD .* and Memcpy2D HtoD"):
+                beside()
+        else:
+            beside()
+
+    @pytest.mark.parametrize(("start", "nbytes", "is_race"), [(8, 56, False), (8, 57, True), (63, 1, False)])
+    def test_of_a_part_is_none_with_what_lies_between_its_rows(
+        self, bench: Bench, start: int, nbytes: int, is_race: bool
+    ) -> None:
+        bench.main.copy_part_in(bench.x.pointer, bench.given, 64, slice(0, 4), slice(0, 8))
+        if is_race:
+            with pytest.raises(Race):
+                bench.copies.zero(bench.x.pointer + start, nbytes)
+        else:
+            bench.copies.zero(bench.x.pointer + start, nbytes)
+
     def test_of_a_kernel_counts_its_pointers_as_whole_blocks_unless_divided(self, bench: Bench) -> None:
         large = DeviceBuffer(bench.cuda, 2 * NBYTES)
         bench.copies.zero(large.pointer + NBYTES, NBYTES)
@@ -204,6 +239,18 @@ class TestStaleData:
                 bench.fake.enqueue(stream.handle, name, action=partial(ran.append, name))
         bench.main.synchronize()
         return "".join(ran)
+
+    def test_is_what_a_part_leaves_beside_it(self, bench: Bench) -> None:
+        """Undefined until the copy ran is the part alone."""
+        bench.main.zero(bench.x.pointer, NBYTES)
+        bench.main.synchronize()
+        bench.main.copy_part_in(bench.x.pointer, bench.given, 64, slice(0, 2), slice(4, 8))
+        found = floats(bench.x.pointer).reshape(4, 16)
+        assert np.isnan(found[:2, 1]).all()
+        assert not np.delete(found[:2], 1, axis=1).any()
+        assert not found[2:].any()
+        bench.main.synchronize()
+        assert found[:2, 1].tolist() == [1, 1]
 
 
 class TestFreedMemory:
@@ -284,6 +331,70 @@ class TestCopies:
     def test_beyond_a_block_are_refused(self, bench: Bench) -> None:
         with pytest.raises(OutOfBounds, match="leave the device block of 256 bytes"):
             bench.main.zero(bench.x.pointer + 1, NBYTES)
+
+    @pytest.fixture
+    def part(self, bench: Bench) -> Any:
+        """The description of two rows of 8 bytes, from the second row and byte 16 on, of rows of 64."""
+        kinds = bench.cuda.driver.CUmemorytype
+        part = bench.cuda.driver.CUDA_MEMCPY2D()
+        part.srcMemoryType, part.dstMemoryType = kinds.CU_MEMORYTYPE_HOST, kinds.CU_MEMORYTYPE_DEVICE
+        part.srcHost, part.dstDevice = bench.given.pointer, bench.x.pointer
+        part.srcPitch = part.dstPitch = 64
+        part.srcXInBytes = part.dstXInBytes = 16
+        part.srcY = part.dstY = 1
+        part.WidthInBytes, part.Height = 8, 2
+        return part
+
+    def test_of_a_part_take_rows_from_where_each_side_says(self, bench: Bench, part: Any) -> None:
+        bench.given.view(np.float32, (COUNT,))[:] = np.arange(COUNT)
+        part.dstXInBytes, part.dstPitch = 0, 32
+        bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+        bench.main.synchronize()
+        assert floats(bench.x.pointer)[[8, 9, 16, 17]].tolist() == [20, 21, 36, 37]
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("srcPitch", 23),
+            ("dstPitch", 23),
+            ("srcPitch", 2**31),
+            ("dstPitch", 2**31),
+            ("WidthInBytes", 49),
+            ("WidthInBytes", 0),
+            ("Height", 0),
+        ],
+    )
+    def test_of_a_part_whose_rows_leave_their_pitch_are_refused_as_by_cuda(
+        self, bench: Bench, part: Any, field: str, value: int
+    ) -> None:
+        setattr(part, field, value)
+        with pytest.raises(CudaError, match="cuMemcpy2DAsync failed: CUDA_ERROR_INVALID_VALUE"):
+            bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+
+    def test_of_a_part_between_other_memories_are_refused(self, bench: Bench, part: Any) -> None:
+        part.srcHost = bench.y.pointer
+        with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+            bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+        part.srcHost = np.zeros(COUNT, np.float32).ctypes.data
+        with pytest.raises(PageableMemory):
+            bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+        part.srcHost, part.srcMemoryType = bench.given.pointer, bench.cuda.driver.CUmemorytype(2)
+        with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+            bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+
+    @pytest.mark.parametrize(("field", "value"), [("dstY", 3), ("srcY", 3), ("Height", 4)])
+    def test_of_a_part_beyond_a_block_are_refused(
+        self, bench: Bench, part: Any, field: str, value: int
+    ) -> None:
+        setattr(part, field, value)
+        with pytest.raises(OutOfBounds):
+            bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+
+    def test_of_a_part_take_the_description_as_it_is_when_called(self, bench: Bench, part: Any) -> None:
+        bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
+        part.Height = 1
+        bench.main.synchronize()
+        assert (floats(bench.x.pointer)[[20, 36]] == 1).all()
 
     def test_of_the_wrong_kind_are_refused_as_by_cuda(self, bench: Bench) -> None:
         with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):

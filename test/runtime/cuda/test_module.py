@@ -122,7 +122,9 @@ import ctypes
 from types import SimpleNamespace
 from cuda.bindings import driver
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.memory import HostBuffer
 from efftam_ros.runtime.cuda.module import KernelModule
+from efftam_ros.runtime.cuda.stream import Stream
 cuda = Cuda(driver)
 try:
     KernelModule(cuda, b"bad")
@@ -133,21 +135,29 @@ kernel = module.kernel("kernel", ctypes.c_void_p, ctypes.c_int, ctypes.c_float)
 launch = kernel.bind((2, 3, 4), (5, 6, 7), 0x7fff12345600, -9, 0.25)
 launch.run(SimpleNamespace(opened=driver.CUstream(0x77)))
 module.close()
+stream, host = Stream.__new__(Stream), HostBuffer.__new__(HostBuffer)
+vars(stream).update(_cuda=cuda, _stream=driver.CUstream(0x78))
+vars(host).update(_pointer=0x7fff45678900, nbytes=5000)
+stream.copy_part_in(0x7fff12345600, host, 1000, slice(2, 5), slice(30, 370))
 """
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the stub driver needs g++")
 @pytest.mark.parametrize("bindings", real_bindings.versions())
-def test_the_real_bindings_hand_the_driver_the_log_and_the_arguments(
+def test_the_real_bindings_hand_the_driver_the_log_the_arguments_and_the_part(
     tmp_path: Path, bindings: str | None
 ) -> None:
     library, source = tmp_path / "libcuda.so.1", Path(__file__).parent / "stub_driver.cpp"
     command = ["g++", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
     subprocess.run([*command, "-Wl,-soname,libcuda.so.1"], check=True)
-    log, launched = real_bindings.run(DRIVE, bindings, libraries=tmp_path).splitlines()
+    log, launched, copied = real_bindings.run(DRIVE, bindings, libraries=tmp_path).splitlines()
     assert log.startswith("cuModuleLoadDataEx failed: CUDA_ERROR_INVALID_PTX (218); room for 8192 bytes; ")
     assert launched == (
         "0x4560 grid 2 3 4 block 5 6 7 shared 0 stream 0x77 arguments 0x7fff12345600 -9 0.25 extra 0"
+    )
+    assert copied == (
+        "kind 1 0x7fff45678900 pitch 1000 at 30 2 kind 2 0x7fff12345600 pitch 1000 at 30 2"
+        " size 340 3 stream 0x78"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the kernels are told of an image and a view, and which of its rows they need."""
+"""What the kernels are told of an image and a view, and which of its bytes they need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
-from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
+from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters, mask_view
 from efftam_ros.runtime.image.encodings import ENCODINGS
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -81,74 +81,106 @@ class TestTheParameters:
         for rows, step in ((padded, 200), (padded[:, :192], 192), (padded[::-1, :195], 195)):
             assert maker().record(Image(rows, 64, 48, "bgr8"), View.full(64, 48, SIDE))["step"] == step
 
-    @pytest.mark.parametrize("method", ["record", "needed_rows"])
+    @pytest.mark.parametrize("method", ["record", "needed_parts"])
     def test_is_refused_as_on_the_cpu(self, method: str) -> None:
         short = Image(np.zeros((48, 100), np.uint8), 64, 48, "bgr8")
         with pytest.raises(InputError, match="has 100 bytes; 64 px of bgr8 need 192"):
             getattr(maker(), method)(short, View.full(64, 48, SIDE))
 
-    @pytest.mark.parametrize("method", ["record", "needed_rows"])
+    @pytest.mark.parametrize("method", ["record", "needed_parts"])
     def test_for_another_network_is_our_own_fault(self, method: str) -> None:
         with pytest.raises(ValueError, match=r"64.* 16"):
             getattr(maker(), method)(random_image("bgr8", 64, 48), View.full(64, 48, 64))
 
 
-class TestTheNeededRows:
-    @settings(max_examples=300, deadline=None)
+class TestTheNeededParts:
+    @settings(max_examples=400, deadline=None)
     @given(
         encoding=st.sampled_from(DISTINCT),
-        half_height=st.integers(1, 40),
-        top=st.one_of(st.floats(-1.2, 1.2), st.sampled_from([-0.5, 0.0, 0.5, 1.0])),
-        offset=st.sampled_from([0.0, -0.5, 0.5, 1e-6, -1e-6]),
-        extent=st.sampled_from([0.5, 1.0, 2.0, 9.7, 33.0]),
+        half_sides=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+        corner=st.tuples(*[st.one_of(st.floats(-1.2, 1.2), st.sampled_from([-0.5, 0.0, 0.5, 1.0]))] * 2),
+        offsets=st.tuples(*[st.sampled_from([0.0, -0.5, 0.5, 1e-6, -1e-6])] * 2),
+        extents=st.tuples(*[st.sampled_from([0.5, 1.0, 2.0, 9.7, 33.0])] * 2),
     )
     def test_are_all_that_the_result_depends_on(
-        self, encoding: str, half_height: int, top: float, offset: float, extent: float
+        self,
+        encoding: str,
+        half_sides: tuple[int, int],
+        corner: tuple[float, float],
+        offsets: tuple[float, float],
+        extents: tuple[float, float],
     ) -> None:
-        height = 2 * half_height
-        image = random_image(encoding, 12, height)
-        view = View(2.3, top * height + offset, SIDE / 9, SIDE / extent, SIDE)
+        sides = [2 * half for half in half_sides]
+        image = random_image(encoding, *sides)
+        x, y = (c * side + off for c, side, off in zip(corner, sides, offsets, strict=True))
+        view = View(x, y, SIDE / extents[0], SIDE / extents[1], SIDE)
         rng = np.random.default_rng(1)
         copies = [rng.integers(0, 256, image.rows.shape, np.uint8) for _ in range(2)]
         for copy in copies:
-            for rows in maker().needed_rows(image, view):
-                copy[rows] = image.rows[rows]
+            for part in maker().needed_parts(image, view):
+                copy[part.index] = image.rows[part.index]
         expected = network_input(image, view, image.rows)
         for copy in copies:
             assert np.array_equal(network_input(image, view, copy), expected)
 
     @pytest.mark.parametrize("encoding", DISTINCT)
     def test_are_few_for_a_small_window(self, encoding: str) -> None:
-        slices = maker().needed_rows(random_image(encoding, 200, 400), View.window(100, 100, 20, SIDE))
-        assert len(slices) == (2 if encoding in ("nv12", "nv21") else 1)
-        assert sum(rows.stop - rows.start for rows in slices) <= (20 + 8) * (1.5 if len(slices) == 2 else 1)
+        """At most four pixels more on each side than the window."""
+        parts = maker().needed_parts(random_image(encoding, 200, 400), View.window(100, 100, 20, SIDE))
+        facts = ENCODINGS[encoding]
+        assert len(parts) == (2 if facts.rows_per_pair == 3 else 1)
+        assert sum(part.nbytes for part in parts) <= 28 * 28 * facts.bytes_per_pixel * facts.rows_per_pair / 2
 
     @pytest.mark.parametrize("shift", range(4))
-    def test_hold_the_chroma_of_every_row_of_luma(self, shift: int) -> None:
+    def test_hold_the_chroma_of_every_pixel_of_luma(self, shift: int) -> None:
         image = random_image("nv12", 200, 400)
-        luma, chroma = maker().needed_rows(image, View.window(100, 100 + shift / 2, 20 + shift, SIDE))
-        assert {400 + row // 2 for row in range(luma.start, luma.stop)} == set(
-            range(chroma.start, chroma.stop)
+        view = View.window(100 + shift / 2, 100 + shift / 2, 20 + shift, SIDE)
+        luma, chroma = maker().needed_parts(image, view)
+        assert {400 + row // 2 for row in range(luma.top, luma.bottom)} == set(
+            range(chroma.top, chroma.bottom)
         )
+        pairs = {2 * (column // 2) + byte for column in range(luma.left, luma.right) for byte in (0, 1)}
+        assert pairs == set(range(chroma.left, chroma.right))
 
-    @pytest.mark.parametrize(("encoding", "stored"), [("bgr8", 48), ("nv12", 72), ("uyvy", 48)])
-    def test_are_the_whole_image_for_the_full_view(self, encoding: str, stored: int) -> None:
-        rows = maker().needed_rows(random_image(encoding, 64, 48), View.full(64, 48, SIDE))
-        assert rows == (slice(0, stored),)
+    @pytest.mark.parametrize("shift", range(4))
+    def test_hold_whole_groups_of_pixels_that_share_colour(self, shift: int) -> None:
+        (part,) = maker().needed_parts(random_image("uyvy", 200, 48), View.window(90 + shift, 20, 21, SIDE))
+        assert (part.left % 4, part.right % 4) == (0, 0)
+
+    @pytest.mark.parametrize(
+        ("encoding", "stored", "row"),
+        [("bgr8", 48, 192), ("nv12", 72, 64), ("uyvy", 48, 128), ("mono16", 48, 128)],
+    )
+    def test_are_the_whole_image_for_the_full_view(self, encoding: str, stored: int, row: int) -> None:
+        parts = maker().needed_parts(random_image(encoding, 64, 48), View.full(64, 48, SIDE))
+        assert parts == (Part(0, stored, 0, row),)
+
+    def test_leave_out_the_padding_of_the_rows(self) -> None:
+        padded = Image(np.zeros((48, 500), np.uint8), 64, 48, "bgr8")
+        assert maker().needed_parts(padded, View.full(64, 48, SIDE)) == (Part(0, 48, 0, 192),)
+        assert maker().needed_parts(padded, View.window(60, 20, 40, SIDE)) == (Part(0, 43, 111, 192),)
 
     @pytest.mark.parametrize("centre", [(-40, 20), (110, 20), (30, -30), (30, 80), (1e9, -1e9)])
     @pytest.mark.parametrize("encoding", ["bgr8", "nv12"])
     def test_are_none_for_a_view_past_the_image(self, encoding: str, centre: tuple[float, float]) -> None:
-        assert maker().needed_rows(random_image(encoding, 64, 48), View.window(*centre, 20, SIDE)) == ()
+        assert maker().needed_parts(random_image(encoding, 64, 48), View.window(*centre, 20, SIDE)) == ()
 
     @settings(max_examples=100, deadline=None)
-    @given(y=st.floats(-200, 200), extent=st.floats(0.1, 300), encoding=st.sampled_from(DISTINCT))
-    def test_lie_within_the_image_without_overlap(self, y: float, extent: float, encoding: str) -> None:
+    @given(
+        x=st.floats(-200, 200),
+        y=st.floats(-200, 200),
+        extent=st.floats(0.1, 300),
+        encoding=st.sampled_from(DISTINCT),
+    )
+    def test_lie_within_the_image_without_overlap(
+        self, x: float, y: float, extent: float, encoding: str
+    ) -> None:
         image = random_image(encoding, 64, 48)
         end = 0
-        for rows in maker().needed_rows(image, View.window(30, y, extent, SIDE)):
-            assert end <= rows.start < rows.stop <= image.rows.shape[0]
-            end = rows.stop
+        for part in maker().needed_parts(image, View.window(x, y, extent, SIDE)):
+            assert end <= part.top < part.bottom <= image.rows.shape[0]
+            assert 0 <= part.left < part.right <= image.rows.shape[1]
+            end = part.bottom
 
 
 class TestTheMaskView:

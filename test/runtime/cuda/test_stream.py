@@ -69,9 +69,49 @@ class TestAStream:
         assert floats(board.y.pointer)[[0, 3, 4, 5, 6]].tolist() == [0, 0, 10, 11, 0]
         assert board.answer[1:3].tolist() == [10, 11]
 
+    def test_copies_the_part_of_a_matrix_and_nothing_beside_it(self, board: Board) -> None:
+        """Of the 4 rows of 16 floats two, and of each five."""
+        board.stream.zero(board.x.pointer, NBYTES)
+        board.stream.copy_part_in(board.x.pointer, board.given, 64, slice(1, 3), slice(12, 32))
+        board.stream.copy_out(board.result, board.x.pointer, NBYTES)
+        board.stream.synchronize()
+        expected = np.zeros((4, 16), np.float32)
+        expected[1:3, 3:8] = np.arange(64).reshape(4, 16)[1:3, 3:8]
+        assert np.array_equal(board.answer.reshape(4, 16), expected)
+
+    def test_copies_several_parts_with_what_the_host_had_when_each_was_asked_for(self, board: Board) -> None:
+        """The description of a part is the stream's own and used again."""
+        board.stream.zero(board.x.pointer, NBYTES)
+        for row in range(4):
+            board.stream.copy_part_in(board.x.pointer, board.given, 64, slice(row, row + 1), slice(0, 4))
+        board.stream.synchronize()
+        assert floats(board.x.pointer).reshape(4, 16)[:, 0].tolist() == [0, 16, 32, 48]
+
+    @pytest.mark.parametrize(
+        ("pitch", "rows", "columns"),
+        [
+            (64, slice(3, 5), slice(0, 4)),
+            (64, slice(-1, 1), slice(0, 4)),
+            (64, slice(2, 2), slice(0, 4)),
+            (64, slice(0, 1), slice(60, 65)),
+            (64, slice(0, 1), slice(-4, 4)),
+            (64, slice(0, 1), slice(4, 4)),
+            (0, slice(0, 1), slice(0, 4)),
+        ],
+    )
+    def test_copies_no_part_beyond_the_matrix_or_the_buffer(
+        self, fake: FakeGpu, board: Board, pitch: int, rows: slice, columns: slice
+    ) -> None:
+        with pytest.raises(ValueError, match=r"give a (larger buffer|part of the matrix)"):
+            board.stream.copy_part_in(board.x.pointer, board.given, pitch, rows, columns)
+        assert fake.calls("cuMemcpy2DAsync") == []
+
     def test_copies_from_and_to_pinned_memory_alone(self, board: Board) -> None:
+        pageable = np.zeros(COUNT, np.float32)
         with pytest.raises(TypeError, match="ndarray would wait; use a HostBuffer"):
-            board.stream.copy_in(board.x.pointer, np.zeros(COUNT, np.float32), NBYTES)  # type: ignore[arg-type]
+            board.stream.copy_in(board.x.pointer, pageable, NBYTES)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="ndarray would wait; use a HostBuffer"):
+            board.stream.copy_part_in(board.x.pointer, pageable, 64, slice(0, 1), slice(0, 4))  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="int would wait"):
             board.stream.copy_out(board.result.pointer, board.x.pointer, NBYTES)  # type: ignore[arg-type]
 
