@@ -81,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
     folder = engine_folder() if args.out is None else args.out
     library = load_library()
     progress = BuildProgress(args.quiet or args.json)
-    if clip is not None and args.sequences:
-        cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
-        print(cost.text, file=sys.stderr)
-        cost.require_small()
     with device_session() as (cuda, facts, stream), closing(progress):
+        if clip is not None and args.sequences:  # with a GPU at hand, because it takes long
+            cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
+            print(cost.text, file=sys.stderr)
+            cost.require_small()
         engines = EngineSet(bundle, args.precision, library, facts, folder, calibration)
         builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, attention, clip)
         reports = builder.build(force=args.force or bool(attention))

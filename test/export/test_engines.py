@@ -43,6 +43,8 @@ from efftam_ros.runtime.verify.compare import ClipAgreement
 from efftam_ros.tools import cli
 from efftam_ros.tools.build import print_reports
 
+ROOT = Path(__file__).parents[2]
+
 
 class Workshop:
     """A fake GPU with a fake TensorRT, and a folder for engines."""
@@ -486,4 +488,4 @@ class TestTheBackEnd:
 def test_building_needs_no_pytorch() -> None:
     modules = "efftam_ros.export.tensorrt.engines, efftam_ros.tools.build"
     code = f"import sys; sys.modules['torch'] = None; import {modules}"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

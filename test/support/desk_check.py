@@ -1,6 +1,7 @@
-"""A frame on boards that are not at hand: durations of a desk check, run by the clock of the fake GPU.
+"""A frame on boards that are not at hand: estimated durations, run by the clock of the fake GPU.
 
-Estimates for ti_512x512 in FP16 with a 1280x720 image in full view, not measurements.
+All durations are estimates of a desk check (of the order of +-40 %) for ti_512x512 in FP16 with a 1280x720
+image in full view. None was measured on a board.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from support.gpu_rig import Rig
 
 @dataclass(frozen=True)
 class Board:
-    """``durations``: ms of GPU work by name; ``bytes_per_ms`` of copies; ``python_ms``: of the host beside
-    the GPU in a tracked frame; ``copy_ms``: of an image into pinned memory by the host."""
+    """Estimates: ``durations``, ms of GPU work by name; ``bytes_per_ms`` of copies; ``python_ms`` of the host
+    beside the GPU in a tracked frame; ``copy_ms`` of an image into pinned memory by the host."""
 
     durations: Mapping[str, float]
     bytes_per_ms: float
@@ -39,13 +40,13 @@ def _durations(
 
 RTX_4090 = Board(_durations(0.65, 0.9, 0.25, 0.25, 0.01), 25e6, 0.5, 0.08)
 ORIN_NX = Board(_durations(5.5, 14.0, 1.0, 1.3, 0.05), 12e6, 1.2, 0.25)
-# How a step's Python is spread over the frame, from calls timed over a driver that does nothing.
+# How a step's Python is spread over the frame: estimated shares.
 BEFORE_ENCODE, BEFORE_DECODE, CHOICE, UPDATE = 0.15, 0.35, 0.3, 0.2
 
 
-def timed_rig(bundle: Bundle, board: Board, monkeypatch: Any, python_share: float) -> Rig:
-    """A pipeline on TensorRT whose clock runs as on a board; ``python_share``: of the board's Python that is
-    left."""
+def estimated_rig(bundle: Bundle, board: Board, monkeypatch: Any, python_share: float) -> Rig:
+    """A pipeline on TensorRT whose clock runs as a board is estimated to; ``python_share``: of the board's
+    Python that is left."""
     monkeypatch.setattr("runtime.cuda.fake_streams.BYTES_PER_MS", board.bytes_per_ms)
     rig = Rig(bundle, tensorrt=True)
     scheduler, pipeline = rig.gpu.scheduler, rig.pipeline
@@ -77,8 +78,8 @@ def _copying(rig: Rig, board: Board) -> Any:
     image = rig.pipeline._image
     copy = image._copy
 
-    def copied(given: Any, rows: Any, index: int) -> None:
-        copy(given, rows, index)
+    def copied(given: Any, parts: Any, index: int) -> None:
+        copy(given, parts, index)
         if index == image._using:
             rig.gpu.scheduler.host_ms += board.copy_ms
 

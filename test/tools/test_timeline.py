@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="the fake GPU takes its names from cuda-bindings")
 
-from support.desk_check import ORIN_NX, RTX_4090, Board, timed_rig
+from support.desk_check import ORIN_NX, RTX_4090, Board, estimated_rig
 
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.tools.cli import main
@@ -20,7 +20,7 @@ FRAMES = 6
 
 
 def recorded(board: Board, monkeypatch: Any, folder: Path, share: float = PYTHON_SHARE) -> dict[str, Any]:
-    rig = timed_rig(default_bundle(), board, monkeypatch, share)
+    rig = estimated_rig(default_bundle(), board, monkeypatch, share)
     contenders = "efftam_ros.tools.bench.contenders"
     monkeypatch.setattr(f"{contenders}.open_measurable", lambda *_: rig.pipeline)
     timeline = "efftam_ros.tools.profile.timeline"

@@ -55,8 +55,8 @@ class Part(NamedTuple):
     right: int
 
     @property
-    def index(self) -> tuple[slice, slice]:
-        """Of the part in an array of rows."""
+    def slices(self) -> tuple[slice, slice]:
+        """Its rows and columns."""
         return slice(self.top, self.bottom), slice(self.left, self.right)
 
     @property

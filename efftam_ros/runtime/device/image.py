@@ -119,7 +119,7 @@ class DeviceImage:
                 first = part.top * step
                 stream.copy_in(device + first, host, part.nbytes, first)
             else:
-                stream.copy_part_in(device, host, step, *part.index)
+                stream.copy_part_in(device, host, step, *part.slices)
 
     def preprocess(self, stream: Stream, description: int, out: int) -> None:
         """Make network input (float32 [3, S, S] at ``out``) of one view. ``description``: device address of
@@ -167,7 +167,7 @@ class DeviceImage:
     def _copy(self, image: Image, parts: Parts, index: int) -> None:
         pinned = self._hosts[index].array[: image.rows.size].reshape(image.rows.shape)
         for part in parts:
-            pinned[part.index] = image.rows[part.index]
+            pinned[part.slices] = image.rows[part.slices]
 
 
 def _grown(view: View, factor: float) -> View:

@@ -34,8 +34,9 @@ class Int8Cost:
 
     @property
     def text(self) -> str:
+        count = f"{self.sequences} sequence{'s' if self.sequences > 1 else ''}"
         return (
-            f"INT8 with Q/DQ on the CPU, {self.sequences} sequences: AO {self.ao[0]:.4f} -> {self.ao[1]:.4f},"
+            f"INT8 with Q/DQ on the CPU, {count}: AO {self.ao[0]:.4f} -> {self.ao[1]:.4f},"
             f" false claims {self.false_claims[0]:.4f} -> {self.false_claims[1]:.4f}"
         )
 

@@ -118,7 +118,7 @@ class TestTheNeededParts:
         copies = [rng.integers(0, 256, image.rows.shape, np.uint8) for _ in range(2)]
         for copy in copies:
             for part in maker().needed_parts(image, view):
-                copy[part.index] = image.rows[part.index]
+                copy[part.slices] = image.rows[part.slices]
         expected = network_input(image, view, image.rows)
         for copy in copies:
             assert np.array_equal(network_input(image, view, copy), expected)

@@ -117,7 +117,7 @@ def test_what_is_copied_is_what_the_kernel_reads(counter: ctypes.CDLL, encoding:
     parameters = PreprocessParameters(64, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     read, copied = loaded(counter, parameters, image, view), np.zeros(image.rows.shape, bool)
     for part in parameters.needed_parts(image, view):
-        copied[part.index] = True
+        copied[part.slices] = True
     assert read.any()
     assert not (read & ~copied).any()
     for axis, most in ((1, 5), (0, 5 * facts.bytes_per_pixel)):

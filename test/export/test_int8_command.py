@@ -1,0 +1,162 @@
+"""`efftam build --precision int8 --sequences`, from the command line to engines or a refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support import rehearsal
+from test_engines import ROOT, Workshop
+
+from efftam_ros.export.int8 import cpu_bundle
+from efftam_ros.export.int8.quantize import quantize
+from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.device import opening
+from efftam_ros.runtime.device.memory import GRAPHS
+from efftam_ros.runtime.verify import verify
+from efftam_ros.tools import build, cli
+from efftam_ros.tools.common.video import NS, VideoWriter
+from efftam_ros.tools.scene.render import render_scene
+
+FRAMES = 6
+SIZE, FPS = (480, 272), 10.0
+
+
+@pytest.fixture(scope="module")
+def sequence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few frames of the rendered scene with their boxes."""
+    folder = tmp_path_factory.mktemp("sequences") / "car"
+    folder.mkdir()
+    rows = ["frame,x,y,w,h"]
+    with VideoWriter(folder / "video.mp4", *SIZE, FPS) as writer:
+        for index, frame in enumerate(render_scene(frames=FRAMES, size=SIZE, fps=FPS)):
+            assert frame.box is not None
+            writer.write(frame.bgr, round(index * NS / FPS))
+            rows.append(",".join(map(str, (index, *frame.box.xywh()))))
+    (folder / "boxes.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def command(tmp_path: Path, sequence: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process, on a machine of fakes, calibrated with three frames of the sequence; its
+    engines go to ``tmp_path / "engines"``."""
+    workshop = Workshop(tmp_path / "engines")
+    monkeypatch.setattr(Cuda, "load", lambda: workshop.cuda)
+    monkeypatch.setattr("efftam_ros.runtime.tensorrt.library.load_library", lambda: workshop.library)
+    monkeypatch.setattr(opening, "engine_folder", lambda: workshop.folder)
+    for module in (build, verify):
+        monkeypatch.setattr(module, "CLIP_FRAMES", 3)
+
+    def run(*arguments: object) -> int:
+        given = ["build", "--precision", "int8", "--calibration", sequence, "--quiet", *arguments]
+        return cli.main([str(argument) for argument in given])
+
+    return run
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> None:
+    """The last line says these words and where to go on; nothing was stored."""
+    *_, last = capsys.readouterr().err.splitlines()
+    for word in words:
+        assert word in last
+
+
+def coarse(model: onnx.ModelProto, samples: list) -> onnx.ModelProto:
+    """Activations with steps 400 times too coarse."""
+    made = quantize(model, samples)
+    for tensor in made.graph.initializer:
+        value = numpy_helper.to_array(tensor)
+        if tensor.name.endswith("_scale") and value.size == 1:
+            tensor.CopyFrom(numpy_helper.from_array(value * np.float32(400), tensor.name))
+    return made
+
+
+def test_costs_that_are_too_high_are_refused_before_anything_is_built(
+    command: Command,
+    sequence: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cpu_bundle, "quantize", coarse)
+    monkeypatch.setattr(
+        "efftam_ros.export.tensorrt.engines.build_graph", lambda *_: pytest.fail("built"), raising=False
+    )
+    assert command("--sequences", sequence) == 2
+    refusal(capsys, "INT8 costs", "of AO (0.005 is the limit)", "calibrate on other footage", "fp16")
+    assert list((tmp_path / "engines").glob("*.engine")) == []
+    assert list((tmp_path / "engines").glob("*.calibration.json")) == []
+
+
+@pytest.mark.parametrize("fault", ["no sequence", "no folder", "short video", "two to calibrate on"])
+def test_sequences_that_can_not_be_read_are_refused_before_anything_is_built(
+    command: Command, sequence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    folder = tmp_path / "given"
+    words = {
+        "no sequence": "holds no sequence",
+        "no folder": "is not a folder",
+        "short video": "7 boxes but only 6 frames",
+        "two to calibrate on": "has 2 sequences (a, b); name one of them",
+    }[fault]
+    names = {"no sequence": [""], "no folder": [], "short video": ["a"], "two to calibrate on": ["a", "b"]}
+    for name in names[fault]:
+        (folder / name).mkdir(parents=True)
+        if name:
+            (folder / name / "video.mp4").write_bytes((sequence / "video.mp4").read_bytes())
+            (folder / name / "boxes.csv").write_text((sequence / "boxes.csv").read_text() + "6,1,1,9,9\n")
+    option = "--calibration" if fault == "two to calibrate on" else "--sequences"
+    assert command(option, folder) == 2
+    refusal(capsys, str(folder) if fault != "short video" else "a", words)
+    assert list((tmp_path / "engines").glob("*")) == []
+
+
+def test_without_a_gpu_nothing_is_measured(
+    command: Command, sequence: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tracking the sequences takes minutes: what can't be built is refused first."""
+    monkeypatch.undo()
+    monkeypatch.setattr("efftam_ros.runtime.tensorrt.library.load_library", lambda: None)
+    monkeypatch.setattr("efftam_ros.tools.eval.int8.cost_of_int8", lambda *_: pytest.fail("measured"))
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    assert command("--sequences", sequence) == 2
+    refusal(capsys, "cuda-bindings can't be imported", "pip install")
+
+
+@pytest.mark.slow
+def test_engines_are_built_where_int8_costs_nothing(sequence: Path, tmp_path: Path) -> None:
+    """As a process on a board of fakes, from accuracy on the CPU to engines with their calibration."""
+    env = {**os.environ, **rehearsal.environment(tmp_path, ROOT)}
+    command = [sys.executable, "-m", "efftam_ros", "build", "--precision", "int8", "--json"]
+    done = subprocess.run(
+        [*command, "--calibration", str(sequence), "--sequences", str(sequence)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "INT8 with Q/DQ on the CPU, 1 sequence: AO 0." in done.stderr
+    report = json.loads(done.stdout)
+    assert set(report["engines"]) == set(GRAPHS)
+    attention = report["engines"]["memory_attention_fixed"]
+    assert set(attention["times_ms"]) == {"fused_fp32", "unfused_fp32", "int8"}
+    kept = attention["form"] == "int8"
+    assert kept or "it must save 8%" in attention["rejected"][-1]
+    folder = tmp_path / "engines"
+    assert len(list(folder.glob("compact_192-*-int8-*.engine"))) == len(GRAPHS)
+    calibration = json.loads((folder / "compact_192-int8.calibration.json").read_text())
+    assert (calibration["clip"], calibration["frames"]) == ("car", rehearsal.CLIP_FRAMES)
