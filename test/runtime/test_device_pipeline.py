@@ -450,6 +450,16 @@ class TestTheImagesStream:
             for upload in uploads
         )
 
+    def test_makes_masks_without_waiting_for_the_memory_encoder(self, rig: Rig) -> None:
+        """What nobody waits for, the fake GPU runs by chance: with a wait none would be left."""
+        left = []
+        for index in range(8):
+            one_frame(rig.pipeline, min(index, FRAMES - 1), None if index else PROMPTS["box"])
+            assert rig.pipeline.mask(0).any()
+            pending = rig.gpu.scheduler._queues[rig.stream.handle].pending
+            left.append("memory_encoder" in [work.job.name for work in pending])
+        assert any(left)
+
     def test_a_frame_that_was_abandoned_is_waited_for(self, rig: Rig) -> None:
         """Its copies may still read what the next frame writes."""
         one_frame(rig.pipeline, 0, PROMPTS["box"])

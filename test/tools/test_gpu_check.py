@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 from tools_helpers import ROOT, driver_module, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -161,6 +162,28 @@ def test_bad_requests_are_one_line(tmp_path: Path):
         assert result.returncode == 2
         assert words in result.stderr
         assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.12"], ids=["JetPack 6", "JetPack 7"])
+def test_what_it_needs_is_there_for_a_jetson(python: str):
+    """Packages without a wheel for aarch64 are left out by their marker, and PyTorch is not asked for."""
+    machine = {
+        "platform_machine": "aarch64",
+        "platform_system": "Linux",
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+    }
+
+    def needed(name: str) -> set[str]:
+        lines = (ROOT / "scripts" / name).read_text().splitlines()
+        asked = [Requirement(line.partition("#")[0]) for line in lines if line.partition("#")[0].strip()]
+        return {one.name for one in asked if one.marker is None or one.marker.evaluate(machine)}
+
+    x86_alone = {"nvidia-cuda-nvrtc-cu12", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"}
+    checks, tests = needed("requirements-gpu-check.txt"), needed("requirements-test.txt")
+    assert {"cuda-bindings", "hypothesis", "onnx", "pytest"} <= checks <= tests
+    assert not tests & x86_alone
+    assert "torch" not in checks
 
 
 DRIVER = driver_module(13000, (8, 8), "Made up 9000")

@@ -63,6 +63,12 @@ def test_an_error_that_stays_asks_for_a_restart(fake: FakeGpu, cuda: Cuda, code:
         assert "\n" not in str(error.value)
 
 
+def test_the_errors_that_stay_are_those_after_which_the_driver_wants_a_new_process() -> None:
+    """By the driver's documentation of CUresult; 999 is left to the reader there, and taken for one here."""
+    lasting = {46, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
+    assert set(STICKY) == lasting
+
+
 @pytest.mark.parametrize("code", {*STICKY, *REMEDIES})
 def test_every_known_code_is_one_of_cudas(code: int) -> None:
     assert code in {int(error) for error in real_driver.CUresult}
