@@ -7,12 +7,15 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, CENTRES, clip
+from hypothesis import given
+from hypothesis import strategies as st
 from runtime.cuda.fake_cuda import COPIES, FakeGpu
 from runtime.cuda.fake_memory import Race
 from runtime.cuda.shim import shared_shim
@@ -27,8 +30,9 @@ from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import CudaError
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
-from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters
+from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.image import merged
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.section import Section
 from efftam_ros.runtime.image.encodings import ENCODINGS
@@ -299,6 +303,18 @@ class TestTheBytesOfAnImage:
         opened.pipeline.search(image, views, plan(1))
         # From 25 px left of the first to 25 px right of the last, and three more on each side.
         assert opened.gpu.scheduler.copied["Memcpy2D HtoD"] == 56 * 76 * 3
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 12), st.integers(1, 6)] * 2), max_size=6))
+def test_merged_parts_hold_all_and_share_no_row(drawn: list[tuple[int, int, int, int]]) -> None:
+    parts = [Part(top, top + rows, left, left + width) for top, rows, left, width in drawn]
+    found = merged(parts)
+    assert all(any(one.holds(part) for one in found) for part in parts)
+    assert all(above.bottom < below.top for above, below in pairwise(found))
+    for one in found:
+        inside = [part for part in parts if one.holds(part)]
+        assert (one.left, one.right) == (min(p.left for p in inside), max(p.right for p in inside))
+        assert {row for p in inside for row in range(p.top, p.bottom)} == set(range(one.top, one.bottom))
 
 
 def by_the_kernel(image: Image, view: View) -> np.ndarray:

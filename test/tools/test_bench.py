@@ -140,6 +140,18 @@ def test_one_contender_runs_back_to_back_without_a_pause():
     assert next(frames, None) is None
 
 
+def test_stages_of_every_frame_are_timed():
+    """A pipeline on a GPU times some frames alone unless it is asked."""
+
+    class Sampling(NullPipeline):
+        stage_interval = 30
+
+    pipeline = Sampling()
+    contender(pipeline)
+    assert pipeline.stage_interval == 1
+    assert not hasattr(contender(NullPipeline()).pipeline, "stage_interval")
+
+
 def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
     class OnDevice(NullPipeline):
         device_bytes = 123_000_000

@@ -6,8 +6,9 @@ back to back on the same images. The default policy here stores every frame, so 
 modules.
 
 whole: from decoded image to box, in back-to-back frames. A GPU back end returns before its memory encoder has
-run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events, and the memory
-encoder's time is that of the previous frame. On the CPU stages are host time.
+run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events in every frame
+(the node: in one of 30), and the memory encoder's time is that of the previous frame. On the CPU stages are
+host time.
 start-up: from opening to the first result. resident MB: growth of the process by opening and warming up a
 contender; the first one of a library includes loading it. device MB: as reported by the pipeline. how:
 whether modules are launched as CUDA graphs.
