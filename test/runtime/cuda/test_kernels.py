@@ -379,5 +379,14 @@ class TestTheTables:
                 assert ("*" not in text) == (parameter.access == "value")
                 assert text.startswith("const ") == (parameter.access == "in")
 
+    def test_have_no_kernel_that_nothing_launches(self) -> None:
+        sources = (KERNEL_FOLDER.parents[1] / "device").glob("*.py")
+        launched = {
+            name
+            for source in sources
+            for name in re.findall(r'_kernels\.launch\(\s*"(\w+)"', source.read_text(encoding="utf-8"))
+        }
+        assert launched == set(KERNELS)
+
     def test_know_every_encoding(self) -> None:
         assert set(ENCODING_CODES) == set(ENCODINGS)
