@@ -164,6 +164,7 @@ class Tracker:
         if self._camera is not None and self._policy.searches:
             self._camera.reset()
             self._camera.estimate(frame.image, frame.stamp_ns, None)
+            self._camera.keep(start)
         self._whole = None
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
@@ -232,6 +233,10 @@ class Tracker:
                 motion.camera_unknown()
         if camera.matrix is not None:
             self._policy.follow_camera(camera.matrix)
+        if self.state in (TrackState.COASTING, TrackState.LOST):
+            kept = self._camera.since_kept()
+            if kept.matrix is not None:
+                self._policy.recognise_place(kept.matrix, frame.stamp_ns)
         return camera
 
     def _look(
@@ -294,6 +299,8 @@ class Tracker:
             self._whole = self._motion.copy()
         if self._target.confirmed and previous is not None:
             self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
+        if self._target.confirmed and self._camera is not None and self._policy.searches:
+            self._camera.keep(box)
 
     def _missed(self, stamp: int, before: TrackState) -> None:
         """Let the motion coast. ``before``: the state before this frame."""

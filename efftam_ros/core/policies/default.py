@@ -24,6 +24,7 @@ from efftam_ros.core.policies.base import (
 )
 from efftam_ros.core.policies.extent import DrawnExtent
 from efftam_ros.core.search.appearance import Appearance
+from efftam_ros.core.search.belief import Sighting
 from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
@@ -78,6 +79,7 @@ class DefaultPolicy(RememberingPolicy):
         self._appearance = Appearance()
         self._extent = DrawnExtent(None)
         self._loss: Reacquisition | None = None  # since the target was last confirmed
+        self._last_seen: Sighting | None = None  # on the last confirmed frame
 
     @property
     def searches(self) -> bool:
@@ -94,6 +96,10 @@ class DefaultPolicy(RememberingPolicy):
     def follow_camera(self, matrix: Matrix) -> None:
         if self._loss is not None:
             self._loss.follow_camera(matrix)
+
+    def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
+        if self._loss is not None and self._last_seen is not None:
+            self._loss.recognise_place(matrix, stamp_ns, self._last_seen)
 
     def windows(self, absence: Absence) -> list[View]:
         loss = self._searching(absence.motion, absence.image_size)
@@ -252,6 +258,8 @@ class DefaultPolicy(RememberingPolicy):
             self._confirmed_ns = context.stamp_ns
             if choice.accepted:
                 self._loss = None
+                velocity = context.motion.ground.velocity if context.motion is not None else (0.0, 0.0)
+                self._last_seen = Sighting(context.stamp_ns, candidates.box(choice.index), velocity)
         keep = self._prompted
         if choice.accepted and confirmed:
             area = max(candidates.box(choice.index).area, 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.search.belief import Belief
+from efftam_ros.core.search.belief import Belief, Sighting
 from efftam_ros.core.search.hypotheses import Hypotheses, Hypothesis, Look
 from efftam_ros.core.search.sweep import Sweep
 
@@ -43,6 +43,11 @@ class Reacquisition:
         if self.belief is not None:
             self.belief.follow_camera(matrix)
         self.hypotheses.follow_camera(matrix)
+
+    def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
+        """The camera moved by ``matrix`` since a sighting, whatever `follow_camera` was told."""
+        if self.belief is not None:
+            self.belief.recognise_place(matrix, stamp_ns, seen)
 
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
