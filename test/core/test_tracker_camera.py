@@ -100,3 +100,13 @@ def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
     truth = place(FRAMES - 1).cx
     assert expected(Pan(known=False, recognises=True)) == pytest.approx(truth, abs=START.size)
     assert abs(expected(Pan(known=False)) - truth) > 2 * START.size
+
+
+def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
+    camera = Pan(recognises=True)
+    compared = []
+    since_kept = camera.since_kept
+    camera.since_kept = lambda: compared.append(1) or since_kept()
+    follow(camera)
+    missed_s = (FRAMES - GONE_AT - 1) * PERIOD_NS * 1e-9
+    assert 1 <= len(compared) <= 1 + missed_s / 0.09

@@ -164,7 +164,10 @@ class DefaultPolicy(RememberingPolicy):
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
         for index, box, overlap in ranked:
-            if self._is_near(box, context) and self._evidence(candidates, index, box, context.describe) > 0:
+            if (
+                self._is_near(box, context, loss)
+                and self._evidence(candidates, index, box, context.describe) > 0
+            ):
                 return Choice(index, True, True, motion_iou=overlap)
         if best is not None and loss.accepted(best):
             for index, box, overlap in ranked:
@@ -176,12 +179,14 @@ class DefaultPolicy(RememberingPolicy):
         index = ranked[0][0] if ranked else best_quality(candidates)
         return Choice(index, present, False, f"{seen}; {loss.summary}")
 
-    def _is_near(self, box: Box, context: FrameContext) -> bool:
+    def _is_near(self, box: Box, context: FrameContext, loss: Reacquisition) -> bool:
         """Whether the target, only just missed, may well be here."""
         if context.motion is None or context.state is TrackState.LOST:
             return False
         reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - self._confirmed_ns) * 1e-9
-        return _distance(box, context.motion.box) <= reach * max(context.motion.box.size, 1.0)
+        x, y = loss.expected(context.stamp_ns) or (context.motion.box.cx, context.motion.box.cy)
+        expected = Box.from_centre(x, y, context.motion.box.width, context.motion.box.height)
+        return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
     def _recoloured(self, box: Box, context: FrameContext) -> str:
         """Why a candidate's colours cannot be the target's; empty when they can."""
