@@ -249,8 +249,8 @@ def test_far_from_where_it_is_expected_a_target_must_be_seen_more_often():
     """0.5 s after it was seen last, on the spot and nine sizes off."""
 
     def looks_needed(offset):
-        tracks, _, _ = follow(returning(offset, last=35), 80)
-        return next(i for i in range(35, 80) if tracks[i].measured) - 34
+        tracks, _, _ = follow(returning(offset, last=35), 60)
+        return next(i for i in range(35, 60) if tracks[i].measured) - 34
 
     assert looks_needed((0, 0)) == 1
     assert 3 <= looks_needed((200, 100)) < looks_needed((400, 200))
@@ -310,7 +310,7 @@ def test_a_return_must_be_seen_as_clearly_as_the_target_usually_is():
     unclear, _, _ = follow(returning((0, 0), quality=0.5), 90)
     assert all(t.state is LOST and "not sure" in t.reason for t in unclear[70:])
     clear, _, _ = follow(returning((0, 0), quality=0.7), 80)
-    assert clear[75].state is TRACKING
+    assert clear[73].state is TRACKING
 
 
 def test_what_is_suddenly_seen_unclearly_is_what_hides_the_target():
@@ -421,14 +421,14 @@ def test_one_jump_is_refused_and_a_lasting_one_accepted_as_unconfirmed():
         away = i == 15 or i >= 25
         return candidates(moving(i).moved(300, 0) if away else moving(i), None, None)
 
-    tracks, _, _ = follow(script, 75)
+    tracks, _, _ = follow(script, 55)
     assert tracks[15].state is COASTING
     assert "seen where it cannot be" in tracks[15].reason
     assert [t.state for t in tracks[16:19]] == [ACQUIRING, ACQUIRING, TRACKING]
     assert not tracks[25].measured
     assert TRACKING not in [t.state for t in tracks[25:28]]
-    assert tracks[74].state is TRACKING
-    assert iou(tracks[74].box, moving(74).moved(300, 0)) > 0.99
+    assert tracks[54].state is TRACKING
+    assert iou(tracks[54].box, moving(54).moved(300, 0)) > 0.99
 
 
 def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
