@@ -253,13 +253,13 @@ def test_what_is_asked_for_is_what_is_measured(efftam):
     assert [run["dropped"] for run in report["motion"]] == [0.0, LOST_SHARE]
 
 
-def test_bad_requests_are_one_line(efftam):
-    assert_refused(efftam("bench", "--frames", "0"), "--frames is 0")
-    assert_refused(efftam("bench", "--soak", "2"), "--soak is 2")
-    assert_refused(efftam("bench", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
-    assert_refused(efftam("bench", "--backend", ","), "--backend is ','", "name at least one")
-    assert_refused(efftam("bench", "--image", "12x"), "'12x' is not WxH")
-    assert_refused(efftam("bench", "--motion", "--plot", "x.png"), "--frames")
+def test_bad_requests_are_one_line(efftam_here):
+    assert_refused(efftam_here("bench", "--frames", "0"), "--frames is 0")
+    assert_refused(efftam_here("bench", "--soak", "2"), "--soak is 2")
+    assert_refused(efftam_here("bench", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
+    assert_refused(efftam_here("bench", "--backend", ","), "--backend is ','", "name at least one")
+    assert_refused(efftam_here("bench", "--image", "12x"), "'12x' is not WxH")
+    assert_refused(efftam_here("bench", "--motion", "--plot", "x.png"), "--frames")
 
 
 @pytest.mark.ros
