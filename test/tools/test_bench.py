@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import mmap
+import platform
 from pathlib import Path
 
 import cv2
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from tools_helpers import assert_refused
 
+import efftam_ros
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.null_pipeline import NullPipeline
@@ -203,6 +205,7 @@ def test_the_environment_names_the_machine(tmp_path: Path):
     assert found["power_mode"] == "NV Power Mode: 25W 1"
     assert found["platform"].startswith("JetPack 6.1 or 6.2")
     assert (found["onnxruntime"], found["torch"], found["gpus"]) == (None, None, [])
+    assert (found["python"], found["efftam_ros"]) == (platform.python_version(), efftam_ros.__version__)
 
 
 def test_pictures_go_to_and_fro_without_a_jump_while_time_goes_on():
