@@ -32,7 +32,9 @@ def test_build_without_tensorrt_names_what_to_install(efftam):
     ],
 )
 def test_verify_without_a_driver_names_the_driver(efftam_here, backend):
-    assert_refused(efftam_here("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver")
+    assert_refused(
+        efftam_here("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver"
+    )
 
 
 def test_bad_requests_are_one_line(efftam_here, tmp_path):

@@ -269,7 +269,9 @@ def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     assert_refused(efftam_here("replay", "nope", *box, "--out", "o"), "nope does not exist")
     assert_refused(efftam_here("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
     assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
-    assert_refused(efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120")
+    assert_refused(
+        efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120"
+    )
     assert not (tmp_path / "o").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.simulation.autopilot import (
@@ -117,7 +118,6 @@ class ArduPilot(Autopilot):
         wanted = int(message.param1)
         if wanted == MANAGER_INFORMATION:
             self.acknowledge(port, message, ACCEPTED)
-            limits = self.mount.limits
             self.send(
                 port,
                 mav.MAVLink_gimbal_manager_information_message(
@@ -126,10 +126,7 @@ class ArduPilot(Autopilot):
                     1,
                     0.0,
                     0.0,
-                    limits.pitch_min,
-                    limits.pitch_max,
-                    limits.yaw_min,
-                    limits.yaw_max,
+                    *astuple(self.mount.limits),
                 ),
             )
         elif wanted == mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_INFORMATION:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import astuple
 
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.mavlink.connection import Connection
@@ -67,7 +68,6 @@ class GimbalDevice:
                     target_component=message.get_srcComponent(),
                 )
             )
-            limits = self.mount.limits
             self._send(
                 mav.MAVLink_gimbal_device_information_message(
                     self._boot_ms(now_s),
@@ -81,10 +81,7 @@ class GimbalDevice:
                     0,
                     0.0,
                     0.0,
-                    limits.pitch_min,
-                    limits.pitch_max,
-                    limits.yaw_min,
-                    limits.yaw_max,
+                    *astuple(self.mount.limits),
                 )
             )
 
