@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 import urllib.request
 from typing import Any
 
@@ -345,12 +346,17 @@ def test_a_cameras_jpeg_reaches_the_page_as_it_is(chain):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_process_in_order(chain, number):
-    running = chain()
-    running.page()
-    running.process.send(number)
-    assert running.process.wait() == 0
-    assert "Traceback" not in running.process.output
+def test_a_signal_ends_the_process_in_order(processes, number):
+    process = processes(operator_command(new_namespace()))
+    end_s = time.monotonic() + 20
+    while not address_in(process.output):
+        assert time.monotonic() < end_s, process.output
+        time.sleep(0.02)
+    page = Page(address_in(process.output))
+    process.send(number)
+    assert process.wait() == 0
+    assert "Traceback" not in process.output
+    page.close()
 
 
 def test_diagnostics_and_health_tell_of_the_chain(lasting_chain):
@@ -403,10 +409,9 @@ def test_a_port_in_use_is_named(processes, peers):
         assert str(port) in refused(processes, peers, "-p", f"port:={port}")
 
 
-def test_an_encoding_that_nobody_knows_is_named_on_the_page(chain):
-    running = chain()
-    peer, page = running.peer, running.page()
-    number = running.show_until_seen(page, 0)
+def test_an_encoding_that_nobody_knows_is_named_on_the_page(lasting_chain):
+    peer, page = lasting_chain.peer, lasting_chain.page()
+    number = lasting_chain.show_until_seen(page, 0)
 
     def is_named() -> bool:
         nonlocal number
@@ -418,5 +423,5 @@ def test_an_encoding_that_nobody_knows_is_named_on_the_page(chain):
         return "yuv99" in page.status.get("picture", "")
 
     peer.wait(is_named, "word of the encoding")
-    running.show_until_seen(page, number + 1)
+    lasting_chain.show_until_seen(page, number + 1)
     peer.wait(lambda: page.status["picture"] == "", "the word to go")
