@@ -6,7 +6,7 @@ true target with a jitter of 2 px, candidate 1 its upper half or a distractor, c
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -156,6 +156,18 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
     assert len(set(slots)) == 6
     assert all(type(slot) is int and 0 <= slot < SPEC.slots for slot in slots)
     assert [present for _, _, present in calls] == [True] * 6
+
+
+def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
+    """Frame 5 has a low predicted IoU and frame 6 no target; frames 0 and 1 count only when prompted."""
+
+    def script(i, view):
+        return candidates(moving(i), ious=[0.3 if i == 5 else 0.9], presence_logit=-5.0 if i == 6 else 5.0)
+
+    _, _, pipeline = follow(script, 10, TrackerConfig(view="full", policy="samurai"))
+    frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
+    plan = pipeline.calls_of("attend")[-1].arguments[0]
+    assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
 
 
 def test_clear_forgets_and_reselection_starts_over():
@@ -589,6 +601,14 @@ def test_a_target_that_the_network_did_not_see_at_first_is_found_again_after_a_g
 def test_settings_outside_their_range_are_refused_by_name(settings, words):
     with pytest.raises(InputError, match="^" + words.replace("[", r"\[").replace("]", r"\]")):
         TrackerConfig(**settings)
+
+
+def test_both_ends_of_a_settings_range_are_allowed():
+    for f in fields(TrackerConfig):
+        for limit in (f.metadata["low"], f.metadata["high"]):
+            if limit is not None:
+                given = type(f.default)(limit)
+                assert getattr(TrackerConfig(**{f.name: given}), f.name) == given
 
 
 def test_thresholds_change_while_tracking_and_the_policy_does_not():
