@@ -354,15 +354,16 @@ def test_what_may_be_the_target_is_looked_at_from_the_middle_of_the_window():
         assert (seen.cx, seen.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=0.05 * SIDE)
 
 
+def covered(i, view):
+    """Something hides the target from the right, all of it from frame 30 on."""
+    box, hidden = moving(i), max(0, i - 19) * 5
+    shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
+    return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
+
+
 def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part():
-    """Something hides it from the right: the visible part's middle lags behind, up to a standstill."""
-
-    def script(i, view):
-        box, hidden = moving(i), max(0, i - 19) * 5
-        shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
-        return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
-
-    tracks, _, _ = follow(script, 45)
+    """The visible part's middle lags behind, up to a standstill."""
+    tracks, _, _ = follow(covered, 45)
     assert tracks[44].state is COASTING
     assert tracks[44].motion.box.cx == pytest.approx(moving(44).cx, abs=10)
     assert tracks[44].motion.velocity[0] == pytest.approx(150, rel=0.1)
@@ -370,13 +371,7 @@ def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part
 
 def test_the_first_coasted_frame_is_believed_at_its_own_stamp():
     """Coasting starts from an older belief, of when all of the target was seen: moved on to the image."""
-
-    def script(i, view):
-        box, hidden = moving(i), max(0, i - 19) * 5
-        shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
-        return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
-
-    tracks, tracker, _ = follow(script, 31)
+    tracks, tracker, _ = follow(covered, 31)
     assert tracks[30].state is COASTING
     assert tracks[30].motion.stamp_ns == tracks[30].stamp_ns
     assert tracks[30].motion.box.cx == pytest.approx(moving(30).cx, abs=6)  # 40 px in the time since
