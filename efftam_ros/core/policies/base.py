@@ -27,8 +27,9 @@ def no_description(box: Box) -> Descriptor | None:
 class FrameContext:
     """What is known about a frame before its candidates are judged.
 
-    ``motion`` is predicted to the frame's stamp, None without an estimate; ``describe`` returns the appearance
-    of a box of the image, None where it can't be computed; ``drawn``: the prompt's box, or that of its mask."""
+    ``motion`` is predicted to the frame's stamp, None without an estimate; ``describe`` returns the
+    appearance of a box of the image, None where it can't be computed; ``drawn``: the prompt's box, or that of
+    its mask."""
 
     stamp_ns: int
     view: View
