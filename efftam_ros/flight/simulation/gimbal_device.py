@@ -1,4 +1,4 @@
-"""A MAVLink gimbal device, component 154: moves a mount as message 284 says, tells its attitude as 285."""
+"""A MAVLink gimbal device, component 154: moves a mount by message 284 and sends its attitude as 285."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GimbalDevice:
         self._next_heartbeat_s = self._next_attitude_s = -math.inf
 
     def step(self) -> None:
-        """Read, move, speak."""
+        """Read messages, move the mount, send heartbeat and attitude."""
         now_s = self._clock()
         messages = [m for _, data in self._link.receive() for m in self._decoder.feed(data)]
         if not self.powered:

@@ -1,4 +1,4 @@
-"""A stand-in for PX4 1.17: obeys the one in control alone, and stops when nothing comes for two seconds."""
+"""Simulates PX4 1.17: obeys only the component in control, and stops two seconds after its last message."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class PX4(Autopilot):
             return
         self.acknowledge(port, message, ACCEPTED)
         if self._gimbal_port is None:
-            # A servo mount's limits come in degrees, and those of roll from memory nobody wrote.
+            # A servo mount reports its limits in degrees, and those of roll from uninitialised memory.
             numbers = (3e-41, 3e-41, -90.0, 90.0, -360.0, 360.0)
         else:
             numbers = (0.0, 0.0, *astuple(self.mount.limits))
