@@ -25,7 +25,7 @@ from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.serving import serving
 from efftam_ros.operator.settings import Settings
 
-# The first image is sent again at this interval, for pages opened later and so that none reports it as old, s.
+# The first image is sent again at this interval: pages opened later get it, and none reports it as old.
 REPEAT_S = 0.5
 
 
