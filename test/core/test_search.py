@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
 from efftam_ros.core.search.belief import FADING_S, Belief
-from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.search.hypotheses import FORGET_S, Hypothesis, Look
 from efftam_ros.core.search.hypotheses import KEPT as EVIDENCE_KEPT
 from efftam_ros.core.search.reacquisition import Reacquisition
