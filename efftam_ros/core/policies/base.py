@@ -105,6 +105,11 @@ class Policy(Protocol):
         """Apply the camera's motion; ``matrix`` as in `camera_motion.CameraMotion`."""
         ...
 
+    def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
+        """The scene was recognised while the target is missed; ``matrix``: motion from the image of the last
+        confirmed frame to that of ``stamp_ns``."""
+        ...
+
     def windows(self, absence: Absence) -> list[View]:
         """Views to search before the frame's own view is chosen; empty: none."""
         ...
@@ -182,6 +187,9 @@ class RememberingPolicy:
         return box
 
     def follow_camera(self, matrix: Matrix) -> None:
+        return
+
+    def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
         return
 
     def windows(self, absence: Absence) -> list[View]:
