@@ -45,7 +45,8 @@ from efftam_ros.tools.eval.metrics import (
     score,
     success_curve,
 )
-from efftam_ros.tools.eval.peers import PEERS, Peer, open_peer
+from efftam_ros.tools.eval.peers.peer import Peer
+from efftam_ros.tools.eval.peers.registry import PEER_MODELS_HELP, PEERS, PEERS_HELP, open_peer
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences
 
 COLUMNS = {
@@ -85,15 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_list_of(PEERS),
         default=[],
         metavar="A,B",
-        help=f"OpenCV trackers: {', '.join(PEERS)}",
+        help=f"trackers of other projects: {PEERS_HELP}",
     )
-    ours.add_argument(
-        "--peer-models",
-        type=Path,
-        metavar="DIR",
-        help="folder of NanoTrack's two ONNX files, for the peer nano",
-    )
-    ours.add_argument("--only-peers", action="store_true", help="run the OpenCV trackers only")
+    ours.add_argument("--peer-models", type=Path, metavar="DIR", help=PEER_MODELS_HELP)
+    ours.add_argument("--only-peers", action="store_true", help="run the trackers of --peers only")
     add_backend_arguments(ours)
     add_settings_argument(ours)
     output = parser.add_argument_group("scoring and output")
@@ -369,7 +365,7 @@ class OwnTracker:
 
 
 class PeerTracker:
-    """An OpenCV tracker as `EvaluatedTracker`; all its boxes count as measured."""
+    """A tracker of another project as `EvaluatedTracker`; all its boxes count as measured."""
 
     has_masks = False
 

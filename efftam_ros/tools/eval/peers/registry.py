@@ -1,0 +1,41 @@
+"""Opens a peer tracker by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.tools.eval.peers.fear import FEAR, open_fear
+from efftam_ros.tools.eval.peers.nanotrack import NANOTRACK, open_nanotrack
+from efftam_ros.tools.eval.peers.opencv import OPENCV, open_opencv
+from efftam_ros.tools.eval.peers.peer import Peer
+
+PEERS = (*OPENCV, *NANOTRACK, *FEAR)
+PEERS_HELP = (
+    f"{', '.join(OPENCV)} (OpenCV), {', '.join((*NANOTRACK, *FEAR))} (onnxruntime);"
+    " all but csrt, kcf and mosse need --peer-models"
+)
+PEER_MODELS_HELP = (
+    "folder of the peers' ONNX files; NanoTrack: nanotrack_vN_backbone*.onnx and nanotrack_vN_head*.onnx,"
+    " FEAR-XS: fear_xs_backbone*.onnx and fear_xs_track*.onnx"
+)
+
+
+def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
+    """Open a peer.
+
+    Args:
+        name: One of `PEERS`.
+        models: Folder of model files, for the peers that need some.
+        threads: CPU threads, 0 for the library's default (OpenCV) or `default_threads` (onnxruntime).
+
+    Raises:
+        InputError: Unknown name, OpenCV without contrib modules, model files missing or not as expected.
+    """
+    if name in OPENCV:
+        return open_opencv(name, models, threads)
+    if name in NANOTRACK:
+        return open_nanotrack(name, models, threads)
+    if name in FEAR:
+        return open_fear(name, models, threads)
+    raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
