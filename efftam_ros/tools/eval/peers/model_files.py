@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
@@ -46,6 +45,8 @@ class PeerModel:
         self, path: Path, inputs: Mapping[str, Shape], outputs: Mapping[str, Shape], threads: int
     ) -> None:
         """Open ``path``. Raises InputError: not an ONNX file, or other tensors than these."""
+        import onnxruntime
+
         self._path = path
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or default_threads()
@@ -89,6 +90,8 @@ class PeerModel:
 
 
 def _session(content: bytes, options: Any) -> Any:
+    import onnxruntime
+
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
