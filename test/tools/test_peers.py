@@ -112,10 +112,9 @@ def test_a_cell_is_its_distance_from_the_middle_one_in_strides(count, cell, dx, 
 
 def test_unequal_distances_move_the_centre_by_half_their_difference():
     one = np.ones((3, 3))
-    choice = choose(
-        Distances(scores(3, {(1, 1): 1.0}), 4 * one, 10 * one, 16 * one, 10 * one), 16, (20, 20), NO_WINDOW
-    )
-    assert (choice.dx, choice.dy, choice.width, choice.height) == (6, 0, 20, 20)
+    found = Distances(scores(3, {(1, 1): 1.0}), 4 * one, 14 * one, 16 * one, 6 * one)
+    choice = choose(found, 16, (20, 20), NO_WINDOW)
+    assert (choice.dx, choice.dy, choice.width, choice.height) == (6, -4, 20, 20)
 
 
 def test_a_box_of_another_size_needs_a_higher_score():
@@ -204,23 +203,92 @@ def test_nanotracks_size_follows_its_score(opened, name: str, penalty: float, ra
     assert peer.update(GREY).xywh() == pytest.approx((100 - side / 2, 80 - side / 2, side, side), abs=1e-3)
 
 
-def test_nanotracks_box_stays_on_the_image(opened):
-    """Three cells to the right and up in each frame: the centre stops at the corner."""
-    peer = opened("nanotrack_v3", (4, 10), 20.0, 30.0, 30.0, 30.0, 30.0)
-    peer.start(GREY, Box(150, 20, 40, 40))
-    for _ in range(10):
+def test_nanotrack_keeps_a_box_that_is_no_square(opened):
+    """60 x 20 with its context is sqrt(100 x 60) = 77.46 px, shown as 127."""
+    scale = 127 / math.sqrt(100 * 60)
+    peer = opened("nanotrack_v3", (7, 7), 20.0, 30 * scale, 10 * scale, 30 * scale, 10 * scale)
+    peer.start(GREY, Box(70, 70, 60, 20))
+    assert peer.update(GREY).xywh() == pytest.approx((70, 70, 60, 20), abs=1e-3)
+    other = opened("nanotrack_v3", (7, 7), 20.0, 10 * scale, 30 * scale, 10 * scale, 30 * scale)
+    other.start(GREY, Box(70, 70, 60, 20))
+    # A turned box: the same context, an aspect ratio 9 times another, so hardly anything is taken over.
+    share = math.exp(-0.138 * 8) * 0.348
+    assert other.update(GREY).width == pytest.approx(60 - 40 * share, abs=1e-3)
+
+
+@pytest.mark.parametrize(("cell", "corner"), [((4, 10), (200, 0)), ((10, 4), (0, 160))])
+def test_nanotracks_box_stays_on_the_image(opened, cell: tuple[int, int], corner: tuple[int, int]):
+    """Three cells aside and up or down in each frame, and twice the size."""
+    peer = opened("nanotrack_v3", cell, 20.0, 63.5, 63.5, 63.5, 63.5)
+    peer.start(GREY, Box(80, 60, 40, 40))
+    for _ in range(30):
         box = peer.update(GREY)
-    assert (box.cx, box.cy) == (200, 0)
-    assert box.width <= 200
-    assert box.height <= 160
+    assert (box.cx, box.cy) == corner
+    assert (box.width, box.height) == (200, 160)
 
 
 def test_nanotracks_box_is_at_least_4_px(opened):
-    peer = opened("nanotrack_v3", (7, 7), 20.0, 0.0, 0.0, 0.0, 0.0)
-    peer.start(GREY, Box(90, 70, 5, 5))
-    for _ in range(10):
+    """Half of the size in each frame."""
+    half = 0.25 * 127 / 2
+    peer = opened("nanotrack_v3", (7, 7), 20.0, half, half, half, half)
+    peer.start(GREY, Box(90, 70, 8, 8))
+    for _ in range(30):
         box = peer.update(GREY)
-        assert min(box.width, box.height) >= 4
+    assert (box.width, box.height) == (4, 4)
+
+
+class Recorder:
+    """Stands for a network: keeps its inputs and gives the same outputs each time."""
+
+    def __init__(self, *outputs: np.ndarray) -> None:
+        self.outputs = list(outputs)
+        self.inputs: list[dict[str, np.ndarray]] = []
+
+    def __call__(self, **inputs: np.ndarray) -> list[np.ndarray]:
+        self.inputs.append(inputs)
+        return self.outputs
+
+
+def extent(crops: np.ndarray) -> list[int]:
+    """First and last column and row of the image in a crop of `COORDINATES`."""
+    columns, rows = crops[0, 0], crops[0, 1]
+    return [round(float(value)) for value in (columns[0, 0], columns[0, -1], rows[0, 0], rows[-1, 0])]
+
+
+COORDINATES = np.zeros((200, 250, 3), np.uint8)
+COORDINATES[:, :, 0] = np.arange(250)
+COORDINATES[:, :, 1] = np.arange(200)[:, None]
+
+
+def test_nanotracks_crops_are_squares_with_context():
+    """The box 40 x 40 around (120, 100): template 80 px, search region 80 x 255 / 127 = 160.63 px."""
+    features = np.ones((1, 96, 8, 8), np.float32)
+    backbone = Recorder(features)
+    classes = stand_in.two_classes(stand_in.peak(15, (7, 7), 9.0))
+    head = Recorder(classes, stand_in.distances(15, 32, 32, 32, 32))
+    peer = NanoTrack("nanotrack_v3", NANOTRACK["nanotrack_v3"], backbone, head)
+    peer.start(COORDINATES, Box(100, 80, 40, 40))
+    peer.update(COORDINATES)
+    template, search = (call["input"] for call in backbone.inputs)
+    assert (template.shape, search.shape) == ((1, 3, 127, 127), (1, 3, 255, 255))
+    assert extent(template) == [80, 159, 60, 139]
+    assert extent(search) == [40, 200, 20, 180]
+    assert head.inputs[0]["input1"] is features
+
+
+def test_fears_crops_are_the_box_grown_in_rgb():
+    features = np.ones((1, 256, 8, 8), np.float32)
+    backbone = Recorder(features)
+    logits = stand_in.peak(16, (8, 8), 9.0)[None, None]
+    track = Recorder(stand_in.distances(16, 25.6, 25.6, 25.6, 25.6), logits)
+    peer = Fear("fear_xs", backbone, track)
+    peer.start(COORDINATES, Box(100, 80, 20, 10))
+    peer.update(COORDINATES)
+    template, search = backbone.inputs[0]["image"], track.inputs[0]["image"]
+    assert (template.shape, search.shape) == ((1, 3, 128, 128), (1, 3, 256, 256))
+    assert extent(template[:, ::-1]) == [96, 123, 78, 91]
+    assert extent(search[:, ::-1]) == [60, 159, 60, 109]
+    assert track.inputs[0]["template"] is features
 
 
 def test_fears_template_and_search_region_are_the_box_grown():
@@ -247,6 +315,24 @@ def test_fears_size_follows_its_score(opened):
     share = math.exp(-0.062 * (math.sqrt(3.5 * 2.5) / 2 * 2 - 1)) * 0.8 * 0.765
     width = 20 + 20 * share
     assert peer.update(GREY).xywh() == pytest.approx((110 - width / 2, 80, width, 10), abs=1e-3)
+
+
+def test_a_target_of_a_pixel_is_at_least_3_px_to_fear(opened):
+    """(50, 50, 3, 3) has the region (44, 44, 15, 15); a cell is 15 / 16 px."""
+    peer = opened("fear_xs", (8, 9), 9.0, 25.6, 25.6, 25.6, 25.6)
+    peer.start(GREY, Box(50, 50, 1, 1))
+    box = peer.update(GREY)
+    assert (box.cx, box.cy) == pytest.approx((44 + 7.5 + 15 / 16, 44 + 7.5), abs=1e-4)
+
+
+def test_fear_follows_no_further_than_the_edge(opened):
+    """Three cells to the right and down in each frame: the image is 200 x 160."""
+    peer = opened("fear_xs", (11, 11), 9.0, 25.6, 25.6, 25.6, 25.6)
+    peer.start(GREY, Box(150, 120, 20, 20))
+    for _ in range(8):
+        box = peer.update(GREY)
+    assert (box.x1, box.y1) == (200, 160)
+    assert min(box.width, box.height) >= 3
 
 
 def test_fears_box_stays_on_the_image_and_is_at_least_3_px():
@@ -358,6 +444,16 @@ def test_other_tensors_are_refused_with_what_is_and_what_must_be(opened, tmp_pat
     backbone.write_bytes(kept)
     with pytest.raises(InputError, match=r"input1 .*expected float32 input \[1, 3, \?, \?\]"):
         open_peer("nanotrack_v3", tmp_path)
+
+
+def test_another_map_is_refused(opened, tmp_path: Path):
+    opened("fear_xs", (8, 8), 1.0, 1.0, 1.0, 1.0, 1.0)
+    logits = np.zeros((1, 1, 15, 15), np.float32)
+    shapes = {"image": [1, 3, 256, 256], "template": [1, 256, 8, 8]}
+    edges = stand_in.distances(16, 1, 1, 1, 1)
+    stand_in.write_head(tmp_path / "fear_xs_track.onnx", shapes, bbox=edges, cls=logits)
+    with pytest.raises(InputError, match=r"cls \[1, 1, 15, 15\], expected .*cls \[1, 1, 16, 16\]"):
+        open_peer("fear_xs", tmp_path)
 
 
 def test_files_that_do_not_fit_each_other_are_refused_at_the_start(opened, tmp_path: Path):
