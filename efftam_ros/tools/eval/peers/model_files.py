@@ -61,7 +61,7 @@ class PeerModel:
                 self._session = _session(_with_open_sizes(content, path), options)
         except (InputError, OSError):
             raise
-        except Exception as error:
+        except Exception as error:  # onnxruntime's errors share no base class
             raise InputError(
                 f"{path} can't be loaded by onnxruntime {onnxruntime.__version__} ({first_line(error)});"
                 " fetch the file again"
@@ -100,7 +100,7 @@ def _fixed_axes(session: Any, inputs: Mapping[str, Shape]) -> bool:
     return any(
         wanted is None and isinstance(size, int)
         for tensor in session.get_inputs()
-        if len(tensor.shape) == len(inputs.get(tensor.name, ()))
+        if tensor.name in inputs and len(tensor.shape) == len(inputs[tensor.name])
         for size, wanted in zip(tensor.shape, inputs[tensor.name], strict=True)
     )
 
