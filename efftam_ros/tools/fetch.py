@@ -1,6 +1,8 @@
 """Download an official EfficientTAM checkpoint and export it to a bundle.
 
-An interrupted download is resumed; size and SHA-256 are compared with those announced by the hub.
+An interrupted download is resumed; size and SHA-256 are compared with those announced by the hub. Four of
+the files have a published SHA-256 that is known second hand: a file that differs from it is kept, with a
+warning. With --sha256 a file that differs from that value is refused before it is downloaded.
 """
 
 from __future__ import annotations
@@ -33,6 +35,13 @@ NAMES = (
     "efficienttam_s_2",
     "efficienttam_s_512x512",
 )
+# Second hand: published values, not yet confirmed by a download from the hub. So a difference only warns.
+PUBLISHED_SHA256 = {
+    "efficienttam_ti": "acbb17b28cca1f860acee09c9ecb6efdb732080dc7a85a07292c31813175fa7d",
+    "efficienttam_ti_512x512": "7d4d652a465f0081391050932f45d8a66768ccc99c8ea393ce8a5927e83f3b9b",
+    "efficienttam_s": "2b572be30d9e96ee29c8d785fe157c6b079ede7d56fbc8a3671d4120e63c89cd",
+    "efficienttam_s_512x512": "67b5840012737ed2c94a4cb8787c5c1b27b3a946045d2e602e65ef77230b6085",
+}
 # Packages whose exceptions mean network errors; they differ between versions of huggingface_hub.
 TRANSPORTS = ("huggingface_hub", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
@@ -49,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint", metavar="URL", help="another hub or a mirror (default: HF_ENDPOINT or the hub)"
     )
+    parser.add_argument(
+        "--sha256",
+        type=sha256_digest,
+        metavar="HEX",
+        help="refuse a file with another SHA-256 (default: warn where it differs from the published value)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -62,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
                 "or download only with --no-export"
             )
     folder = args.out if args.no_export else None
-    checkpoint = download(args.name, endpoint=args.endpoint, folder=folder, quiet=args.quiet)
+    checkpoint = download(
+        args.name, endpoint=args.endpoint, folder=folder, quiet=args.quiet, sha256=args.sha256
+    )
     print(checkpoint)
     if args.no_export:
         return 0
@@ -79,13 +96,30 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
+def sha256_digest(text: str) -> str:
+    """Parse a SHA-256: 64 hexadecimal digits, in lower case on return."""
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is not a SHA-256 of 64 hexadecimal digits ({len(text)} characters);"
+            " take it from: sha256sum FILE"
+        )
+    return text.lower()
+
+
 def download(
-    name: str, *, endpoint: str | None = None, folder: Path | None = None, quiet: bool = False
+    name: str,
+    *,
+    endpoint: str | None = None,
+    folder: Path | None = None,
+    quiet: bool = False,
+    sha256: str | None = None,
 ) -> Path:
     """Download the checkpoint of an official configuration to ``folder`` (default: the user's cache).
 
-    A complete file is not downloaded again. Raises InputError: the hub can't be reached, an address without
-    encryption, no such file, no SHA-256 announced, damaged download.
+    A complete file is not downloaded again. A difference from `PUBLISHED_SHA256` is a warning on stderr;
+    ``sha256``, in lower case, takes the place of that value and is required. Raises InputError: the hub can't
+    be reached, an address without encryption, no such file, no SHA-256 announced, another one than
+    ``sha256``, damaged download.
     """
     import huggingface_hub
     from huggingface_hub import utils
@@ -98,24 +132,43 @@ def download(
     _check_private(url)
     with _explained(url, name):
         announced = huggingface_hub.get_hf_file_metadata(url, endpoint=endpoint, library_name=LIBRARY)
-    size, sha256 = _announced_content(announced, url)
+    size, etag = _announced_content(announced, url)
+    if sha256 is not None and etag != sha256:
+        raise InputError(
+            f"{url} has the SHA-256 {etag}, --sha256 asks for {sha256}; nothing was downloaded: check the"
+            " value, or fetch from another --endpoint"
+        )
     folder = cache_folder() if folder is None else folder
     path = folder / f"{name}.pt"
-    if path.is_file() and not _fault(path, size, sha256):
-        return path
+    if not path.is_file() or _fault(path, size, etag):
+        _fetch_content(announced, url, name, path)
+    published = PUBLISHED_SHA256.get(name)
+    if sha256 is None and published not in (None, etag):
+        print(
+            f"efftam fetch: warning: {path} has the SHA-256 {etag}, the published one is {published} (second"
+            f" hand, not confirmed); compare with the hub's page, or insist with --sha256 {published}",
+            file=sys.stderr,
+        )
+    return path
+
+
+def _fetch_content(announced: Any, url: str, name: str, path: Path) -> None:
+    """Download to ``path`` through a partial file that a later run resumes. Raises InputError: the hub can't
+    be reached, damaged download."""
+    size, etag = announced.size, announced.etag
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     # The name contains the hash, so that a partial download of another version is not resumed.
-    partial = folder / f".{name}.{sha256[:16]}.incomplete"
+    partial = folder / f".{name}.{etag[:16]}.incomplete"
     with _explained(url, name):
         _transfer(
             announced, partial, name, other_host=urlsplit(announced.location).netloc != urlsplit(url).netloc
         )
-    fault = _fault(partial, size, sha256)
+    fault = _fault(partial, size, etag)
     if fault:
         partial.unlink()
         raise InputError(f"the download of {url} {fault}; it was removed, fetch again")
     partial.replace(path)
-    return path
 
 
 def _check_private(url: str) -> None:

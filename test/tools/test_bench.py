@@ -15,12 +15,14 @@ from tools_helpers import assert_refused
 
 import efftam_ros
 from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.null_pipeline import NullPipeline
 from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, TURN, WARM_UP, Timing, endless_frames, measure_frames
 from efftam_ros.tools.bench.machine import environment, resident_mb
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
+from efftam_ros.tools.bench.peers import PeerContender
 from efftam_ros.tools.bench.report import launch_summary, print_frames
 from efftam_ros.tools.bench.soak import SETTLED, measure_soak
 from efftam_ros.tools.cli import main
@@ -133,6 +135,67 @@ def test_contenders_get_the_same_frames_and_the_first_of_each_turn_is_not_counte
         ("a", second + last),
         ("b", last),
     ]
+
+
+def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
+    capsys: pytest.CaptureFixture[str],
+):
+    class Noting:
+        name = "other"
+
+        def start(self, bgr, box) -> None:
+            log.append(("other", bgr.shape, box))
+
+        def update(self, bgr) -> Box:
+            log.append(("other", bgr.shape, int(bgr.astype(int).sum())))
+            return Box(0, 0, 1, 1)
+
+    class Ours(NullPipeline):
+        def encode(self, image, view) -> None:
+            log.append(("ours", (90, 160, 3), int(image.rows.astype(int).sum())))
+            super().encode(image, view)
+
+    log: list[tuple[str, tuple[int, ...], object]] = []
+    frames = endless_frames((160, 90))
+    first = next(frames)
+    peer = PeerContender(Noting())
+    peer.step(*first)
+    assert log == [("other", (90, 160, 3), first[1].box)]
+    mine = contender(Ours(), "ours")
+    mine.step(*first)
+    log.clear()
+    timings = measure_frames([mine, peer], frames, 2 * TURN, quiet=True)
+    assert [len(timing.whole) for timing in timings] == [2 * TURN, 2 * TURN]
+    pictures = {name: [what for who, _, what in log if who == name] for name in ("ours", "other")}
+    assert pictures["ours"] == pictures["other"]
+    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, *_ in log)]
+    assert turns[:4] == [("ours", WARM_UP), ("other", WARM_UP), ("ours", TURN + 1), ("other", 2 * (TURN + 1))]
+    records = [timing.record(timings) for timing in timings]
+    assert records[0]["relative"] == 1
+    assert records[1]["relative"] == pytest.approx(records[1]["whole_ms"] / records[0]["whole_ms"])
+    assert (records[1]["backend"], records[1]["incomplete_frames"]) == ("peer", 0)
+    print_frames(timings, 2 * TURN)
+    text = capsys.readouterr().out
+    assert "relative: " in text
+    assert "other: " not in text  # nothing about modules that were not run
+
+
+def test_peers_are_measured_by_the_command(efftam, tmp_path: Path):
+    pytest.importorskip("onnx", reason="the stand-ins need onnx: scripts/setup_env --with-tests")
+    import peer_models as stand_in
+
+    same = stand_in.distances(16, 25.6, 25.6, 25.6, 25.6)
+    stand_in.write_fear(tmp_path, stand_in.peak(16, (8, 8), 9.0), same)
+    asked = ("--threads", "1", "--image", "320x180", "--peers", "fear_xs")
+    result = efftam("bench", *asked, "--frames", "2", "--peer-models", ".", "--json", "-", timeout=200)
+    assert result.returncode == 0, result.stderr
+    ours, peer = json.loads(result.stdout)["frames"]
+    assert (ours["backend"], peer["backend"], peer["name"]) == ("onnxruntime-cpu", "peer", "fear_xs")
+    assert ours["relative"] == 1
+    assert peer["frames"] == 2
+    assert_refused(efftam("bench", *asked, "--frames", "2"), "--peer-models DIR")
+    assert_refused(efftam("bench", "--motion", "--peers", "csrt"), "--peers csrt", "--frames")
+    assert_refused(efftam("bench", "--peers", "siamese"), "'siamese' is not one of csrt")
 
 
 def test_one_contender_runs_back_to_back_without_a_pause():

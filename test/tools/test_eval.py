@@ -12,12 +12,10 @@ import pytest
 from test_sequences import write_own
 from tools_helpers import ROOT, assert_refused
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.common.video import VideoFrame
 from efftam_ros.tools.eval.command import Result, jittered, one_pass, spread
-from efftam_ros.tools.eval.peers import nano_files, open_peer
-from efftam_ros.tools.eval.sequences import Sequence, find_sequences
+from efftam_ros.tools.eval.sequences import Sequence
 
 PICTURE = np.zeros((20, 30, 3), np.uint8)
 
@@ -110,44 +108,6 @@ def test_repeats_give_mean_and_spread():
     assert spread(result.repeats)["ao"] == pytest.approx(np.std([1, 1 / 3], ddof=1))
     assert math.isnan(spread(result.repeats[:1])["ao"])
     json.dumps(result.record(), allow_nan=False)
-
-
-@pytest.mark.skipif(not hasattr(cv2, "legacy"), reason="needs OpenCV's contrib modules")
-def test_a_peer_follows_the_square(tmp_path: Path):
-    folder = write_own(tmp_path / "square", [f"{i},{40 + i},30,16,16" for i in range(8)], frames=8)
-    (square,) = find_sequences(folder)
-    peer = open_peer("csrt")
-    frames = list(square.frames())
-    peer.start(frames[0].bgr, Box(*square.boxes[0]))
-    for frame in frames[1:]:
-        box = peer.update(frame.bgr)
-        assert box is not None
-        assert box.cx == pytest.approx(48 + frame.index, abs=3)
-
-
-def test_nanotracks_files_are_found_by_either_name(tmp_path: Path):
-    for name in ("nanotrack_v1_backbone", "nanotrack_v1_head", "nanotrack_v2_backbone", "nanotrack_v2_head"):
-        (tmp_path / f"{name}.onnx").touch()
-    (tmp_path / "nanotrack_v3_backbone_dynamic.onnx").touch()
-    (tmp_path / "nanotrack_v3_head_dynamic.onnx").touch()
-    assert [p.name for p in nano_files(tmp_path)] == ["nanotrack_v2_backbone.onnx", "nanotrack_v2_head.onnx"]
-    other = tmp_path / "opencv"
-    other.mkdir()
-    for name in ("nanotrack_backbone_sim", "nanotrack_head_sim"):
-        (other / f"{name}.onnx").touch()
-    assert nano_files(other)[1].name == "nanotrack_head_sim.onnx"
-
-
-def test_peers_that_cannot_run_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(InputError, match="--peer-models DIR"):
-        open_peer("nano")
-    with pytest.raises(InputError, match="holds no pair"):
-        open_peer("nano", tmp_path)
-    with pytest.raises(InputError, match="is not a peer"):
-        open_peer("siamese")
-    monkeypatch.delattr(cv2, "TrackerCSRT_create", raising=False)
-    with pytest.raises(InputError, match="opencv-contrib-python-headless"):
-        open_peer("csrt")
 
 
 def test_the_command_scores_policies_and_peers_side_by_side(efftam, tmp_path: Path):

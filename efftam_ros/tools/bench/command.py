@@ -9,6 +9,9 @@ whole: from decoded image to box, in back-to-back frames. A GPU back end returns
 run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events in every frame
 (the node: in one of 30), and the memory encoder's time is that of the previous frame. On the CPU stages are
 host time.
+Trackers of other projects (--peers) take turns with ours on the same images; relative: time of a whole frame
+as a share of that of the first contender.
+
 start-up: from opening to the first result. resident MB: growth of the process by opening and warming up a
 contender; the first one of a library includes loading it. device MB: as reported by the pipeline. how:
 whether modules are launched as CUDA graphs.
@@ -35,6 +38,7 @@ from efftam_ros.tools.bench.frames import IMAGE_SIZE, endless_frames, measure_fr
 from efftam_ros.tools.bench.idle_gpu import measure_python
 from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
+from efftam_ros.tools.bench.peers import open_peers
 from efftam_ros.tools.bench.report import (
     plot,
     print_frames,
@@ -49,6 +53,7 @@ from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.doctor.system import System
+from efftam_ros.tools.eval.peers.registry import add_peer_arguments
 
 FRAMES = 100
 NODE_SECONDS = 12.0
@@ -96,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     who.add_argument(
         "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="image size (default 1280x720)"
     )
+    add_peer_arguments(who)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--json", type=Path, metavar="FILE", help="all figures; - for stdout instead of tables"
@@ -116,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
         frames = FRAMES
     if args.plot is not None and not frames:
         raise InputError("--plot shows the frame times; add --frames N")
+    if args.peers and not frames:
+        raise InputError(f"--peers {','.join(args.peers)} shows frame times; add --frames N")
     shown = str(args.json) != "-"
     report: dict[str, Any] = {}
     if frames or args.soak:
@@ -156,13 +164,14 @@ def _measure_network(
 ) -> None:
     # Before any contender is opened, so that the memory of the frames is not attributed to one.
     scene_frames = endless_frames(args.image)
+    first = next(scene_frames)
     contenders, left_out = open_contenders(
         args.bundle or [None],
         chosen_backends(args.backend),
         args.threads,
         args.policy,
         args.view,
-        next(scene_frames),
+        first,
         skip_unavailable=args.skip_unavailable,
         zero_copy=args.zero_copy,
     )
@@ -173,7 +182,8 @@ def _measure_network(
         if shown:
             print_left_out(left_out)
         if frames:
-            timings = measure_frames(contenders, scene_frames, frames, quiet=args.quiet)
+            peers = open_peers(args.peers, args.peer_models, args.threads, first)
+            timings = measure_frames([*contenders, *peers], scene_frames, frames, quiet=args.quiet)
             report["frames"] = [timing.record(timings) for timing in timings]
             if shown:
                 print_frames(timings, frames)

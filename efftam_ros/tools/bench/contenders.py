@@ -61,6 +61,14 @@ class Contender:
     start_up_s: float = float("nan")
     resident_mb: float = float("nan")
 
+    @property
+    def bundle(self) -> str:
+        return self.pipeline.spec.name
+
+    def step(self, frame: Frame, prompt: Prompt | None) -> Mapping[str, float]:
+        """Process a frame; returns the durations of its stages, s."""
+        return self.tracker.step(frame, prompt).stage_seconds
+
 
 @dataclass(frozen=True)
 class LeftOut:

@@ -19,8 +19,9 @@ import numpy as np
 from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt
-from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
+from efftam_ros.tools.bench.contenders import Contender
 from efftam_ros.tools.bench.machine import resident_mb
+from efftam_ros.tools.bench.peers import PEER, PeerContender
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene
@@ -49,7 +50,7 @@ class Timing:
         whole: Duration of each frame, s.
         stages: Durations of each stage, s.
         ratios: Whole frame over the sum of its four modules, for frames that ran all four.
-        incomplete: Number of the other frames.
+        incomplete: Number of the other frames; 0 for a peer, which has no modules.
         maps: Maps attended to in the last frame.
         pointers: Pointers attended to in the last frame.
         start_up_s: Time from opening to the first result.
@@ -78,7 +79,7 @@ class Timing:
             self.stages[name].append(seconds)
         if all(name in stage_seconds for name in MODULES):
             self.ratios.append(whole_s / sum(stage_seconds[name] for name in MODULES))
-        else:
+        elif self.backend != PEER:
             self.incomplete += 1
 
     @property
@@ -105,6 +106,10 @@ class Timing:
             if other.backend in BASELINES and other.bundle == self.bundle
         }
 
+    def relative(self, all_of_them: Sequence[Timing]) -> float:
+        """Time per frame relative to that of the first contender of the run."""
+        return self.whole_ms / all_of_them[0].whole_ms
+
     def record(self, all_of_them: Sequence[Timing]) -> dict[str, Any]:
         """The figures written by --json."""
         return {
@@ -116,6 +121,7 @@ class Timing:
             "whole_p99_ms": self.whole_p99_ms,
             "stages_ms": self.medians_ms,
             "stages_p99_ms": {name: 1e3 * float(np.percentile(s, 99)) for name, s in self.stages.items()},
+            "relative": self.relative(all_of_them),
             "glue_ratio": self.glue_ratio,
             "incomplete_frames": self.incomplete,
             "times_faster_than": self.times_faster(all_of_them),
@@ -129,20 +135,20 @@ class Timing:
 
 
 def measure_frames(
-    contenders: Sequence[Contender], frames: Frames, count: int, *, quiet: bool = False
+    contenders: Sequence[Contender | PeerContender], frames: Frames, count: int, *, quiet: bool = False
 ) -> list[Timing]:
     """Warm up each contender, then measure ``count`` frames of each in turns of `TURN`, in rotating order.
 
     All contenders get the same frames.
     """
-    timings = [Timing(c.name, c.pipeline.spec.name, c.backend) for c in contenders]
+    timings = [Timing(c.name, c.bundle, c.backend) for c in contenders]
     pairs = list(zip(contenders, timings, strict=True))
     with progress_bar((count + WARM_UP) * len(pairs), "bench", quiet=quiet) as bar:
         warm_up = list(itertools.islice(frames, WARM_UP))
         for contender in contenders:
             before_mb = resident_mb()
             for frame, prompt in warm_up:
-                contender.tracker.step(frame, prompt)
+                contender.step(frame, prompt)
                 bar.update()
             contender.resident_mb += resident_mb() - before_mb
         lead_in = 1 if len(pairs) > 1 else 0
@@ -151,7 +157,7 @@ def measure_frames(
             first = turn % len(pairs)
             for contender, timing in pairs[first:] + pairs[:first]:
                 for frame, prompt in taken[:lead_in]:
-                    contender.tracker.step(frame, prompt)
+                    contender.step(frame, prompt)
                 for frame, prompt in taken[lead_in:]:
                     timing.add(*timed_step(contender, frame, prompt))
                     bar.update()
@@ -160,21 +166,23 @@ def measure_frames(
     return timings
 
 
-def _note_state(contender: Contender, timing: Timing) -> None:
-    pipeline: InstrumentedPipeline = contender.pipeline
-    timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
+def _note_state(contender: Contender | PeerContender, timing: Timing) -> None:
     timing.start_up_s, timing.resident_mb = contender.start_up_s, contender.resident_mb
+    if isinstance(contender, PeerContender):
+        return
+    pipeline = contender.pipeline
+    timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
     timing.device_mb = None if pipeline.device_bytes is None else pipeline.device_bytes / 1e6
     timing.launch = dict(pipeline.launch)
 
 
 def timed_step(
-    contender: Contender, frame: Frame, prompt: Prompt | None
+    contender: Contender | PeerContender, frame: Frame, prompt: Prompt | None
 ) -> tuple[float, Mapping[str, float]]:
     """Process a frame; returns its total duration and those of its stages, s."""
     start = time.perf_counter()
-    track = contender.tracker.step(frame, prompt)
-    return time.perf_counter() - start, track.stage_seconds
+    stages = contender.step(frame, prompt)
+    return time.perf_counter() - start, stages
 
 
 def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:

@@ -10,6 +10,7 @@ from typing import Any
 from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.tools.bench.contenders import LeftOut
 from efftam_ros.tools.bench.frames import TURN, WARM_UP, Timing
+from efftam_ros.tools.bench.peers import PEER
 from efftam_ros.tools.bench.soak import SETTLED
 from efftam_ros.tools.common.outputs import replacing
 from efftam_ros.tools.common.table import Cell, print_table
@@ -22,7 +23,17 @@ def print_frames(timings: Sequence[Timing], frames: int) -> None:
     """Print the times of each contender, then its start-up time and memory."""
     names = list(dict.fromkeys(name for timing in timings for name in timing.medians_ms))
     baselines = [name for name in BASELINES if any(timing.backend == name for timing in timings)]
-    headers = ["ms, median", "whole", "p99", *names, "glue ratio", *(f"x {name}" for name in baselines)]
+    peers = any(timing.backend == PEER for timing in timings)
+    relative = ["relative"] if peers else []
+    headers = [
+        "ms, median",
+        "whole",
+        "p99",
+        *relative,
+        *names,
+        "glue ratio",
+        *(f"x {name}" for name in baselines),
+    ]
     rows: list[list[Cell]] = []
     for timing in timings:
         medians, faster = timing.medians_ms, timing.times_faster(timings)
@@ -31,6 +42,7 @@ def print_frames(timings: Sequence[Timing], frames: int) -> None:
                 timing.name,
                 _two(timing.whole_ms),
                 _two(timing.whole_p99_ms),
+                *(_two(timing.relative(timings)) for _ in relative),
                 *(_two(medians.get(name)) for name in names),
                 timing.glue_ratio,
                 *(_two(faster.get(name)) for name in baselines),
@@ -45,6 +57,8 @@ def print_frames(timings: Sequence[Timing], frames: int) -> None:
     print()
     _print_resources(timings)
     print(f"\nglue ratio: whole frame over its four modules; goal at most {GLUE_GOAL} (ti_512x512 on a CPU)")
+    if peers:
+        print(f"relative: time of a whole frame as a share of that of {timings[0].name}")
     for name in baselines:
         goal = f"; goal at least {TORCH_GOAL:g}" if name == "torch" else ""
         print(f"x {name}: times faster than the back end {name} in this run{goal}")
@@ -58,8 +72,7 @@ def _print_resources(timings: Sequence[Timing]) -> None:
             _two(timing.start_up_s),
             f"{timing.resident_mb:+.0f}",
             None if timing.device_mb is None else f"{timing.device_mb:.0f}",
-            timing.maps,
-            timing.pointers,
+            *((None, None) if timing.backend == PEER else (timing.maps, timing.pointers)),
             launch_summary(timing.launch),
         ]
         for timing in timings

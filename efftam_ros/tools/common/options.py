@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,19 @@ def add_backend_arguments(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
     )
+
+
+def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    """The type of an option "A,B" whose values are of ``choices``; repeated values count once."""
+
+    def parse(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(choices)}")
+        return list(dict.fromkeys(names))
+
+    return parse
 
 
 def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:

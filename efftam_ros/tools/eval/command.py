@@ -31,7 +31,12 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
-from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
+from efftam_ros.tools.common.options import (
+    add_backend_arguments,
+    add_settings_argument,
+    list_of,
+    tracker_config,
+)
 from efftam_ros.tools.common.outputs import replacing, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
@@ -45,7 +50,8 @@ from efftam_ros.tools.eval.metrics import (
     score,
     success_curve,
 )
-from efftam_ros.tools.eval.peers import PEERS, Peer, open_peer
+from efftam_ros.tools.eval.peers.peer import Peer
+from efftam_ros.tools.eval.peers.registry import add_peer_arguments, open_peer
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences
 
 COLUMNS = {
@@ -75,25 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="network, repeatable (default: shipped one)",
     )
     ours.add_argument(
-        "--policy", type=_list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
+        "--policy", type=list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
     )
-    ours.add_argument(
-        "--view", type=_list_of(VIEWS), default=["bundle"], metavar="A,B", help=", ".join(VIEWS)
-    )
-    ours.add_argument(
-        "--peers",
-        type=_list_of(PEERS),
-        default=[],
-        metavar="A,B",
-        help=f"OpenCV trackers: {', '.join(PEERS)}",
-    )
-    ours.add_argument(
-        "--peer-models",
-        type=Path,
-        metavar="DIR",
-        help="folder of NanoTrack's two ONNX files, for the peer nano",
-    )
-    ours.add_argument("--only-peers", action="store_true", help="run the OpenCV trackers only")
+    ours.add_argument("--view", type=list_of(VIEWS), default=["bundle"], metavar="A,B", help=", ".join(VIEWS))
+    add_peer_arguments(ours)
+    ours.add_argument("--only-peers", action="store_true", help="run the trackers of --peers only")
     add_backend_arguments(ours)
     add_settings_argument(ours)
     output = parser.add_argument_group("scoring and output")
@@ -369,7 +361,7 @@ class OwnTracker:
 
 
 class PeerTracker:
-    """An OpenCV tracker as `EvaluatedTracker`; all its boxes count as measured."""
+    """A tracker of another project as `EvaluatedTracker`; all its boxes count as measured."""
 
     has_masks = False
 
@@ -418,14 +410,3 @@ def _plot(path: Path, results: list[Result], sequences: int) -> None:
 
 def _known(values: dict[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
-def _list_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        for name in names:
-            if name not in choices:
-                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(choices)}")
-        return list(dict.fromkeys(names))
-
-    return parse

@@ -1,4 +1,4 @@
-"""OpenCV's trackers under one interface, for comparison."""
+"""OpenCV's trackers."""
 
 from __future__ import annotations
 
@@ -13,51 +13,48 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 
-PEERS = ("csrt", "kcf", "mosse", "nano")
+OPENCV = ("csrt", "kcf", "mosse", "nano")
 CONTRIB = (
     "needs OpenCV's contrib modules; replace opencv-python by: pip install opencv-contrib-python-headless"
 )
 
 
-class Peer:
-    """One OpenCV tracker with default parameters; it takes integer boxes and may report a failure."""
+class OpenCvTracker:
+    """One OpenCV tracker with default parameters as `Peer`; it takes integer boxes and may report a
+    failure."""
 
     def __init__(self, name: str, create: Callable[[], Any]) -> None:
         self.name, self._create = name, create
         self._tracker: Any = None
 
     def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
-        """Initialise on a frame, uint8 [H, W, 3] BGR, with a box in px."""
         self._tracker = self._create()
         self._tracker.init(bgr, tuple(round(v) for v in box.xywh()))
 
     def update(self, bgr: NDArray[np.uint8]) -> Box | None:
-        """The box in the next frame, None where the tracker reports a failure."""
         found, box = self._tracker.update(bgr)
         return Box(*(float(v) for v in box)) if found else None
 
 
-def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
-    """Open a peer by name.
+def open_opencv(name: str, models: Path | None = None, threads: int = 0) -> OpenCvTracker:
+    """Open one of `OPENCV`.
 
     ``models``: folder of NanoTrack's two ONNX files; ``threads``: OpenCV's (0: its default). Raises
-    InputError: unknown name, OpenCV without contrib modules, model files missing.
+    InputError: OpenCV without contrib modules, model files missing.
     """
     import cv2
 
-    if name not in PEERS:
-        raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")
     if threads:
         cv2.setNumThreads(threads)
     _only_errors()
     if name == "nano":
-        return Peer(name, _nano(models))
+        return OpenCvTracker(name, _nano(models))
     # MOSSE is in OpenCV's legacy module; the others were moved out of it in 4.5.1.
     home = getattr(cv2, "legacy", None) if name == "mosse" else cv2
     create = getattr(home, f"Tracker{name.upper()}_create", None)
     if create is None:
         raise InputError(f"peer {name} {CONTRIB}")
-    return Peer(name, create)
+    return OpenCvTracker(name, create)
 
 
 def _only_errors() -> None:

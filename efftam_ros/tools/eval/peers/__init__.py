@@ -1,0 +1,1 @@
+"""Trackers of other projects, for comparison on the same sequences."""
