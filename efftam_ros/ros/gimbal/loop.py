@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,9 +17,12 @@ from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
 from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common.polling import Polled
-from efftam_ros.ros.common.qos import latched, reliable, sampled
+from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import (
+    ATTITUDE_FIELDS,
+    ESTIMATE_FIELDS,
+    VEHICLE_FIELDS,
     attitude_of,
     attitude_of_mavros,
     control_of,
@@ -58,9 +61,12 @@ class Loop:
         self._phase = Phase.OFF
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
-            self._subscribe(TargetVelocity, "velocity", self._on_velocity, reliable()),
-            self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
-            self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
+            # Best effort: an answer that was lost and comes late is worth less than the next one.
+            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(), ESTIMATE_FIELDS),
+            self._subscribe(
+                QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled(), ATTITUDE_FIELDS
+            ),
+            self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled(), VEHICLE_FIELDS),
             self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
         ]
         mavros = mavros_attitude()
@@ -68,11 +74,14 @@ class Loop:
             self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
         self._calibration = self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1))
         self._ticks = 0
+        self._now = Instant(0, 0.0)  # of the turn in work
         # Steady, so that a stopped or set clock of the images does not stop the controller.
         self._due_s = time.monotonic()
 
-    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Polled:
-        return Polled(self._node, kind, topic, take, qos, self._warn)
+    def _subscribe(
+        self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any, fields: Sequence[str] = ()
+    ) -> Polled:
+        return Polled(self._node, kind, topic, take, qos, self._warn, fields)
 
     def turn(self) -> float:
         """Tick when it is time to; how long there is nothing to do, s."""
@@ -82,9 +91,10 @@ class Loop:
             if self._ticks % CALIBRATION_TICKS == 0:
                 self._calibration.read()
             self._ticks += 1
+            self._now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
             for topic in self._topics:
                 topic.read()
-            self._tick()
+            self._tick(self._now)
         return self._due_s - time.monotonic()
 
     def close(self) -> None:
@@ -105,26 +115,22 @@ class Loop:
         if enabled:
             self._outputs.want_gimbal(True)
 
-    def _now(self) -> Instant:
-        return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
-
-    def _tick(self) -> None:
-        now = self._now()
+    def _tick(self, now: Instant) -> None:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
             self._control.on_control(Control.SILENT)
         command = self._control.tick(now)
         if command.send:
-            self._outputs.send_rates(command.rates)
+            self._outputs.send_rates(command.rates, now.stamp_ns)
         # The gimbal is given back when the zeros after the last motion are out.
         self._outputs.want_gimbal(self._control.enabled or command.send)
-        self._outputs.send_status(command, self._control.enabled, now.steady_s)
+        self._outputs.send_status(command, self._control.enabled, now)
         if command.phase is not self._phase:
             self._phase = command.phase
             because = f": {command.reason}" if command.reason else ""
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        self._control.on_estimate(estimate_of(message), self._now())
+        self._control.on_estimate(estimate_of(message), self._now)
 
     def _on_camera_info(self, message: Any) -> None:
         self._control.on_camera(intrinsics_of(message))
@@ -140,7 +146,7 @@ class Loop:
         self._take_attitude(attitude_of_mavros(message))
 
     def _take_attitude(self, sample: AttitudeSample) -> None:
-        if not self._control.on_attitude(sample, self._now()):
+        if not self._control.on_attitude(sample, self._now):
             raise InputError(
                 "not taken: it is no rotation, or its stamp lies in the future; compare the clocks"
             )
@@ -155,6 +161,6 @@ class Loop:
         control = control_of(message)
         if self._manager is None or limits_of(message) != limits_of(self._manager):
             self._control.on_limits(limits_of(message))
-        self._manager, self._manager_s = message, time.monotonic()
+        self._manager, self._manager_s = message, self._now.steady_s
         self._control.on_control(control)
         self._control.on_gimbal_alive(message.alive)
