@@ -29,7 +29,7 @@ READ = {
     VehicleHeading: VEHICLE_FIELDS,
     TwistStamped: ("twist.angular",),
 }
-texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=40)
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 NUMBERS = {
     "double": st.floats(allow_nan=False),
     "float": st.floats(allow_nan=False, width=32),

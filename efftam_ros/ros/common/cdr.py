@@ -200,7 +200,7 @@ def _maker(name: str, fields: Sequence[tuple[tuple[str, ...], _Leaf, int]]) -> C
     parts: dict[str, list[tuple[tuple[str, ...], _Leaf, int]]] = {}
     for path, leaf, end in fields:
         parts.setdefault(path[0], []).append((path[1:], leaf, end))
-    record: Any = namedtuple(name, parts)
+    record: Any = namedtuple(name, parts)  # type: ignore[misc]
     new = record._make
     makers = [_part(key, inner) for key, inner in parts.items()]
     return lambda values: new([make(values) for make in makers])
