@@ -6,7 +6,7 @@ a node that works at a fixed rate anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rclpy.callback_groups import CallbackGroup
@@ -15,7 +15,6 @@ from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.ros.common.cdr import Reader
 from efftam_ros.ros.common.throttle import Throttle
 
 
@@ -33,30 +32,21 @@ class _NoMessages(CallbackGroup):
 
 
 class Polled:
-    """One topic. What ``take`` refuses with InputError goes to ``warn``. With ``fields``, it gets records of
-    these alone (see `Reader`), which for messages that come often is worth it."""
+    """One topic. What ``take`` refuses with InputError goes to ``warn``."""
 
     def __init__(
-        self,
-        node: Node,
-        kind: Any,
-        topic: str,
-        take: Callable[[Any], None],
-        qos: QoSProfile,
-        warn: Throttle,
-        fields: Sequence[str] = (),
+        self, node: Node, kind: Any, topic: str, take: Callable[[Any], None], qos: QoSProfile, warn: Throttle
     ) -> None:
         self._node, self._kind, self._topic, self._take, self._warn = node, kind, topic, take, warn
-        self._read = Reader(kind, *fields).read if fields else None
         self._subscription = node.create_subscription(kind, topic, take, qos, callback_group=_NoMessages())
 
     def read(self) -> None:
         """Take in all that has arrived, in order."""
         handle = self._subscription.handle
         with handle:
-            while (found := handle.take_message(self._kind, self._read is not None)) is not None:
+            while (found := handle.take_message(self._kind, False)) is not None:
                 try:
-                    self._take(found[0] if self._read is None else self._read(found[0]))
+                    self._take(found[0])
                 except InputError as refusal:
                     self._warn(self._topic, f"{self._topic}: {refusal}")
 

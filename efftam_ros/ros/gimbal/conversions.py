@@ -45,25 +45,6 @@ YAW_LOCK, IN_VEHICLE_FRAME, IN_EARTH_FRAME = 16, 32, 64
 AT_PITCH_LIMIT, AT_YAW_LIMIT = 2, 4
 
 
-# What the functions below read of a message.
-ESTIMATE_FIELDS = (
-    "header.stamp",
-    "selection",
-    "state",
-    "valid",
-    "reason",
-    "measured",
-    "age",
-    "has_bearing",
-    "azimuth",
-    "elevation",
-    "azimuth_rate",
-    "elevation_rate",
-)
-ATTITUDE_FIELDS = ("header", "quaternion")
-VEHICLE_FIELDS = ("header.stamp", "yaw", "yaw_rate")
-
-
 def track_state(number: int) -> TrackState:
     """The state of BoundingBox and TargetVelocity. Raises InputError for one that does not exist."""
     try:

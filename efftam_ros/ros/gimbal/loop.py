@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -20,9 +20,6 @@ from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import (
-    ATTITUDE_FIELDS,
-    ESTIMATE_FIELDS,
-    VEHICLE_FIELDS,
     attitude_of,
     attitude_of_mavros,
     control_of,
@@ -62,11 +59,9 @@ class Loop:
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
             # Best effort: an answer that was lost and comes late is worth less than the next one.
-            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled(), ESTIMATE_FIELDS),
-            self._subscribe(
-                QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled(), ATTITUDE_FIELDS
-            ),
-            self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled(), VEHICLE_FIELDS),
+            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled()),
+            self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
+            self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
             self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
         ]
         mavros = mavros_attitude()
@@ -78,10 +73,8 @@ class Loop:
         # Steady, so that a stopped or set clock of the images does not stop the controller.
         self._due_s = time.monotonic()
 
-    def _subscribe(
-        self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any, fields: Sequence[str] = ()
-    ) -> Polled:
-        return Polled(self._node, kind, topic, take, qos, self._warn, fields)
+    def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Polled:
+        return Polled(self._node, kind, topic, take, qos, self._warn)
 
     def turn(self) -> float:
         """Tick when it is time to; how long there is nothing to do, s."""

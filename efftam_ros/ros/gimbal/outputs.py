@@ -8,10 +8,9 @@ from rclpy.node import Node
 from std_msgs.msg import Bool
 
 from efftam_ros.flight.control_config import GimbalCommand, Instant
-from efftam_ros.flight.values import NS, STOPPED, Rates
+from efftam_ros.flight.values import STOPPED, Rates
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
-from efftam_ros.ros.common.cdr import Writer
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.conversions import status_message
 
@@ -28,7 +27,6 @@ class Outputs:
         self._rates = node.create_publisher(TwistStamped, "rates", reliable())
         self._status = node.create_publisher(GimbalStatus, "gimbal_status", reliable())
         self._steering = node.create_publisher(Bool, "steering_enabled", latched())
-        self._twist = Writer(TwistStamped)
         self._said: tuple[object, ...] = ()
         self._next_status_s = 0.0
         self._wanted: bool | None = None
@@ -36,8 +34,11 @@ class Outputs:
 
     def send_rates(self, rates: Rates, stamp_ns: int) -> None:
         """In axes forward-left-up, as REP 103 has them."""
-        linear = (0.0, 0.0, 0.0)
-        self._rates.publish(self._twist.write(*divmod(stamp_ns, NS), "", *linear, *rates.to_twist()))
+        message = TwistStamped()
+        message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
+        angular = message.twist.angular
+        angular.x, angular.y, angular.z = rates.to_twist()
+        self._rates.publish(message)
 
     def want_gimbal(self, wanted: bool) -> None:
         """Whether the bridge shall take the gimbal; said at every change."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from geometry_msgs.msg import QuaternionStamped
 from rclpy.node import Node
 
-from efftam_ros.flight.values import NS, AttitudeSample, Control, GimbalLimits, VehicleSample
+from efftam_ros.flight.values import AttitudeSample, Control, GimbalLimits, VehicleSample
+from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalManager, VehicleHeading
-from efftam_ros.ros.common.cdr import Writer
 from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.gimbal.conversions import CONTROLS
 
@@ -25,7 +26,6 @@ class GimbalTopics:
         self._attitude = node.create_publisher(QuaternionStamped, "gimbal_attitude", sampled())
         self._heading = node.create_publisher(VehicleHeading, "vehicle_heading", sampled())
         self._manager = node.create_publisher(GimbalManager, "gimbal_manager", latched())
-        self._quaternion, self._turn = Writer(QuaternionStamped), Writer(VehicleHeading)
         self._known = GimbalManager(
             control=GimbalManager.UNKNOWN,
             alive=True,
@@ -42,13 +42,17 @@ class GimbalTopics:
         if at_limits != (self._known.at_pitch_limit, self._known.at_yaw_limit):
             self._known.at_pitch_limit, self._known.at_yaw_limit = at_limits
             self._publish_known()
-        w, x, y, z = sample.q
-        stamp = divmod(max(sample.stamp_ns, 0), NS)
-        self._attitude.publish(self._quaternion.write(*stamp, sample.yaw_frame.value, x, y, z, w))
+        message = QuaternionStamped()
+        _stamp(message, sample.stamp_ns)
+        message.header.frame_id = sample.yaw_frame.value
+        q = message.quaternion
+        q.w, q.x, q.y, q.z = map(float, sample.q)
+        self._attitude.publish(message)
 
     def vehicle(self, sample: VehicleSample) -> None:
-        stamp = divmod(max(sample.stamp_ns, 0), NS)
-        self._heading.publish(self._turn.write(*stamp, "", sample.yaw, sample.yaw_rate))
+        message = VehicleHeading(yaw=float(sample.yaw), yaw_rate=float(sample.yaw_rate))
+        _stamp(message, sample.stamp_ns)
+        self._heading.publish(message)
 
     def control(self, control: Control, reason: str) -> None:
         self._known.control, self._known.reason = NUMBERS[control], reason
@@ -73,3 +77,7 @@ class GimbalTopics:
     def _publish_known(self) -> None:
         self._known.header.stamp = self._clock.now().to_msg()
         self._manager.publish(self._known)
+
+
+def _stamp(message: Any, ns: int) -> None:
+    message.header.stamp = stamp_like(message.header.stamp, max(ns, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -26,10 +26,10 @@ from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.throttle import Throttle
-from efftam_ros.ros.gimbal.conversions import ESTIMATE_FIELDS, estimate_of, intrinsics_of
+from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
 from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
 from efftam_ros.ros.mavlink.parameters import PARAMETERS, BridgeParameters
-from efftam_ros.ros.mavlink.tracker_topics import STATUS_FIELDS, TrackerTopics, outcome_of, status_of
+from efftam_ros.ros.mavlink.tracker_topics import TrackerTopics, outcome_of, status_of
 
 NODE_NAME = "efftam_mavlink"
 # Longest wait for MAVLink: rates of the controller must not wait longer.
@@ -108,7 +108,7 @@ class MavlinkNode(Node):
         bridge = Bridge(self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report)
         self._bridge = bridge
         # Best effort where the next message replaces one that was lost.
-        self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled(), ("twist.angular",))
+        self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled())
         self._subscribe(READ_S, Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
         self._subscribe(
             READ_S,
@@ -117,17 +117,10 @@ class MavlinkNode(Node):
             lambda m: bridge.selection_result(outcome_of(m)),
             latched(),
         )
-        self._subscribe(
-            READ_S, BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), sampled(), STATUS_FIELDS
-        )
+        self._subscribe(READ_S, BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), sampled())
         if self._config.landing_target:
             self._subscribe(
-                READ_S,
-                TargetVelocity,
-                "velocity",
-                lambda m: bridge.estimate(estimate_of(m)),
-                sampled(),
-                ESTIMATE_FIELDS,
+                READ_S, TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), sampled()
             )
         self._subscribe(
             CALIBRATION_S,
@@ -159,15 +152,9 @@ class MavlinkNode(Node):
         self.destroy_node()
 
     def _subscribe(
-        self,
-        period_s: float,
-        kind: Any,
-        topic: str,
-        take: Callable[[Any], None],
-        qos: Any,
-        fields: Sequence[str] = (),
+        self, period_s: float, kind: Any, topic: str, take: Callable[[Any], None], qos: Any
     ) -> None:
-        self._read.append(_Reading(Polled(self, kind, topic, take, qos, self._warn, fields), period_s))
+        self._read.append(_Reading(Polled(self, kind, topic, take, qos, self._warn), period_s))
 
     def _on_rates(self, message: Any) -> None:
         angular = message.twist.angular

@@ -16,20 +16,6 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.qos import reliable
 from efftam_ros.ros.gimbal.conversions import track_state
 
-# What `status_of` reads of a BoundingBox.
-STATUS_FIELDS = (
-    "header.stamp",
-    "selection",
-    "state",
-    "valid",
-    "x",
-    "y",
-    "width",
-    "height",
-    "image_width",
-    "image_height",
-)
-
 
 class TrackerTopics:
     """Publishes the operator's selections; implements the bridge's `TrackerPort`."""
