@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.camera_motion import (
+    MOST_SHIFT,
     CameraMotionSource,
     Matrix,
     moved_point,
@@ -29,6 +30,7 @@ RATE_SPAN_NS = 15_000_000
 MOST_APART_S = 0.1  # of an image's stamp from the nearest sample
 MOST_AHEAD_S = 0.05  # of an image's stamp from the newest: a gimbal does not keep its rate for longer
 COMPARED_IMAGES = 10
+MOST_KEPT_SHIFT = 3.0  # image sides: beyond it, the kept place is far outside the image
 LEAST_SHIFT_PX = 3.0  # of an image's centre, for a comparison to say anything
 MOST_DIFFERENCE = 0.5  # of two shifts, in the larger
 
@@ -45,6 +47,8 @@ class AttitudeMotion:
 
     def reset(self) -> None:
         self._previous: NDArray[np.float64] | None = None
+        self._kept: NDArray[np.float64] | None = None
+        self._size = (0, 0)
 
     def set_intrinsics(self, intrinsics: Matrix | None) -> None:
         """K [3, 3] px of the images as the tracker gets them, in edge coordinates (a pixel's centre lies at
@@ -64,18 +68,36 @@ class AttitudeMotion:
             self._samples.append((stamp_ns, np.asarray(rotation, np.float64)))
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        previous, intrinsics = self._previous, self._intrinsics
+        previous, self._size = self._previous, (image.width, image.height)
         with self._lock:
             self._previous = present = self._at(stamp_ns)
             missing = "" if present is not None else self._gap(stamp_ns)
         if present is None:
             return CameraMotion(None, missing)
-        if intrinsics is None:
+        return self._motion(previous, present, "previous", MOST_SHIFT)
+
+    def keep(self, target: Box | None) -> None:
+        self._kept = self._previous
+
+    def since_kept(self) -> CameraMotion:
+        if self._previous is None:
+            return CameraMotion(None, "no attitude for the image")
+        return self._motion(self._kept, self._previous, "kept", MOST_KEPT_SHIFT)
+
+    def _motion(
+        self,
+        before: NDArray[np.float64] | None,
+        after: NDArray[np.float64],
+        name: str,
+        most_shift: float,
+    ) -> CameraMotion:
+        """Between two attitudes. ``name``: of the image that the first belongs to."""
+        if self._intrinsics is None:
             return CameraMotion(None, "no calibration: the attitude needs camera_info to move pixels")
-        if previous is None:
-            return CameraMotion(None, "no attitude for the previous image")
-        matrix = rotation_motion(intrinsics, present @ previous.T)
-        fault = rejection(matrix, image.width, image.height)
+        if before is None:
+            return CameraMotion(None, f"no attitude for the {name} image")
+        matrix = rotation_motion(self._intrinsics, after @ before.T)
+        fault = rejection(matrix, *self._size, most_shift)
         return CameraMotion(None, f"attitude refused: {fault}") if fault else CameraMotion(matrix)
 
     def _at(self, stamp_ns: int) -> NDArray[np.float64] | None:
@@ -143,6 +165,13 @@ class ComparedMotion:
             self._shifts.append((told_shift, seen_shift))
         fault = self._disagreement()
         return CameraMotion(None, fault) if fault else told
+
+    def keep(self, target: Box | None) -> None:
+        self._source.keep(target)
+
+    def since_kept(self) -> CameraMotion:
+        fault = self._disagreement()
+        return CameraMotion(None, fault) if fault else self._source.since_kept()
 
     def _disagreement(self) -> str:
         """What the two say, when they disagree in most of the last images; empty when they do not."""

@@ -32,12 +32,21 @@ class CameraMotionSource(Protocol):
         """
         ...
 
+    def keep(self, target: Box | None) -> None:
+        """Keep the image of the last call of `estimate`, on which the target was seen, to recognise the place
+        again."""
+        ...
+
+    def since_kept(self) -> CameraMotion:
+        """The motion from the kept image to that of the last call of `estimate`, over any time between."""
+        ...
+
     def reset(self) -> None:
-        """Forget the previous image; the next one starts a new sequence."""
+        """Forget the previous image and the kept one; the next one starts a new sequence."""
         ...
 
 
-def rejection(matrix: Matrix, width: int, height: int) -> str:
+def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
     """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
     can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
@@ -61,7 +70,7 @@ def rejection(matrix: Matrix, width: int, height: int) -> str:
     x, y = middle
     dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
     shift = math.hypot(dx, dy) / max(width, height)
-    return f"it shifts by {shift:.2f} image sides (at most {MOST_SHIFT:g})" if shift > MOST_SHIFT else ""
+    return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
 
 
 def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:

@@ -34,6 +34,9 @@ from efftam_ros.core.types import (
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 
+RECOGNITION_PERIOD_NS = 90_000_000
+"""Least time between two comparisons with the kept image, which take several ms on a CPU."""
+
 WHOLE_VALID_NS = 1_000_000_000
 """Greatest age of the motion of the whole target at which it is preferred to that of its last visible
 part."""
@@ -97,6 +100,7 @@ class Tracker:
         self._image_size: tuple[int, int] | None = None
         self._motion: MotionFilter | None = None
         self._whole: MotionFilter | None = None  # motion when the whole target was last seen
+        self._recognition_ns: int | None = None  # when the kept image was last compared
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
 
@@ -164,6 +168,7 @@ class Tracker:
         if self._camera is not None and self._policy.searches:
             self._camera.reset()
             self._camera.estimate(frame.image, frame.stamp_ns, None)
+            self._camera.keep(start)
         self._whole = None
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
@@ -232,7 +237,17 @@ class Tracker:
                 motion.camera_unknown()
         if camera.matrix is not None:
             self._policy.follow_camera(camera.matrix)
+        if self.state in (TrackState.COASTING, TrackState.LOST):
+            self._recognise_place(self._camera, frame.stamp_ns)
         return camera
+
+    def _recognise_place(self, camera: CameraMotionSource, stamp_ns: int) -> None:
+        if self._recognition_ns is not None and 0 <= stamp_ns - self._recognition_ns < RECOGNITION_PERIOD_NS:
+            return
+        self._recognition_ns = stamp_ns
+        kept = camera.since_kept()
+        if kept.matrix is not None:
+            self._policy.recognise_place(kept.matrix, stamp_ns)
 
     def _look(
         self, frame: Frame, motion: MotionFilter | None, believed: MotionFilter | None, interrupted: bool
@@ -294,6 +309,8 @@ class Tracker:
             self._whole = self._motion.copy()
         if self._target.confirmed and previous is not None:
             self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
+        if self._target.confirmed and self._camera is not None and self._policy.searches:
+            self._camera.keep(box)
 
     def _missed(self, stamp: int, before: TrackState) -> None:
         """Let the motion coast. ``before``: the state before this frame."""

@@ -115,6 +115,25 @@ def test_a_gyro_at_60_degrees_per_second_leaves_under_a_pixel_and_a_half():
     assert min(blind) > 30
 
 
+def test_a_gyro_knows_the_way_back_to_a_kept_image_after_any_turn():
+    """Half a radian away, which leaves nothing of the image, and back to within a tenth of a radian."""
+    source = AttitudeMotion(K)
+    for i, angle in enumerate((0.0, 0.25, 0.5, 0.3, 0.1)):
+        source.add(i * NS // 10, yaw(angle))
+        source.estimate(IMAGE, i * NS // 10, None)
+        if i == 0:
+            source.keep(None)
+    assert source.since_kept().matrix == pytest.approx(rotation_motion(K, yaw(0.1)))
+
+
+def test_a_gyro_without_a_kept_image_says_so():
+    source = AttitudeMotion(K)
+    source.add(0, yaw(0))
+    source.estimate(IMAGE, 0, None)
+    assert source.since_kept().matrix is None
+    assert "kept" in source.since_kept().reason
+
+
 def test_a_gyro_with_another_clock_is_no_motion_and_says_how_far_off_it_is():
     source = AttitudeMotion(K)
     source.add(0, yaw(0))
@@ -161,6 +180,12 @@ class Scripted:
     def estimate(self, image, stamp_ns, target):
         return CameraMotion(self.matrix)
 
+    def keep(self, target):
+        pass
+
+    def since_kept(self):
+        return CameraMotion(self.matrix)
+
     def reset(self):
         pass
 
@@ -172,6 +197,7 @@ def test_swapped_axes_are_found_by_the_images_and_end_belief():
     assert told[-1].matrix is None
     assert "(0, 20)" in told[-1].reason
     assert "(20, 0)" in told[-1].reason
+    assert compared.since_kept().matrix is None
 
 
 def test_an_attitude_that_the_images_confirm_is_believed():

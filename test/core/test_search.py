@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
-from efftam_ros.core.search.belief import FADING_S, Belief
+from efftam_ros.core.search.belief import FADING_S, Belief, Sighting
 from efftam_ros.core.search.hypotheses import FORGET_S, Look
 from efftam_ros.core.search.hypotheses import KEPT as EVIDENCE_KEPT
 from efftam_ros.core.search.reacquisition import Reacquisition
@@ -57,6 +57,24 @@ def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
     assert at(one, 600, 300) == pytest.approx(0, abs=0.1)
     assert at(one, 400, 300) > at(one, 500, 500)
     assert at(one, 400, 300) < at(one, 600, 300)
+
+
+@given(st.floats(-300, 300), st.floats(-200, 200), st.floats(0, 5))
+def test_a_recognised_place_is_where_the_steps_of_the_camera_would_have_led(dx, dy, gone_s):
+    pan = np.array([[1.0, 0, dx], [0, 1, dy], [0, 0, 1]])
+    told, untold = belief(velocity=(20.0, 10.0)), belief(velocity=(20.0, 10.0))
+    told.follow_camera(pan)
+    for one in (told, untold):
+        one.advance(round(gone_s * NS))
+    untold.recognise_place(pan, round(gone_s * NS), Sighting(0, TARGET, (20.0, 10.0)))
+    assert untold.ground == pytest.approx(told.ground, abs=1e-6)
+
+
+def test_a_recognised_place_takes_the_zoom_along():
+    one = belief(1.0)
+    one.recognise_place(np.diag([2.0, 2.0, 1.0]), NS, Sighting(0, TARGET, (0.0, 0.0)))
+    assert one.ground == pytest.approx((800, 600))
+    assert one.size == pytest.approx(60)
 
 
 def test_an_unseen_target_slows_down_and_stays_in_reach():
@@ -166,7 +184,19 @@ def test_far_away_more_looks_are_needed():
 def test_of_two_alike_in_equal_places_none_is_taken():
     searching = Searching()
     left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)
-    assert not any(searching.show((left, 1.5), (right, 1.5)) for _ in range(20))
+    assert not any(searching.show((left, 2.2), (right, 2.2)) for _ in range(20))
+
+
+def test_of_two_the_better_one_is_taken_only_with_a_clear_lead():
+    """In places that are equally likely, by evidence alone: e^3 to 1."""
+
+    def taken(better: float, other: float) -> bool:
+        searching = Searching()
+        left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)
+        return any(searching.show((left, better), (right, other)) for _ in range(20))
+
+    assert taken(2.0, 0.5)
+    assert not taken(2.0, 1.2)
 
 
 def test_weak_evidence_does_not_add_up_without_limit():

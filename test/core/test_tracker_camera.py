@@ -28,13 +28,25 @@ PANS_AT, GONE_AT, FRAMES = 12, 16, 22
 
 
 class Pan:
-    """Tells a camera that rests, then pans: the image moves by ``PAN_PX`` per frame."""
+    """Tells a camera that rests, then pans: the image moves by ``PAN_PX`` per frame. ``recognises``: the
+    place of the kept image is known again after the pan, though not the pan itself."""
 
-    def __init__(self, known: bool = True) -> None:
-        self._frame, self._known = 0, known
+    def __init__(self, known: bool = True, recognises: bool = False) -> None:
+        self._frame, self._known, self._recognises = 0, known, recognises
+        self._kept = 0
 
     def reset(self) -> None:
         self._frame = 0
+
+    def keep(self, target: Box | None) -> None:
+        self._kept = self._frame
+
+    def since_kept(self) -> CameraMotion:
+        if not self._recognises:
+            return CameraMotion(None, "not known")
+        matrix = np.eye(3)
+        matrix[0, 2] = PAN_PX * (max(0, self._frame - PANS_AT) - max(0, self._kept - PANS_AT))
+        return CameraMotion(matrix)
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
         self._frame += 1
@@ -50,7 +62,7 @@ def place(i: int) -> Box:
     return START.moved(PAN_PX * max(0, i - PANS_AT), 0)
 
 
-def follow(camera: Pan) -> list[Track]:
+def follow(camera: Pan, config: TrackerConfig | None = None) -> list[Track]:
     """The tracks of a target that is hidden from frame ``GONE_AT`` on."""
 
     def script(i, view):
@@ -58,9 +70,7 @@ def follow(camera: Pan) -> list[Track]:
         presence = 5.0 if i < GONE_AT else -8.0
         return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
 
-    tracker = Tracker(
-        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), TrackerConfig(), camera
-    )
+    tracker = Tracker(ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), config, camera)
     return [
         tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
         for i in range(FRAMES)
@@ -78,3 +88,25 @@ def test_a_pan_that_is_told_is_no_motion_of_the_target_over_the_ground():
     told, untold = follow(Pan())[PANS_AT + 1], follow(Pan(known=False))[PANS_AT + 1]
     assert told.motion.velocity[0] == pytest.approx(PAN_PX / (PERIOD_NS * 1e-9), rel=0.1)
     assert untold.motion.velocity[0] < 0.8 * PAN_PX / (PERIOD_NS * 1e-9)
+
+
+def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
+    """The first window of a search is around the expected place."""
+
+    def expected(camera: Pan) -> float:
+        window = follow(camera, TrackerConfig(view="window", window_factor=5.0))[FRAMES - 1].windows[0]
+        return window.x + window.extent[0] / 2
+
+    truth = place(FRAMES - 1).cx
+    assert expected(Pan(known=False, recognises=True)) == pytest.approx(truth, abs=START.size)
+    assert abs(expected(Pan(known=False)) - truth) > 2 * START.size
+
+
+def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
+    camera = Pan(recognises=True)
+    compared = []
+    since_kept = camera.since_kept
+    camera.since_kept = lambda: compared.append(1) or since_kept()
+    follow(camera)
+    missed_s = (FRAMES - GONE_AT - 1) * PERIOD_NS * 1e-9
+    assert 1 <= len(compared) <= 1 + missed_s / 0.09

@@ -8,7 +8,7 @@ import pytest
 
 from efftam_ros.core.camera_motion import moved_point
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Image
+from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 WIDTH, HEIGHT = 1280, 720
@@ -121,3 +121,60 @@ def test_after_a_reset_there_is_no_image_before(ground):
     source.estimate(Image.from_array(look(ground)), 0, None)
     source.reset()
     assert source.estimate(Image.from_array(look(ground)), 1, None).matrix is None
+
+
+# ---- the kept image ----------------------------------------------------------------------------------------
+
+
+def after(*pictures, kept: int = 0, target: Box | None = None) -> CameraMotion:
+    """The motion from the picture that was kept to the last one."""
+    source = ImageCameraMotion()
+    for index, picture in enumerate(pictures):
+        source.estimate(Image.from_array(np.ascontiguousarray(picture)), index, None)
+        if index == kept:
+            source.keep(target)
+    return source.since_kept()
+
+
+def test_a_camera_that_turned_away_and_back_finds_the_kept_place_to_two_pixels(ground):
+    """What it saw between shares nothing with the kept image, so that steps could not be added up."""
+    motion = after(look(ground), noise(7), look(ground, 520, 170, 1.1))
+    for x, y in ((300, 200), (640, 360), (900, 500)):
+        expected = ((x + 400 - 520) * 1.1, (y + 250 - 170) * 1.1)
+        assert moved_point(motion.matrix, x, y) == pytest.approx(expected, abs=2.0)
+
+
+def test_another_scene_is_not_the_kept_place(ground):
+    motion = after(look(ground), noise(7))
+    assert motion.matrix is None
+    assert motion.reason
+
+
+def test_a_target_that_moves_on_does_not_move_the_kept_place(ground):
+    """A textured target of a sixth of the image goes its own way; where it was kept is left out."""
+    pictures = []
+    for step in (0, 1):
+        picture = look(ground)
+        picture[200:500, 300 + 200 * step : 800 + 200 * step] = look(ground, 0, 0)[200:500, 300:800]
+        pictures.append(picture)
+    motion = after(*pictures, target=Box(300, 200, 500, 300))
+    assert moved_point(motion.matrix, 640, 100) == pytest.approx((640, 100), abs=1.5)
+
+
+@pytest.mark.parametrize("case", ["never kept", "another size", "no features", "reset"])
+def test_without_a_kept_image_to_compare_there_is_a_reason(ground, case):
+    source = ImageCameraMotion()
+    first, last = look(ground), look(ground)
+    if case == "no features":
+        last = np.full_like(last, 90)
+    if case == "another size":
+        last = np.ascontiguousarray(last[:, :640])
+    source.estimate(Image.from_array(first), 0, None)
+    if case != "never kept":
+        source.keep(None)
+    if case == "reset":
+        source.reset()
+    source.estimate(Image.from_array(last), 1, None)
+    motion = source.since_kept()
+    assert motion.matrix is None
+    assert motion.reason

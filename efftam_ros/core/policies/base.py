@@ -101,6 +101,11 @@ class Policy(Protocol):
         """The camera moved; ``matrix`` as in `camera_motion.CameraMotion`."""
         ...
 
+    def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
+        """The scene was recognised while the target is missed; ``matrix``: motion from the image of the last
+        confirmed frame to that of ``stamp_ns``."""
+        ...
+
     def windows(self, absence: Absence) -> list[View]:
         """Where to look for the target before the frame's own view is chosen; empty: nowhere."""
         ...
@@ -178,6 +183,9 @@ class RememberingPolicy:
         return box
 
     def follow_camera(self, matrix: Matrix) -> None:
+        return
+
+    def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
         return
 
     def windows(self, absence: Absence) -> list[View]:

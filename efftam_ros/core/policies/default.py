@@ -24,6 +24,7 @@ from efftam_ros.core.policies.base import (
 )
 from efftam_ros.core.policies.extent import DrawnExtent
 from efftam_ros.core.search.appearance import Appearance
+from efftam_ros.core.search.belief import Sighting
 from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
@@ -78,6 +79,7 @@ class DefaultPolicy(RememberingPolicy):
         self._appearance = Appearance()
         self._extent = DrawnExtent(None)
         self._loss: Reacquisition | None = None  # since the target was last confirmed
+        self._last_seen: Sighting | None = None  # on the last confirmed frame
 
     @property
     def searches(self) -> bool:
@@ -94,6 +96,10 @@ class DefaultPolicy(RememberingPolicy):
     def follow_camera(self, matrix: Matrix) -> None:
         if self._loss is not None:
             self._loss.follow_camera(matrix)
+
+    def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
+        if self._loss is not None and self._last_seen is not None:
+            self._loss.recognise_place(matrix, stamp_ns, self._last_seen)
 
     def windows(self, absence: Absence) -> list[View]:
         loss = self._searching(absence.motion, absence.image_size)
@@ -158,7 +164,10 @@ class DefaultPolicy(RememberingPolicy):
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
         for index, box, overlap in ranked:
-            if self._is_near(box, context) and self._evidence(candidates, index, box, context.describe) > 0:
+            if (
+                self._is_near(box, context, loss)
+                and self._evidence(candidates, index, box, context.describe) > 0
+            ):
                 return Choice(index, True, True, motion_iou=overlap)
         if best is not None and loss.accepted(best):
             for index, box, overlap in ranked:
@@ -170,12 +179,14 @@ class DefaultPolicy(RememberingPolicy):
         index = ranked[0][0] if ranked else best_quality(candidates)
         return Choice(index, present, False, f"{seen}; {loss.summary}")
 
-    def _is_near(self, box: Box, context: FrameContext) -> bool:
+    def _is_near(self, box: Box, context: FrameContext, loss: Reacquisition) -> bool:
         """Whether the target, only just missed, may well be here."""
         if context.motion is None or context.state is TrackState.LOST:
             return False
         reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - self._confirmed_ns) * 1e-9
-        return _distance(box, context.motion.box) <= reach * max(context.motion.box.size, 1.0)
+        x, y = loss.expected(context.stamp_ns) or (context.motion.box.cx, context.motion.box.cy)
+        expected = Box.from_centre(x, y, context.motion.box.width, context.motion.box.height)
+        return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
     def _recoloured(self, box: Box, context: FrameContext) -> str:
         """Why a candidate's colours cannot be the target's; empty when they can."""
@@ -252,6 +263,8 @@ class DefaultPolicy(RememberingPolicy):
             self._confirmed_ns = context.stamp_ns
             if choice.accepted:
                 self._loss = None
+                velocity = context.motion.ground.velocity if context.motion is not None else (0.0, 0.0)
+                self._last_seen = Sighting(context.stamp_ns, candidates.box(choice.index), velocity)
         keep = self._prompted
         if choice.accepted and confirmed:
             area = max(candidates.box(choice.index).area, 1.0)

@@ -8,6 +8,7 @@ rest.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,15 @@ START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
 FADING_S = (
     3.0  # time constant of the speed over the ground: an unseen target does not leave the scene by itself
 )
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Where the target was seen: box px, velocity over the ground px/s, at a stamp."""
+
+    stamp_ns: int
+    box: Box
+    velocity: tuple[float, float]
 
 
 class Belief:
@@ -40,6 +50,17 @@ class Belief:
         self._velocity = jacobian(matrix, x, y) @ self._velocity
         self.size *= zoom(matrix, x, y)
         self._ground = moved_point(matrix, x, y)
+
+    def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
+        """Replace the guess that the ground stays: ``matrix`` is the camera's motion from the image of a
+        sighting to that of ``stamp_ns``. What `follow_camera` lost or got wrong between is mended by it."""
+        x, y = seen.box.cx, seen.box.cy
+        kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
+        velocity = jacobian(matrix, x, y) @ np.array(seen.velocity)
+        self.size = max(seen.box.size, 1.0) * zoom(matrix, x, y)
+        self._ground = moved_point(matrix, x, y) + velocity * FADING_S * (1 - kept)
+        self._velocity = velocity * kept
+        self.stamp_ns = stamp_ns
 
     def advance(self, stamp_ns: int) -> None:
         """Move to a later stamp."""

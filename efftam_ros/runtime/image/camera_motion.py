@@ -5,17 +5,19 @@ The same steps as the background motion of many trackers (for instance BoT-SORT,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix, rejection
+from efftam_ros.core.camera_motion import MOST_SHIFT, Matrix, rejection
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.encodings import to_bgr
+from efftam_ros.runtime.image.landmarks import Landmarks
 
 Grey = NDArray[np.uint8]
 
@@ -30,11 +32,23 @@ INLIER_PX = 1.0  # of the small image
 LEAST_INLIERS = 12
 LEAST_INLIER_SHARE = 0.3
 LEAST_SPREAD = 0.12  # standard deviation of the inliers, in image sides, along both axes
+MOST_KEPT_SHIFT = 1.0  # of the image's longer side, between the kept image and the present one
 TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target sides
 
 
+@dataclass
+class _Kept:
+    """The reduced image to return to, with the target's place left out. Its features are found when first
+    needed."""
+
+    grey: Grey
+    size: tuple[int, int]
+    target: Box | None
+    landmarks: Landmarks | None = None
+
+
 class ImageCameraMotion:
-    """A `CameraMotionSource` that compares consecutive images."""
+    """A `CameraMotionSource` that compares consecutive images, and the kept one by its features."""
 
     def __init__(self) -> None:
         self.reset()
@@ -42,6 +56,7 @@ class ImageCameraMotion:
     def reset(self) -> None:
         self._previous: Grey | None = None
         self._size = (0, 0)
+        self._kept: _Kept | None = None
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
         try:
@@ -55,13 +70,33 @@ class ImageCameraMotion:
         if size != self._size:
             return CameraMotion(None, f"the image's size changed from {size} to {self._size}")
         scale = small.shape[1] / image.width
-        found = _between(previous, small, _left_out(target, scale, previous.shape))
-        if isinstance(found, str):
-            return CameraMotion(None, f"camera motion unknown: {found}")
-        enlarged = np.diag([1 / scale, 1 / scale, 1.0]) @ found @ np.diag([scale, scale, 1.0])
-        matrix = np.asarray(enlarged / enlarged[2, 2], np.float64)
-        fault = rejection(matrix, image.width, image.height)
-        return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
+        return _answer(_between(previous, small, _left_out(target, scale, previous.shape)), scale, size)
+
+    def keep(self, target: Box | None) -> None:
+        if self._previous is not None:
+            self._kept = _Kept(self._previous, self._size, target)
+
+    def since_kept(self) -> CameraMotion:
+        kept, present = self._kept, self._previous
+        if kept is None or present is None or kept.size != self._size:
+            return CameraMotion(None, "no image of this size was kept")
+        scale = present.shape[1] / self._size[0]
+        if kept.landmarks is None:
+            kept.landmarks = Landmarks.of(kept.grey, _left_out(kept.target, scale, kept.grey.shape))
+        found = kept.landmarks.motion_to(Landmarks.of(present))
+        return _answer(found, scale, self._size, MOST_KEPT_SHIFT)
+
+
+def _answer(
+    found: Matrix | str, scale: float, size: tuple[int, int], most_shift: float = MOST_SHIFT
+) -> CameraMotion:
+    """The answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
+    if isinstance(found, str):
+        return CameraMotion(None, f"camera motion unknown: {found}")
+    enlarged = np.diag([1 / scale, 1 / scale, 1.0]) @ found @ np.diag([scale, scale, 1.0])
+    matrix = np.asarray(enlarged / enlarged[2, 2], np.float64)
+    fault = rejection(matrix, *size, most_shift)
+    return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
 
 
 def _small_grey(image: Image) -> Grey:
