@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -97,10 +96,10 @@ class Chain:
         import rclpy
         from efftam_ros.msg import BoundingBox, TargetVelocity
         from efftam_ros.srv import SelectTarget
-        from rclpy.executors import SingleThreadedExecutor
         from rclpy.signals import SignalHandlerOptions
 
         from efftam_ros.interop.messages import stamp_ns
+        from efftam_ros.ros.common.spinning import spinning
 
         def on_velocity(message: Any) -> None:
             self.valid = message.valid
@@ -117,20 +116,7 @@ class Chain:
         node.create_subscription(TargetVelocity, "velocity", on_velocity, 10)
         node.create_subscription(BoundingBox, "bbox", on_box, 10)
         self._client = node.create_client(SelectTarget, "efftam_tracker/select_target")
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        ended = threading.Event()
-
-        def spin() -> None:
-            while not ended.is_set():
-                executor.spin_once(timeout_sec=0.1)
-            executor.shutdown()
-            node.destroy_node()
-
-        thread = threading.Thread(target=spin, daemon=True)
-        thread.start()
-        self._stack.callback(thread.join)
-        self._stack.callback(ended.set)
+        self._stack.enter_context(spinning(node))
 
     def _select(self) -> None:
         from efftam_ros.msg import TargetSelection

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +31,10 @@ def shared_memory_of_killed_nodes() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def golden_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """efficienttam_ti_512x512 with the artificial golden weights, as an exported bundle's folder."""
+    """efficienttam_ti_512x512 with the artificial golden weights, as an exported bundle's folder.
+
+    It is exported once for all processes of a test run.
+    """
     torch = pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
     pytest.importorskip("onnx", reason="export needs onnx: scripts/setup_env --with-tests")
     from golden.weights import weights
@@ -37,8 +42,14 @@ def golden_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from efftam_ros.export.onnx.bundle import export_bundle
     from efftam_ros.export.onnx.networks import build_network
 
-    network = build_network("efficienttam_ti_512x512").eval()
-    network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})
-    folder = tmp_path_factory.mktemp("golden") / "efficienttam_ti_512x512"
-    export_bundle(network, folder)
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "golden" / "efficienttam_ti_512x512"
+    folder.parent.mkdir(exist_ok=True)
+    with (shared / "golden.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():  # appears as a whole
+            network = build_network("efficienttam_ti_512x512").eval()
+            network.load_state_dict({n: torch.from_numpy(values) for n, values in weights("ti").items()})
+            export_bundle(network, folder)
     return folder

@@ -142,11 +142,7 @@ class FollowingCrop:
         return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, self._swept - 1)
 
     def _inside(self, image_size: tuple[int, int], x: float, y: float, extent: float) -> View:
-        """The window, shifted so that as little of it as possible lies outside the image."""
-        width, height = image_size
-        x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
-        y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
-        return View.window(x, y, extent, self._side)
+        return View.window_inside(image_size, x, y, extent, self._side)
 
     def _tile(
         self, image_size: tuple[int, int], start: tuple[float, float], extent: float, index: int

@@ -14,7 +14,7 @@ from efftam_ros.flight.angles import interpolated, normalised, wrapped
 from efftam_ros.flight.values import NS, AttitudeSample, Quaternion, VehicleSample, YawFrame
 
 KEPT_NS = NS
-# How far a motion is continued beyond its newest sample. Longer, and the rate of two samples is a guess.
+# How far a motion is extrapolated beyond its newest sample; beyond, the rate of two samples is too uncertain.
 EXTRAPOLATED_NS = NS // 10
 # Apart at least, for a rate between two samples: their stamps are rounded to milliseconds.
 RATE_SPAN_NS = NS * 15 // 1000
@@ -44,7 +44,7 @@ class _History(Generic[T]):
         self._samples.clear()
 
     def append(self, sample: T) -> None:
-        """Keep a sample. An older stamp than the last one's starts over; an equal one is dropped."""
+        """Add a sample. A stamp older than the last one clears the history; an equal one is dropped."""
         if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
             if sample.stamp_ns == self._samples[-1].stamp_ns:
                 return
@@ -86,7 +86,7 @@ class GimbalHistory:
         self._history.clear()
 
     def add(self, sample: AttitudeSample) -> bool:
-        """Keep a sample; False when its quaternion is no rotation. Another yaw frame starts over."""
+        """Add a sample; False when its quaternion is no rotation. Another yaw frame clears the history."""
         q = normalised(sample.q)
         if q is None:
             return False
@@ -122,7 +122,7 @@ class VehicleHistory:
         self._history.clear()
 
     def add(self, sample: VehicleSample) -> bool:
-        """Keep a sample; False when a number in it is not finite."""
+        """Add a sample; False when a number in it is not finite."""
         if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):
             return False
         self._history.append(sample)

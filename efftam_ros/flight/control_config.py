@@ -1,4 +1,4 @@
-"""Settings of the gimbal controller, and the words of its answers."""
+"""Settings of the gimbal controller, and the types of its commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Phase(Enum):
 
 
 class Law(Enum):
-    """How the rates were found."""
+    """The control law that gave the rates."""
 
     NONE = "none"
     LINE_OF_SIGHT = "line of sight"
@@ -50,7 +50,7 @@ class ControlConfig:
     attitude_age_s: float = 0.2  # older: image-only control
     cautious_share: float = 0.3  # of max_rate while acquiring and at a return
     cautious_s: float = 0.3
-    # A tracker that has just begun takes a jerk of the picture for the target's; rad/s^2.
+    # A tracker that has just started may take a jerk of the image for motion of the target; rad/s^2.
     cautious_acceleration: float = 1.5
     zero_s: float = 1.0  # zero rates are sent for so long, then nothing
     stop_margin: float = math.radians(0.5)

@@ -64,7 +64,7 @@ class DirectionFilter:
         self._yaw = self._pitch = None
 
     def update(self, stamp_ns: int, yaw: float, pitch: float) -> None:
-        """Take in a direction measured at a stamp later than the last one's."""
+        """Update with a direction measured at a later stamp than the last one."""
         # A degree of yaw is a smaller angle on the sphere the steeper the camera looks.
         yaw_variance = self._variance / max(math.cos(pitch), 0.05) ** 2
         if self._yaw is None or self._pitch is None:

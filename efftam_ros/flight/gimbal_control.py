@@ -1,4 +1,4 @@
-"""Steers a gimbal by the tracker's answers, and says at every tick what it does and why.
+"""Steers a gimbal by the tracker's answers; every tick returns the command with its reason.
 
 Called by a timer, never by a message: when nothing comes any more, the timer must still bring the rates to
 zero. All input is stored when it comes and used at the next tick.
@@ -25,7 +25,7 @@ from efftam_ros.flight.values import (
 
 # A step of the images' clock against the steady one, s.
 CLOCK_STEP_S = 0.2
-# Between two answers; a longer pause makes what was measured before worthless, s.
+# Longest time between two answers, s; a longer one invalidates earlier measurements.
 GAP_S = 1.0
 
 
@@ -54,14 +54,14 @@ class GimbalControl:
         return self._enabled
 
     def set_enabled(self, enabled: bool) -> None:
-        """Steer, or stop. Off until the first yes, and off again after control was lost."""
+        """Enable or disable steering. Initially disabled, and again after control was lost."""
         self._enabled = enabled
         self._taken_away = False
         self._held = self._control is Control.HELD
         self._forget()
 
     def on_control(self, control: Control) -> None:
-        """Who moves the gimbal. Losing it while steering ends the steering until the next `set_enabled`."""
+        """Who controls the gimbal. Losing control while steering disables it until the next `set_enabled`."""
         self._control = control
         if control is Control.HELD:
             self._held = True
@@ -70,11 +70,11 @@ class GimbalControl:
             self._forget()
 
     def on_gimbal_alive(self, alive: bool) -> None:
-        """Whether the gimbal itself is heard; its manager may go on without it."""
+        """Whether the gimbal itself sends messages; its manager may continue without it."""
         self._gimbal_alive = alive
 
     def on_camera(self, camera: CameraIntrinsics) -> None:
-        """The camera's calibration; another one (zoom) makes what was measured before worthless."""
+        """The camera's calibration; a changed one (zoom) invalidates earlier measurements."""
         if self._camera is not None and camera != self._camera:
             self._forget()
         self._camera = camera

@@ -17,7 +17,7 @@ from efftam_ros.flight.values import Rates
 # Half a frame at 30 Hz, half a tick at 50 Hz and the gimbal's own delay, s.
 LOOP_DELAY_S = 0.047
 GIMBAL_LAG_S = 0.05
-# The yaw rate fades between these pitches, rad: at nadir yaw is no direction any more.
+# The yaw rate fades to zero between these pitches, rad: at nadir yaw is undefined.
 STEEP = math.radians(75.0)
 NADIR = math.radians(88.0)
 
@@ -55,7 +55,7 @@ class ImageGains:
 
 
 def nadir_factor(pitch: float) -> float:
-    """What is left of the yaw rate at a pitch of the camera, 1 up to 75 degrees, 0 from 88 on."""
+    """Factor on the yaw rate by the camera's pitch: 1 up to 75 degrees, 0 from 88 on."""
     return min(max((NADIR - abs(pitch)) / (NADIR - STEEP), 0.0), 1.0)
 
 

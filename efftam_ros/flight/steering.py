@@ -1,4 +1,4 @@
-"""From bearings and attitudes to rates: keeps what was measured, chooses the law, minds nadir and stops."""
+"""Rates from bearings and attitudes: state of the measurements, choice of the law, nadir and stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from efftam_ros.flight.values import (
     YawFrame,
 )
 
-# An attitude that lies further ahead of the images' clock than this is not believed, s.
+# An attitude further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05
 
 
@@ -47,7 +47,7 @@ class _Stop:
 
 
 class Steering:
-    """The controller's memory and its two laws."""
+    """The controller's state and its two laws."""
 
     def __init__(self, config: ControlConfig) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class Steering:
         self._last = Rates()
 
     def forget_target(self) -> None:
-        """Nothing measured of the target so far counts for what comes."""
+        """Discard all measurements of the target."""
         self._filter.reset()
         self._image_only.reset()
         self._last = Rates()
@@ -75,7 +75,7 @@ class Steering:
         self._vehicle.clear()
 
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
-        """Keep an attitude; False when it is no rotation or lies in the future."""
+        """Add an attitude; False when it is no rotation or lies in the future."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
         if sample.stamp_ns > now.stamp_ns + round(FUTURE_S * NS):
             return False
@@ -87,7 +87,7 @@ class Steering:
         return taken
 
     def add_vehicle(self, sample: VehicleSample) -> bool:
-        """Keep the vehicle's heading; False when it is not finite."""
+        """Add the vehicle's heading; False when it is not finite."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
         return self._vehicle.add(VehicleSample(stamp_ns, sample.yaw, sample.yaw_rate))
 
@@ -179,7 +179,7 @@ class Steering:
         return ""
 
     def _stops(self, now: Instant) -> dict[str, _Stop]:
-        """Which stops the mount stands at, by its newest attitude."""
+        """The stops that the mount has reached, by its newest attitude."""
         sample = self._gimbal.newest
         if sample is None or self._attitude_missing(now):
             return {"pitch": _Stop(), "yaw": _Stop()}

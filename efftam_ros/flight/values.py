@@ -25,7 +25,7 @@ class YawFrame(Enum):
 
 
 class Control(Enum):
-    """Who moves the gimbal, as its manager says."""
+    """Who controls the gimbal, as its manager reports."""
 
     UNKNOWN = "unknown"  # no manager has been heard: nothing is held back
     HELD = "held"  # by us
@@ -103,7 +103,7 @@ class GimbalLimits:
     yaw_max: float = math.inf
 
     def tightened(self, other: GimbalLimits) -> GimbalLimits:
-        """What both allow."""
+        """The intersection of both."""
         return GimbalLimits(
             max(self.pitch_min, other.pitch_min),
             min(self.pitch_max, other.pitch_max),
@@ -114,7 +114,7 @@ class GimbalLimits:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the gimbal is asked to do, rad/s: pitch up, yaw right positive."""
+    """Commanded rates of the gimbal, rad/s: pitch up, yaw right positive."""
 
     pitch: float = 0.0
     yaw: float = 0.0

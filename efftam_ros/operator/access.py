@@ -46,7 +46,7 @@ class Access:
         self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in hosts)}
 
     def token_refusal(self, given: str) -> str:
-        """Why a token is no good, one line; empty when it is good."""
+        """Why a token is refused, one line; empty when it is accepted."""
         if self.token is None or hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
             return ""
         if not given:
@@ -54,7 +54,7 @@ class Access:
         return "wrong token; open the address that the server printed when it last started"
 
     def host_refusal(self, headers: Mapping[str, str]) -> str:
-        """Why a request's Host is no good, one line; empty when it is good."""
+        """Why a request's Host is refused, one line; empty when it is accepted."""
         host = headers.get("Host", "")
         name = _split(f"//{host}").hostname or ""
         if name in self._names or _is_address(name):
@@ -70,7 +70,7 @@ class Access:
         return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect"
 
     def url(self, port: int, scheme: str = "http") -> str:
-        """Where a browser finds the page, with the token where there is one."""
+        """The page's address, with the token where there is one."""
         host = self.address
         if host in ("0.0.0.0", "::"):
             host = socket.gethostname()

@@ -13,7 +13,7 @@ from efftam_ros.operator.seat import Seat
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
 
-# Enabling takes two presses: the second must be a decision of its own, and soon.
+# Enabling takes two presses: not a double click, and the second within this time.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
 CONTROLLER = "the gimbal's controller"
@@ -86,7 +86,7 @@ class Commands:
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 
     def steer(self, viewer: Viewer, message: wire.Steer) -> None:
-        """Whoever sees a danger may stop; only the operator may enable."""
+        """Every page may stop; only the operator may enable."""
         if self._steering is None:
             self._answer(viewer, message.id, Answer(False, "no gimbal controller runs here"))
             return

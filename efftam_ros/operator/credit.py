@@ -1,11 +1,11 @@
-"""How many frames a viewer may have under way, how large they are, and how often it may ask."""
+"""Limits per viewer: unacknowledged frames, their size, and the rate of messages."""
 
 from __future__ import annotations
 
 from collections import deque
 
 MOST_UNACKNOWLEDGED = 2
-# Below this rate half the resolution is worth more than the whole.
+# Below this rate frames are sent at half size.
 WANTED_HZ = 10.0
 WINDOW_S = 1.0
 FIRST_RETRY_S = 4.0
@@ -39,7 +39,7 @@ class FrameCredit:
         return self._half
 
     def offered(self, now_s: float) -> None:
-        """There is a new picture, whether or not it will be sent."""
+        """Count a new image, whether or not it will be sent."""
         self._offered.append(now_s)
         self._decide(now_s)
 
@@ -65,7 +65,7 @@ class FrameCredit:
         lasted_s = now_s - self._changed_s
         behind = rate_hz < WANTED_HZ and rate_hz < 0.75 * offered_hz
         if not self._half and lasted_s >= 1.5 * WINDOW_S and behind:
-            # A full size that fails soon after it was tried again was tried too early.
+            # Full size failed soon after it was tried again: wait longer before the next attempt.
             self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S) if lasted_s < 4.0 else FIRST_RETRY_S
             self._half, self._changed_s = True, now_s
         elif self._half and lasted_s >= self._retry_s and not behind:
@@ -73,7 +73,7 @@ class FrameCredit:
 
 
 class RateLimit:
-    """At most ``per_s`` a second on average, and ``per_s`` at once."""
+    """At most ``per_s`` per second on average, in bursts of up to ``per_s``."""
 
     def __init__(self, per_s: float) -> None:
         self.per_s = per_s

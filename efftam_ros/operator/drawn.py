@@ -1,4 +1,4 @@
-"""The page over a command that tracks by itself: a person draws on its first picture, then watches."""
+"""The page of a command that tracks a file: the operator draws on its first image, then watches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.serving import serving
 from efftam_ros.operator.settings import Settings
 
-# A held picture is sent again, so that a page opened later sees it too and none calls it old.
+# The first image is sent again at this interval: pages opened later get it, and none reports it as old.
 REPEAT_S = 0.5
 
 
@@ -83,7 +83,7 @@ class DrawnPrompt:
         self._sink = sink
 
     def watch(self, watched: bool) -> None:
-        """Every picture is given, watched or not: the server makes no JPEG that nobody sees."""
+        """Ignored: the server encodes an image only for open pages."""
 
     def select(self, selection: Selection, reply: Reply) -> None:
         refusal = self._take(selection)
@@ -95,7 +95,7 @@ class DrawnPrompt:
         reply(Answer(False, "a file is being tracked; end the command to give up the target"))
 
     def _take(self, selection: Selection) -> str:
-        """Take what was drawn; why not, one line, or empty."""
+        """Accept the drawing; returns why not, one line, empty when accepted."""
         with self._lock:
             if self._asked is None:
                 return "the first picture is not there yet; wait for it"

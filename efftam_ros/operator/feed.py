@@ -107,12 +107,12 @@ class Result:
 
 
 class Controller(Enum):
-    """How the gimbal's controller is found."""
+    """Whether the gimbal's controller can be reached."""
 
     RUNNING = "running"
     INACTIVE = "inactive"  # it runs and was not activated
-    SILENT = "silent"  # it should be there and says nothing
-    GONE = "gone"  # it was there
+    SILENT = "silent"  # it should run, but sends nothing
+    GONE = "gone"  # it has ended
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Sink(Protocol):
         """The tracker says that it is there and not active (a lifecycle node before activation)."""
 
     def steering(self, state: SteeringState) -> None:
-        """What the gimbal's controller does. Nothing is offered on the page before the first call."""
+        """The gimbal controller's state. The page offers no steering before the first call."""
 
 
 class Feed(Protocol):
@@ -170,7 +170,7 @@ class Feed(Protocol):
         """Called once before anything else."""
 
     def watch(self, watched: bool) -> None:
-        """Whether somebody looks: pictures, boxes and motions are wanted only then."""
+        """Whether a page is open; images, boxes and motions are needed only then."""
 
     def select(self, selection: Selection, reply: Reply) -> None: ...
 

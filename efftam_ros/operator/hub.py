@@ -1,4 +1,4 @@
-"""The live page: hands each image, track and state of the feed to all viewers."""
+"""The live page: sends each image, track and state of the feed to all viewers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Hub:
     # The loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on the feed's calls are heard."""
+        """Start to accept the feed's calls."""
         self._loop = loop
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Hub:
             viewer.tell(message)
 
     def welcome(self, viewer: Viewer) -> None:
-        """What a new page must know at once."""
+        """Send a new page the present state."""
         viewer.tell(self.status_message())
         if self._steering is not None:
             viewer.tell(_steering_message(self._steering))
@@ -234,7 +234,7 @@ class Hub:
 
 
 class LastSeen:
-    """The last box of each target, for as long as its selection stands."""
+    """The last measured box of each target, until its selection ends."""
 
     def __init__(self) -> None:
         self._boxes: dict[int, tuple[int, Box]] = {}

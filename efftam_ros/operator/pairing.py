@@ -1,4 +1,4 @@
-"""Brings together what belongs to one image: its picture, the targets' boxes and their motion, by stamp."""
+"""Pairs images, boxes and motions by stamp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 # Pictures are large and a tracker answers within a few periods; boxes are small.
 MOST_PICTURES = 8
 MOST_TRACKS = 64
-# Box and motion of an image leave the tracker together; one that stays away must not hold the other up.
+# Box and motion of an image are published together; the box waits at most this long for a lost motion.
 MOTION_WAIT_S = 0.02
 
 
@@ -53,7 +53,7 @@ class Pairing:
         self._image(report.stamp_ns, now_s).boxes[report.target_id] = report
 
     def add_motion(self, report: MotionReport, now_s: float) -> None:
-        # One that comes after its image was told has nowhere to go.
+        # A report that arrives after its image was sent is dropped.
         if report.stamp_ns not in self._told:
             self._image(report.stamp_ns, now_s).motions[report.target_id] = report
 
@@ -77,7 +77,7 @@ class Pairing:
         told = [stamp for stamp in self._pictures if stamp in self._told]
         if not told:
             return None
-        # By order of arrival, not by stamp: stamps start anew when a bag is played in a loop.
+        # In order of arrival, not by stamp: stamps restart when a bag is played in a loop.
         chosen = self._pictures[told[-1]]
         for stamp in list(self._pictures):
             del self._pictures[stamp]
@@ -87,7 +87,7 @@ class Pairing:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some report waits for its motion."""
+        """Whether a box waits for its motion."""
         return any(image.boxes for image in self._open.values())
 
     def _image(self, stamp_ns: int, now_s: float) -> TrackedImage:

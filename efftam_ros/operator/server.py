@@ -34,7 +34,7 @@ CONTENT_TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 HELLO_S = 5.0
-# How long a page that doesn't answer may hold up the end.
+# Longest wait for an unresponsive page when the server ends.
 CLOSE_S = 1.0
 STATUS_S = 1.0
 MOST_REFUSED = 20
@@ -76,7 +76,7 @@ class OperatorServer:
 
     @property
     def sink(self) -> Sink:
-        """Where the feed puts what it has."""
+        """The receiver of the feed's images and reports."""
         return self._hub
 
     @property
@@ -149,7 +149,7 @@ class OperatorServer:
     async def _tick(self) -> None:
         while True:
             self._commands.watch_seat()
-            # Also tells a page that the link is alive.
+            # Also serves as a keep-alive.
             self._hub.tell_all(self._hub.status_message())
             await asyncio.sleep(STATUS_S)
 
@@ -180,7 +180,7 @@ class OperatorServer:
             timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
         )
         await socket.prepare(request)
-        # Counted before the token is known: guessing must not fill the machine's memory.
+        # Counted before the token is checked, so that clients without one can't exhaust memory.
         if self._sockets >= self.settings.most_viewers:
             await _turn_away(socket, CLOSED_FULL, f"{self._sockets} pages are open already; close one")
             return socket

@@ -1,4 +1,4 @@
-"""What can be set about the page's server, with the limits of each value."""
+"""Settings of the page's server, with the limits of each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One open page: what is waiting to be sent to it, and what it has left of each limit."""
+"""One open page: its send queues and rate limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Viewer:
         self._closing = False
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Send a message that must arrive. A page that takes none of them any more is cut off."""
+        """Queue a message that must arrive; a page whose queue is full is disconnected."""
         if len(self._answers) >= MOST_ANSWERS_WAITING:
             self._closing = True
         else:

@@ -95,6 +95,12 @@ def test_pans_and_zooms_are_not_refused(angle, zoom):
     assert rejection(centre @ rotation_motion(K, yaw(angle)), *SIZE) == ""
 
 
+@pytest.mark.parametrize("factor", [0.2, 5.0, -3.0])
+def test_the_scale_of_a_homography_means_nothing(factor):
+    for matrix in (shift(300, -200), shift(1200, 0), shift(0, 1200), rotation_motion(K, yaw(0.02))):
+        assert rejection(factor * matrix, *SIZE) == rejection(matrix, *SIZE)
+
+
 def test_a_gyro_at_60_degrees_per_second_leaves_under_a_pixel_and_a_half():
     """33 ms of a 60 deg/s pan: the target would be 35 px from where it is expected without the gyro."""
     source = AttitudeMotion(K)

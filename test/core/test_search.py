@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
 from efftam_ros.core.search.belief import FADING_S, Belief, Sighting
-from efftam_ros.core.search.hypotheses import FORGET_S, Look
+from efftam_ros.core.search.hypotheses import FORGET_S, Hypothesis, Look
 from efftam_ros.core.search.hypotheses import KEPT as EVIDENCE_KEPT
 from efftam_ros.core.search.reacquisition import Reacquisition
 from efftam_ros.core.search.sweep import Sweep
@@ -119,6 +120,17 @@ def test_the_first_windows_are_where_the_target_is_expected():
         Sweep(SIZE, EXTENT, SIDE).next(1, belief(0.5))[0]
     )
     assert math.hypot(x - 400, y - 300) < EXTENT
+
+
+@pytest.mark.parametrize(("x", "y"), [(3, 4), (1277, 4), (3, 716), (1277, 716)])
+def test_a_window_at_the_border_lies_inside_the_image(x, y):
+    search = Reacquisition(SIZE)
+    search.start(0, Box.from_centre(x, y, 30, 30), (0.0, 0.0))
+    expected = search.windows(NS // 30, SIZE, EXTENT, SIDE, 6)[0]
+    width, height = expected.extent
+    assert (width, height) == pytest.approx((1.4 * EXTENT, 1.4 * EXTENT))
+    assert expected.x == pytest.approx(0 if x < 640 else 1280 - width)
+    assert expected.y == pytest.approx(0 if y < 360 else 720 - height)
 
 
 @pytest.mark.parametrize(("windows", "frames"), [(6, 12), (16, 4)])
@@ -234,6 +246,18 @@ def test_what_is_not_seen_again_loses_its_evidence():
     searching.show((NEAR, None))
     assert searching.loss.best.score < before
     assert not searching.show((NEAR, 1.5))  # good looks in a row count
+
+
+def test_where_a_missed_thing_is_grows_uncertain_as_for_a_target_that_coasts():
+    """Its acceleration is three times that of one that is seen: nine times the variance."""
+    growth = []
+    for misses in (False, True):
+        thing = Hypothesis(MotionFilter(0, TARGET), seen_ns=0)
+        if misses:
+            thing.miss(0)
+        later = thing.motion.at(NS).covariance[2, 2] - thing.motion.at(0).covariance[2, 2]
+        growth.append(later)
+    assert growth[1] == pytest.approx(9 * growth[0])
 
 
 def test_a_place_without_looks_is_forgotten():

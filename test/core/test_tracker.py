@@ -6,7 +6,7 @@ true target with a jitter of 2 px, candidate 1 its upper half or a distractor, c
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -156,6 +156,18 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
     assert len(set(slots)) == 6
     assert all(type(slot) is int and 0 <= slot < SPEC.slots for slot in slots)
     assert [present for _, _, present in calls] == [True] * 6
+
+
+def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
+    """Frame 5 has a low predicted IoU and frame 6 no target; frames 0 and 1 count only when prompted."""
+
+    def script(i, view):
+        return candidates(moving(i), ious=[0.3 if i == 5 else 0.9], presence_logit=-5.0 if i == 6 else 5.0)
+
+    _, _, pipeline = follow(script, 10, TrackerConfig(view="full", policy="samurai"))
+    frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
+    plan = pipeline.calls_of("attend")[-1].arguments[0]
+    assert sorted(frames[slot] for slot in plan.slots) == [0, 2, 3, 4, 7, 8]
 
 
 def test_clear_forgets_and_reselection_starts_over():
@@ -342,15 +354,16 @@ def test_what_may_be_the_target_is_looked_at_from_the_middle_of_the_window():
         assert (seen.cx, seen.cy) == pytest.approx((SIDE / 2, SIDE / 2), abs=0.05 * SIDE)
 
 
+def covered(i, view):
+    """Something hides the target from the right, all of it from frame 30 on."""
+    box, hidden = moving(i), max(0, i - 19) * 5
+    shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
+    return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
+
+
 def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part():
-    """Something hides it from the right: the visible part's middle lags behind, up to a standstill."""
-
-    def script(i, view):
-        box, hidden = moving(i), max(0, i - 19) * 5
-        shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
-        return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
-
-    tracks, _, _ = follow(script, 45)
+    """The visible part's middle lags behind, up to a standstill."""
+    tracks, _, _ = follow(covered, 45)
     assert tracks[44].state is COASTING
     assert tracks[44].motion.box.cx == pytest.approx(moving(44).cx, abs=10)
     assert tracks[44].motion.velocity[0] == pytest.approx(150, rel=0.1)
@@ -358,13 +371,7 @@ def test_coasting_goes_on_as_the_whole_target_moved_not_as_its_last_visible_part
 
 def test_the_first_coasted_frame_is_believed_at_its_own_stamp():
     """Coasting starts from an older belief, of when all of the target was seen: moved on to the image."""
-
-    def script(i, view):
-        box, hidden = moving(i), max(0, i - 19) * 5
-        shown = Box(box.x, box.y, box.width - min(hidden, 55), box.height)
-        return replace(candidates(shown, None, None), presence_logit=5.0 if i < 30 else -4.0)
-
-    tracks, tracker, _ = follow(script, 31)
+    tracks, tracker, _ = follow(covered, 31)
     assert tracks[30].state is COASTING
     assert tracks[30].motion.stamp_ns == tracks[30].stamp_ns
     assert tracks[30].motion.box.cx == pytest.approx(moving(30).cx, abs=6)  # 40 px in the time since
@@ -589,6 +596,14 @@ def test_a_target_that_the_network_did_not_see_at_first_is_found_again_after_a_g
 def test_settings_outside_their_range_are_refused_by_name(settings, words):
     with pytest.raises(InputError, match="^" + words.replace("[", r"\[").replace("]", r"\]")):
         TrackerConfig(**settings)
+
+
+def test_both_ends_of_a_settings_range_are_allowed():
+    for f in fields(TrackerConfig):
+        for limit in (f.metadata["low"], f.metadata["high"]):
+            if limit is not None:
+                given = type(f.default)(limit)
+                assert getattr(TrackerConfig(**{f.name: given}), f.name) == given
 
 
 def test_thresholds_change_while_tracking_and_the_policy_does_not():

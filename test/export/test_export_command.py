@@ -36,7 +36,7 @@ def complaint(capsys, *arguments) -> str:
 
 
 def test_exports_a_checkpoint_and_prints_the_parity_table(compact_checkpoint, tmp_path, capsys):
-    out = tmp_path / "bundle"
+    out = tmp_path / "new" / "folder" / "bundle"
     arguments = ["export", str(compact_checkpoint), "--config", "compact_192", "--out", str(out)]
     assert main([*arguments, "--licence", "CC0-1.0", "--note", "seeded"]) == 0
     lines = capsys.readouterr().out.splitlines()

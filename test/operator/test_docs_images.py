@@ -87,6 +87,12 @@ RUNS = {
 }
 
 
+def linger(seconds):
+    """Let the page's curves and marks fill, where the guide's images are taken anew."""
+    if os.environ.get("EFFTAM_UPDATE_IMAGES"):
+        time.sleep(seconds)
+
+
 def save(page, name, folder):
     """Keep a screenshot without what is said for a moment; it must show something."""
     page.evaluate("document.querySelector('#notices').replaceChildren()")
@@ -124,14 +130,14 @@ def opened(browser, url, device):
 def test_live_on_a_desktop(browser, scene, tmp_path):
     feed, _, url = scene
     page, hands = opened(browser, url, DESKTOP)
-    time.sleep(1)
+    linger(1)
     hands.drag(400, 440, 560, 540)
     hands.wait_text("#state", "TRACKING")
-    time.sleep(4.0)
+    linger(4.0)
     feed.state, feed.reason = C, ""
-    time.sleep(1)
+    linger(1)
     feed.state = T
-    time.sleep(2.0)
+    linger(2.0)
     save(page, "operator-live.png", tmp_path)
     page.close()
 
@@ -139,13 +145,13 @@ def test_live_on_a_desktop(browser, scene, tmp_path):
 def test_drawing_on_a_phone(browser, scene, tmp_path):
     feed, _, url = scene
     page, hands = opened(browser, url, PHONE)
-    time.sleep(1)
+    linger(1)
     car = SCENE.car(time.monotonic() - feed._began)
     hands.touch("touchStart", (car.x - 6, car.y - 8))
     hands.touch("touchMove", (car.cx, car.cy))
     hands.touch("touchMove", (car.x1 + 8, car.y1 + 8))
     hands.wait_text("#banners", "FROZEN")
-    time.sleep(0.5)
+    linger(0.5)
     save(page, "operator-phone.png", tmp_path)
     hands.touch("touchEnd")
     page.close()
@@ -158,7 +164,7 @@ def test_the_gimbal_follows(browser, scene, tmp_path):
     hands.wait_text("#state", "TRACKING")
     steering.say(enabled=True, phase="following")
     hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
-    time.sleep(0.5)
+    linger(0.5)
     save(page, "operator-steering.png", tmp_path)
     page.close()
 
@@ -176,7 +182,7 @@ def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     hands.wait_text("#steering-text", "GIMBAL HOLDING")
     page.click("#sun")  # the buttons stand where they will stay
     page.wait_for_selector("body.sun")
-    time.sleep(2.0)
+    linger(2.0)
     save(page, "operator-phone-sun.png", tmp_path)
     page.close()
 
@@ -185,6 +191,6 @@ def test_two_runs_compared(browser, serve, tmp_path):
     page, hands = opened(browser, serve(recording=SceneRecording()).url, DESKTOP)
     hands.keys(*"nnn", "l")
     hands.wait_text("#state", "LOST")
-    page.wait_for_timeout(800)
+    linger(0.8)
     save(page, "operator-compare.png", tmp_path)
     page.close()

@@ -10,7 +10,7 @@ import pytest
 from page_client import page
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.core.types import Motion, Prompt, Track, TrackState
 from efftam_ros.operator.drawn import drawn_prompt
 from efftam_ros.operator.settings import Settings
 
@@ -26,9 +26,9 @@ def command():
         def work() -> None:
             prompts.append(drawn.ask(PICTURE, 5))
             for stamp in (6, 7, 8):
-                track = Track(
-                    stamp, TrackState.TRACKING, box=Box(stamp, 2, 30, 40), measured=True, presence=0.9
-                )
+                box = Box(stamp, 2, 30, 40)
+                motion = Motion(stamp, box, (12.0, -7.0), np.eye(4))
+                track = Track(stamp, TrackState.TRACKING, box, True, 0.9, 0.75, motion=motion)
                 drawn.show(PICTURE, track)
 
         thread = threading.Thread(target=work, daemon=True)
@@ -49,9 +49,13 @@ def test_the_box_drawn_on_the_first_picture_is_the_prompt(command):
         async with page(url) as client:
             frame = (await client.until(lambda: client.frames))[0]
             assert frame.stamp_ns == 5
+            (waiting,) = (await client.until(lambda: client.messages("track")))[0]["targets"]
+            assert (waiting["presence"], waiting["quality"]) == (None, None)
             assert (await select(client))["ok"]
             await client.until(lambda: client.messages("track")[-1]["stamp"] == "8")
-            assert client.messages("track")[-1]["targets"][0]["box"] == [8, 2, 30, 40]
+            (told,) = client.messages("track")[-1]["targets"]
+            assert (told["box"], told["velocity"]) == ([8, 2, 30, 40], [12, -7])
+            assert (told["presence"], told["quality"]) == (0.9, 0.75)
 
     asyncio.run(draw())
     thread.join()

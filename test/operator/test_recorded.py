@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import random
+from types import SimpleNamespace
 
 import cv2
 import pytest
@@ -11,9 +14,13 @@ from runs import FPS, number_in, numbered_picture, write_run, write_video
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import TrackState
+from efftam_ros.core.types import Track, TrackState
+from efftam_ros.interop.messages import bbox_fields
+from efftam_ros.operator.recorded.messages import box_report
 from efftam_ros.operator.recorded.pictures import open_pictures
+from efftam_ros.operator.recorded.playback import Playback
 from efftam_ros.operator.recorded.run import open_recording
+from efftam_ros.operator.settings import Settings
 
 pytest.importorskip("av", reason="videos need av: pip install efftam_ros[tools]")
 COUNT = 100
@@ -118,3 +125,36 @@ def test_runs_of_two_videos_are_not_compared(folder, tmp_path):
     write_run(tmp_path / "run.json", "other.mp4", "222")
     with pytest.raises(InputError, match="one video"):
         open_recording(folder, tmp_path / "run.json")
+
+
+@pytest.mark.parametrize("unknown", [(), ("y",), ("x", "y", "width", "height")])
+def test_a_box_of_a_message_is_known_as_a_whole_or_not_at_all(unknown):
+    header = SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0))
+    track = Track(10**9, TrackState.TRACKING, Box(1, 2, 30, 40), True, 0.9, 0.8, image_size=(640, 360))
+    fields = bbox_fields(track, header) | dict.fromkeys(unknown, math.nan)
+    assert box_report(SimpleNamespace(**fields)).box == (None if unknown else Box(1, 2, 30, 40))
+
+
+def test_who_left_is_shown_nothing_more(folder):
+    """A page that asked while its link was full, and closed: the last acknowledgement may still come."""
+    credit = SimpleNamespace(is_ready=False, acknowledged=lambda seq, now_s: None)
+    shown = []
+    viewer = SimpleNamespace(credit=credit, shown_seq=0, track=shown.append, show=shown.append)
+
+    class Page:
+        """Hashable, unlike a SimpleNamespace."""
+
+        def __getattr__(self, name):
+            return getattr(viewer, name)
+
+    async def leave() -> None:
+        playback, leaving = Playback(open_recording(folder), Settings()), Page()
+        playback.seek(leaving, 0)
+        playback.left(leaving)
+        credit.is_ready = True
+        playback.acknowledged(leaving, 1)
+        assert len(asyncio.all_tasks()) == 1
+        playback.close()
+
+    asyncio.run(leave())
+    assert shown == []

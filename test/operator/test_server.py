@@ -416,6 +416,7 @@ def test_one_page_commands_and_others_view_until_they_take_over(serve, feed):
             assert feed.cleared == []
             await second.send(op="seat", action="take")
             name = second.messages("hello")[0]["name"]
+            assert "127.0.0.1" in name
             await first.until(lambda: first.messages("seat")[-1]["holder"] == name)
             await second.send(**select(1, "c3"))
             assert (await second.answer("c3"))["ok"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -22,6 +23,7 @@ from efftam_ros.operator.seat import Seat
 from efftam_ros.operator.settings import Settings
 
 STAMPS = st.integers(0, 2**63 - 1)
+ROOT = Path(__file__).parents[2]
 
 
 # Wire
@@ -118,6 +120,20 @@ def test_taking_over_names_who_lost_the_seat():
     assert seat.holder(2.0) == "b"
     assert seat.release("b")
     assert seat.holder(2.0) is None
+
+
+# Settings
+
+
+def test_the_limits_are_those_that_the_guide_names():
+    limits = Settings()
+    text = " ".join((ROOT / "docs" / "operator.md").read_text().split())
+    assert f"messages are limited to {limits.largest_message / 1024:g} kB" in text
+    assert f"and {limits.messages_per_s:g} per second" in text
+    assert f"selections to {limits.selections_per_s:g} per second" in text
+    assert f"pages to {limits.most_viewers}" in text
+    assert f"was not heard from for {limits.lease_s:g} s" in text
+    assert (limits.address, limits.port, limits.on_operator_lost) == ("127.0.0.1", 8080, "keep")
 
 
 # Credit

@@ -55,21 +55,19 @@ def test_a_click_follows_what_is_there(clicker, frame_id):
     assert iou(box_of(peer.box_of_selection(result.selection)), bright_box(0)) > 0.9
 
 
-def test_a_point_without_a_stamp_is_on_the_newest_image(clicker):
-    peer, clicks = clicker("point", Point)
+@pytest.mark.parametrize(
+    "click",
+    [
+        Point(x=bright_box(4).cx, y=bright_box(4).cy),
+        stamped(bright_box(4), stamp_of(4) + 700_000_000),  # RViz stamps clicks with the time of the click
+    ],
+    ids=["no stamp", "stamped by the clock"],
+)
+def test_a_click_without_the_stamp_of_an_image_is_on_the_newest(clicker, click):
+    peer, clicks = clicker("point" if isinstance(click, Point) else "point_stamped", type(click))
     for i in range(5):
         peer.show(i)
-    clicks.publish(Point(x=bright_box(4).cx, y=bright_box(4).cy))
-    assert result_of(peer).outcome == SelectionResult.ACCEPTED
-    assert iou(box_of(peer.box_of_selection(1)), bright_box(4)) > 0.9
-
-
-def test_a_click_stamped_by_the_clock_is_on_the_newest_image(clicker):
-    """RViz stamps clicks with the time of the click."""
-    peer, clicks = clicker("point_stamped", PointStamped)
-    for i in range(5):
-        peer.show(i)
-    clicks.publish(stamped(bright_box(4), stamp_of(4) + 700_000_000))
+    clicks.publish(click)
     assert result_of(peer).outcome == SelectionResult.ACCEPTED
     assert iou(box_of(peer.box_of_selection(1)), bright_box(4)) > 0.9
 

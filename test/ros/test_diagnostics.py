@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from efftam_ros.core.types import Track, TrackState
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES, large_image_remedy
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import (
@@ -167,6 +168,10 @@ def test_silence_is_stale():
     assert "no image for more than 0.25 s" in verdict.message
 
 
+def test_exactly_the_timeout_is_not_silence_yet():
+    assert running().verdict(100.25, ACTIVE, 0.25).level is Level.OK
+
+
 def test_nothing_ever_is_stale_too():
     verdict = Statistics().verdict(1.0, ACTIVE, 0.25)
     assert verdict.level is Level.STALE
@@ -188,6 +193,29 @@ def test_a_lost_target_warns_with_its_reason():
     statistics.answered(100.0, 0.02, track(TrackState.LOST, "absent for 1.2 s"))
     verdict = statistics.verdict(100.0, ACTIVE, 0.25)
     assert (verdict.level, verdict.message) == (Level.WARN, "LOST: absent for 1.2 s")
+
+
+@pytest.mark.parametrize(
+    ("camera", "shown"),
+    [
+        (CameraMotion(np.eye(3)), "known"),
+        (CameraMotion(None, "no corners"), "no corners"),
+        (None, None),
+    ],
+)
+def test_the_camera_motion_of_the_last_image_is_known_or_has_a_reason(camera, shown):
+    statistics = running()
+    statistics.answered(100.0, 0.02, Track(0, TrackState.TRACKING, camera=camera))
+    assert statistics.verdict(100.0, ACTIVE, 0.25).values.get("camera motion") == shown
+
+
+def test_a_search_is_told_by_its_windows_and_places():
+    statistics = running()
+    found = ScoredBox(Box(10, 10, 20, 20), 0.5)
+    views = tuple(View.window(x, 100, 80, 192) for x in (100, 200, 300))
+    statistics.answered(100.0, 0.02, Track(0, TrackState.LOST, windows=views, hypotheses=(found, found)))
+    values = statistics.verdict(100.0, ACTIVE, 0.25).values
+    assert (values["windows searched"], values["places where it may be"]) == ("3", "2")
 
 
 def test_a_refusal_warns_once_and_stays_readable():

@@ -62,6 +62,7 @@ def test_no_loss_is_seen_in(case, count):
 
 def test_few_images_say_nothing():
     assert lost_share(steady(9)) is None
+    assert lost_share(steady(10)) == 0.0
     assert lost_share([]) is None
     assert rate_hz([], 0.0) is None
 

@@ -74,6 +74,8 @@ def test_two_signals_are_as_good_as_one(tracker):
         peer.spin_for(0.1)
     assert peer.process.wait() == 0
     assert "Traceback" not in peer.process.output
+    (configured,) = [line for line in peer.process.output.splitlines() if "configured" in line]
+    assert "null on onnxruntime-cpu" in configured
 
 
 @pytest.mark.parametrize("number", SIGNALS)

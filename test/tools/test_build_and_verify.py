@@ -31,17 +31,19 @@ def test_build_without_tensorrt_names_what_to_install(efftam):
         "tensorrt-int8",
     ],
 )
-def test_verify_without_a_driver_names_the_driver(efftam, backend):
-    assert_refused(efftam("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver")
-
-
-def test_bad_requests_are_one_line(efftam, tmp_path):
-    assert_refused(efftam("build", "--precision", "int4"), "'int4'", "fp32")
-    assert_refused(efftam("build", "--sequences", str(tmp_path)), "--sequences", "INT8", "fp16")
+def test_verify_without_a_driver_names_the_driver(efftam_here, backend):
     assert_refused(
-        efftam("build", "--precision", "int8", "--calibration", str(tmp_path / "none")),
+        efftam_here("verify", "--backend", backend), f"back end {backend} can't run", "NVIDIA driver"
+    )
+
+
+def test_bad_requests_are_one_line(efftam_here, tmp_path):
+    assert_refused(efftam_here("build", "--precision", "int4"), "'int4'", "fp32")
+    assert_refused(efftam_here("build", "--sequences", str(tmp_path)), "--sequences", "INT8", "fp16")
+    assert_refused(
+        efftam_here("build", "--precision", "int8", "--calibration", str(tmp_path / "none")),
         str(tmp_path / "none"),
     )
-    assert_refused(efftam("verify", "--backend", "torch"), "'torch'", "tensorrt")
+    assert_refused(efftam_here("verify", "--backend", "torch"), "'torch'", "tensorrt")
     for command in ("build", "verify"):
-        assert_refused(efftam(command, "/nowhere"), "/nowhere is not a bundle")
+        assert_refused(efftam_here(command, "/nowhere"), "/nowhere is not a bundle")

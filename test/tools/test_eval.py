@@ -189,11 +189,11 @@ def test_the_command_writes_json_and_plot(efftam, tmp_path: Path):
     assert cv2.imread(str(tmp_path / "success.png")).shape[2] == 3
 
 
-def test_what_cannot_be_scored_is_one_line(efftam, tmp_path: Path):
+def test_what_cannot_be_scored_is_one_line(efftam_here, tmp_path: Path):
     write_own(tmp_path / "one", ["0,1,1,9,9", "1,1,1,9,9", "2,1,1,9,9"])
-    assert_refused(efftam("eval", "nope"), "nope is not a folder")
-    assert_refused(efftam("eval", "one", "one"), "two sequences are called one")
-    assert_refused(efftam("eval", "one", "--policy", "best"), "'best' is not one of default, samurai")
-    assert_refused(efftam("eval", "one", "--repeats", "0"), "--repeats is 0")
-    assert_refused(efftam("eval", "one", "--only-peers"), "--peers")
-    assert_refused(efftam("eval", "one", "--bundle", ROOT / "test"), "is not a bundle")
+    assert_refused(efftam_here("eval", "nope"), "nope is not a folder")
+    assert_refused(efftam_here("eval", "one", "one"), "two sequences are called one")
+    assert_refused(efftam_here("eval", "one", "--policy", "best"), "'best' is not one of default, samurai")
+    assert_refused(efftam_here("eval", "one", "--repeats", "0"), "--repeats is 0")
+    assert_refused(efftam_here("eval", "one", "--only-peers"), "--peers")
+    assert_refused(efftam_here("eval", "one", "--bundle", ROOT / "test"), "is not a bundle")

@@ -20,7 +20,7 @@ from tools_helpers import package_environment, square_picture
 from efftam_ros.tools.common.outputs import replacing, write_text
 from efftam_ros.tools.common.video import VideoWriter
 
-IMAGES = 300
+IMAGES = 120
 
 
 def started(folder: Path, *arguments: str, file_bytes: int | None = None) -> subprocess.Popen[str]:

@@ -165,16 +165,16 @@ def test_every_module_of_every_back_end_is_profiled(efftam, tmp_path: Path):
     assert kept == ["compact_192_onnxruntime-cpu"] * 5 + ["compact_192_torch"]
 
 
-def test_bad_requests_are_one_line(efftam, tmp_path: Path):
-    assert_refused(efftam("profile", "--frames", "0"), "--frames is 0")
-    assert_refused(efftam("profile", "--top", "-3"), "--top is -3")
-    assert_refused(efftam("profile", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
-    assert_refused(efftam("profile", "--backend", ","), "--backend")
+def test_bad_requests_are_one_line(efftam_here, tmp_path: Path):
+    assert_refused(efftam_here("profile", "--frames", "0"), "--frames is 0")
+    assert_refused(efftam_here("profile", "--top", "-3"), "--top is -3")
+    assert_refused(efftam_here("profile", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
+    assert_refused(efftam_here("profile", "--backend", ","), "--backend")
     assert_refused(
-        efftam("profile", "--backend", "tensorrt"),
+        efftam_here("profile", "--backend", "tensorrt"),
         "--backend tensorrt can't be profiled",
         "onnxruntime-cpu, torch",
     )
     (tmp_path / "taken").write_text("")
-    assert_refused(efftam("profile", "--trace", "taken"), "taken", "exists")
-    assert_refused(efftam("profile", "--bundle", "nowhere"), "nowhere")
+    assert_refused(efftam_here("profile", "--trace", "taken"), "taken", "exists")
+    assert_refused(efftam_here("profile", "--bundle", "nowhere"), "nowhere")

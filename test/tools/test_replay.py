@@ -253,23 +253,25 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
 
 
-def test_what_cannot_be_replayed_is_one_line(efftam, tmp_path: Path):
+def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
     box = ["--box", "40,30,24,24"]
     assert_refused(
-        efftam("replay", bag, "--topic", "/nope", *box, "--out", "o"),
+        efftam_here("replay", bag, "--topic", "/nope", *box, "--out", "o"),
         "the bag has no topic /nope",
         "/image (sensor_msgs/msg/Image)",
         "/camera_info (sensor_msgs/msg/CameraInfo)",
     )
     assert_refused(
-        efftam("replay", bag, "--topic", "/camera_info", *box, "--out", "o"), "does not hold images"
+        efftam_here("replay", bag, "--topic", "/camera_info", *box, "--out", "o"), "does not hold images"
     )
-    assert_refused(efftam("replay", bag, "--out", "o"), "TargetSelection", "--box")
-    assert_refused(efftam("replay", "nope", *box, "--out", "o"), "nope does not exist")
-    assert_refused(efftam("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
-    assert_refused(efftam("replay", bag, *box, "--out", bag), "exists already")
-    assert_refused(efftam("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120")
+    assert_refused(efftam_here("replay", bag, "--out", "o"), "TargetSelection", "--box")
+    assert_refused(efftam_here("replay", "nope", *box, "--out", "o"), "nope does not exist")
+    assert_refused(efftam_here("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
+    assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
+    assert_refused(
+        efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120"
+    )
     assert not (tmp_path / "o").exists()
 
 

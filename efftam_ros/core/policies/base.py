@@ -25,9 +25,11 @@ def no_description(box: Box) -> Descriptor | None:
 
 @dataclass(frozen=True)
 class FrameContext:
-    """What is known about a frame before its candidates are judged. ``motion`` is predicted to the frame's
-    stamp, None when nothing is believed; ``describe`` tells what a box of the image looks like, None where
-    nobody can; ``drawn``: the box or the mask's box of a prompt."""
+    """What is known about a frame before its candidates are judged.
+
+    ``motion`` is predicted to the frame's stamp, None without an estimate; ``describe`` returns the
+    appearance of a box of the image, None where it can't be computed; ``drawn``: the prompt's box, or that of
+    its mask."""
 
     stamp_ns: int
     view: View
@@ -40,8 +42,8 @@ class FrameContext:
 
 @dataclass(frozen=True)
 class Absence:
-    """What is known before a frame whose predecessors missed the target. ``extent_px``: side of the window
-    that would follow it; ``motion``: predicted to the frame's stamp, or None."""
+    """What is known about a frame before which the target was missed. ``extent_px``: side of the window that
+    would follow it; ``motion``: predicted to the frame's stamp, or None."""
 
     stamp_ns: int
     image_size: tuple[int, int]
@@ -54,10 +56,12 @@ class Absence:
 
 @dataclass(frozen=True)
 class Choice:
-    """A policy's verdict. ``accepted``: the box counts as measured; ``present``: what the memory is told;
-    ``reason``: why it was not accepted, one line; ``motion_iou``: overlap with the predicted box where the
-    policy looks at it; ``jumped``: accepted away from where the motion expected it, so that the motion must
-    start anew; ``partial``: accepted, but only part of the target shows.
+    """A policy's decision.
+
+    ``accepted``: the box counts as measured; ``present``: presence passed to the memory encoder; ``reason``:
+    why it was not accepted, one line; ``motion_iou``: overlap with the predicted box, where the policy uses
+    it; ``jumped``: accepted away from the predicted position, so that the motion filter is re-initialised;
+    ``partial``: accepted, but only part of the target is visible.
     """
 
     index: int
@@ -76,29 +80,29 @@ class Policy(Protocol):
     config: TrackerConfig
 
     def reset(self) -> None:
-        """Forget everything: a new target."""
+        """Discard all state, for a new target."""
         ...
 
     def plan(self) -> MemoryPlan:
-        """What the coming frame attends to."""
+        """The memory that the next frame attends to."""
         ...
 
     @property
     def searches(self) -> bool:
-        """True for a policy that follows the camera's motion and looks for a lost target by itself."""
+        """True for a policy that compensates the camera's motion and searches for a lost target itself."""
         ...
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
-        """Where a missed target may be, best first."""
+        """Possible positions of a missed target, best first."""
         ...
 
     def extent(self, box: Box) -> Box:
-        """The target's box for a box of its mask."""
+        """The box of the whole target, given the box of its mask."""
         ...
 
     def follow_camera(self, matrix: Matrix) -> None:
-        """The camera moved; ``matrix`` as in `camera_motion.CameraMotion`."""
+        """Apply the camera's motion; ``matrix`` as in `camera_motion.CameraMotion`."""
         ...
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
@@ -107,11 +111,11 @@ class Policy(Protocol):
         ...
 
     def windows(self, absence: Absence) -> list[View]:
-        """Where to look for the target before the frame's own view is chosen; empty: nowhere."""
+        """Views to search before the frame's own view is chosen; empty: none."""
         ...
 
     def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
-        """Take in what the windows showed; the frame's own view."""
+        """Process the results of the search; returns the frame's own view."""
         ...
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
@@ -125,12 +129,12 @@ class Policy(Protocol):
     def finish(
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> int | None:
-        """Close the frame; the ring slot it is to be remembered in, None when it is not. ``confirmed``: the
-        state after this frame claims the target (first frames of a selection, or TRACKING)."""
+        """Close the frame; returns the ring slot to store it in, None when it is not stored. ``confirmed``:
+        the state after this frame claims the target (first frames of a selection, or TRACKING)."""
         ...
 
     def skip(self) -> None:
-        """Close a frame that gave no usable candidates."""
+        """Close a frame without usable candidates."""
         ...
 
 
@@ -142,7 +146,7 @@ def best_quality(candidates: Candidates) -> int:
 def accept_if_visible(
     candidates: Candidates, index: int, present: bool, motion_iou: float | None = None
 ) -> Choice:
-    """Accept whatever is present and not empty."""
+    """Accept a candidate when the target is present and its mask is not empty."""
     reason = ""
     if not present:
         reason = unseen(candidates)
@@ -152,7 +156,7 @@ def accept_if_visible(
 
 
 def unseen(candidates: Candidates) -> str:
-    """The reason of an absent target."""
+    """The reason given for an absent target."""
     return f"the network does not see the target (presence {candidates.presence:.2f})"
 
 

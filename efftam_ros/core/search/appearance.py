@@ -1,4 +1,4 @@
-"""What the target looks like, as a second opinion beside the network's: descriptors of confirmed frames."""
+"""The target's appearance by descriptors of confirmed frames, in addition to the network's scores."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from efftam_ros.core.types import Image
 
 Descriptor = NDArray[np.float64]
 
-KEPT = 30  # descriptors of the last confirmed frames, besides the first
-NEAREST = 3  # of them that a new one is compared with
-LEAST = 5  # before anything is said
+KEPT = 30  # number of descriptors of the last confirmed frames, besides the first
+NEAREST = 3  # number of most similar descriptors that a new one is compared with
+LEAST = 5  # number of descriptors from which a comparison is made
 
 
 class AppearanceSource(Protocol):
@@ -28,7 +28,7 @@ class AppearanceSource(Protocol):
 
 
 class Appearance:
-    """The target's looks so far."""
+    """Descriptors of the target so far."""
 
     def __init__(self) -> None:
         self._first: Descriptor | None = None
@@ -37,7 +37,7 @@ class Appearance:
         self._usual: deque[float] = deque(maxlen=KEPT)  # likeness of confirmed frames to those before them
 
     def add(self, descriptor: Descriptor) -> None:
-        """A confirmed frame's."""
+        """Add the descriptor of a confirmed frame."""
         if len(self._last) >= LEAST:
             self._usual.append(self._likeness(descriptor))
         if self._first is None:
@@ -46,8 +46,8 @@ class Appearance:
         self._known = np.array([self._first, *self._last])
 
     def change(self, descriptor: Descriptor | None) -> float:
-        """How much less like the target this is than the target itself usually is, 0..1; 0 when that is not
-        known."""
+        """How much less similar to the target a descriptor is than those of the target usually are, 0..1; 0
+        while too few are known."""
         if descriptor is None or len(self._usual) < LEAST:
             return 0.0
         return max(0.0, median(self._usual) - self._likeness(descriptor))

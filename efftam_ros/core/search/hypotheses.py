@@ -1,7 +1,7 @@
-"""Places where the lost target may have been seen: each is followed over several looks until one is sure.
+"""Possible positions of a lost target, each tracked over several looks until one is certain.
 
-A look is a candidate that a window showed. What it is worth is a logarithm of odds. Looks at one place tell
-much the same again, and what hides the target may be seen there before it: so what was seen fades.
+A look is a candidate found in a window; its worth is a log-odds value. Consecutive looks at one place are not
+independent, and an occluder may be seen there before the target: evidence therefore decays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from efftam_ros.core.motion import MotionFilter
 
 MATCH_IOU = 0.15  # of a candidate with a hypothesis' predicted box
 MATCH_SIZES = 0.8  # or distance of their centres, in sizes
-INNER_SHARE = 0.8  # of a window: what lies in it should have been seen
-MISS_WORTH = -1.5  # of a look that does not show what it should
-# Of the evidence, when a further look comes: looks at one thing tell much the same again. On looks recorded
-# in 49 cases of the judge's choosing half two wrong things are taken with it, three with 0.7, four with 1.
+INNER_SHARE = 0.8  # inner part of a window in which a hypothesis should be visible
+MISS_WORTH = -1.5  # log-odds of a look in which a hypothesis that should be visible is not
+# Factor on the evidence at each further look, because looks at one object are not independent. On looks
+# recorded in 49 cases of the choosing half it accepts two wrong objects, 0.7 three, 1 four.
 KEPT = 0.65
-LEAST_EVIDENCE = -2.0  # what was once seen at a place does not bar it
+LEAST_EVIDENCE = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
 FORGET_S = 1.5  # without a look
 MOST = 12  # hypotheses at a time
 
@@ -37,9 +37,9 @@ class Look:
 
 @dataclass
 class Hypothesis:
-    """A thing that may be the target. ``evidence`` of its looks; ``good_looks``: how many of the last ones in
-    a row speak for it; ``prior``: what the belief says; ``seen_ns``, ``missed_ns``: when it was last seen,
-    and not seen where it should have been."""
+    """An object that may be the target. ``evidence``: log-odds of its looks; ``good_looks``: number of
+    consecutive looks with positive log-odds; ``prior``: log-odds of its position by the belief; ``seen_ns``,
+    ``missed_ns``: when it was last seen, and last not seen although it should have been."""
 
     motion: MotionFilter
     seen_ns: int
@@ -60,7 +60,7 @@ class Hypothesis:
         return self.prior + self.evidence
 
     def look(self, stamp_ns: int, look: Look) -> None:
-        """It was seen. Several windows of one image tell one thing: the best counts."""
+        """Add a look. Of several windows of one image only the best look counts."""
         if self.seen_ns != stamp_ns:
             self._before = self.evidence, self.good_looks
         elif look.worth <= self._worth:
@@ -76,7 +76,7 @@ class Hypothesis:
         self.good_looks = good_looks + 1 if is_good else 0
 
     def miss(self, stamp_ns: int) -> None:
-        """It should have been seen in this image, and was not."""
+        """Record that it should have been visible in this image and was not."""
         self.missed_ns = stamp_ns
         self.evidence = max(KEPT * self.evidence + MISS_WORTH, LEAST_EVIDENCE)
         self.good_looks = 0
@@ -85,7 +85,7 @@ class Hypothesis:
 
 @dataclass
 class Hypotheses:
-    """All of them, best first after `observe`."""
+    """All hypotheses, best first after `observe`."""
 
     prior: Callable[[Sequence[Box]], Sequence[float]]
     items: list[Hypothesis] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Hypotheses:
             item.motion.follow_camera(matrix)
 
     def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]]) -> None:
-        """What the windows of one image showed."""
+        """Update by the candidates in the windows of one image."""
         for known in self.items:
             known.motion.predict(stamp_ns)
         ranked = sorted((look for _, looks in shown for look in looks), key=lambda look: -look.worth)

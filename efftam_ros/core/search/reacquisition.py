@@ -74,10 +74,10 @@ class Reacquisition:
         if self.belief is not None:
             self.belief.advance(stamp_ns)
             x, y = self.belief.ground
-            views.append(_window(image_size, x, y, OPENED * extent_px, side))
+            views.append(View.window_inside(image_size, x, y, OPENED * extent_px, side))
         for item in self._promising[1 : 1 + RIVAL_WINDOWS]:
             box = item.motion.at(stamp_ns).box
-            views.append(_window(image_size, box.cx, box.cy, extent_px, side))
+            views.append(View.window_inside(image_size, box.cx, box.cy, extent_px, side))
         views = views[: max(1, budget - 1)]
         views += self._sweep.next(budget - len(views), self.belief)
         self.windows_seen += len(views)
@@ -95,7 +95,7 @@ class Reacquisition:
         promising = self._promising
         if promising:
             box = promising[0].box
-            return _window(self._image_size, box.cx, box.cy, extent_px, side)
+            return View.window_inside(self._image_size, box.cx, box.cy, extent_px, side)
         assert self._sweep is not None
         self.windows_seen += 1
         return self._sweep.next(1, self.belief)[0]
@@ -127,11 +127,3 @@ class Reacquisition:
             return [0.0] * len(boxes)
         places = np.array([[box.cx, box.cy] for box in boxes])
         return [float(v) for v in PRIOR_WEIGHT * self.belief.relative(places, self._image_size)]
-
-
-def _window(image_size: tuple[int, int], x: float, y: float, extent: float, side: int) -> View:
-    """A window around a point, moved so that no more of it than needed lies outside the image."""
-    width, height = image_size
-    x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
-    y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
-    return View.window(x, y, extent, side)

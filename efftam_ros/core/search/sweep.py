@@ -1,4 +1,4 @@
-"""Which windows of an image to look at for a lost target: each place is looked at within bounded time."""
+"""Order of the windows in which a lost target is searched for; every position is covered in bounded time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ TILE_STEP = 0.8  # distance of neighbouring windows, in their sides: what is cut
 
 
 class Sweep:
-    """Windows that cover the image. Those where the target more likely is come first; none comes again before
-    all others came."""
+    """Windows that cover the image, most likely ones first; none is repeated before all others were used."""
 
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
         """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""

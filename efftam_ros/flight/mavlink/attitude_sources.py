@@ -16,7 +16,7 @@ from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
 
 GIMBALS = (mav.MAV_COMP_ID_GIMBAL, 171, 172, 173, 174, 175)
 SILENT_S = 0.5
-# So long may a moving gimbal's attitude stay the same to the last bit.
+# Longest time for which a moving gimbal's attitude may be identical.
 FROZEN_S = 0.3
 IN_VEHICLE_FRAME = mav.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME
 IN_EARTH_FRAME = mav.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME
@@ -24,7 +24,7 @@ YAW_LOCK = mav.GIMBAL_DEVICE_FLAGS_YAW_LOCK
 
 
 def yaw_frame(flags: int) -> YawFrame:
-    """What yaw is counted from, by the flags of message 285; without a frame's bit YAW_LOCK decides."""
+    """The reference of yaw by the flags of message 285; without a frame bit, YAW_LOCK decides."""
     if flags & IN_VEHICLE_FRAME:
         return YawFrame.VEHICLE
     if flags & (IN_EARTH_FRAME | YAW_LOCK):
@@ -43,7 +43,7 @@ class _Stream:
         self.changed_s = -math.inf
 
     def take(self, message: Message, now_s: float) -> bool:
-        """Note a message; False when its time has not gone on."""
+        """Record a message; False when its time has not advanced."""
         q = tuple(message.q)
         if message.time_boot_ms == self.time_boot_ms:
             return False
@@ -92,7 +92,7 @@ class AttitudeSources:
         if now.steady_s - copy.advanced_s > SILENT_S:
             return True
         still_s = now.steady_s - copy.changed_s
-        # A gimbal that fell silent, or that should be moving, does not stand still to the last bit.
+        # The attitude of a gimbal that stopped sending, or that should move, is not identical.
         expected = self.device is not None or now.steady_s - self._moving_since_s > FROZEN_S
         return expected and still_s > FROZEN_S
 

@@ -1,4 +1,4 @@
-"""What the tracker says of its target, as MAVLink's camera tracking status and landing target."""
+"""The tracker's answer as MAVLink's camera tracking status and landing target."""
 
 from __future__ import annotations
 

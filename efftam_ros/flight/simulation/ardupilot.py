@@ -1,9 +1,10 @@
-"""A stand-in for ArduPilot 4.7: obeys whoever wishes last, for ever, and answers for unheard cameras."""
+"""Simulates ArduPilot 4.7: keeps the last rates without a time-out, and answers for unknown cameras."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.simulation.autopilot import (
@@ -27,7 +28,7 @@ WISH_S = 0.02  # message 284 goes out at 50 Hz
 # After a full fiftieth of a second: a client that ticks on whole ones finds about the delay measured, 13 ms.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
-# How far a wish with one rate missing throws the mount.
+# Jump of the mount's yaw after a message in which one rate is missing.
 JUMP = math.radians(-23.0)
 
 
@@ -102,7 +103,7 @@ class ArduPilot(Autopilot):
             self.acknowledge(port, message, UNSUPPORTED)
 
     def _configure(self, message: Message) -> None:
-        """Shown in message 281, and of no further effect."""
+        """Reported in message 281; has no other effect."""
         sender = (message.get_srcSystem(), message.get_srcComponent())
         system, component = int(message.param1), int(message.param2)
         if system == -3 and component == -3:
@@ -117,7 +118,6 @@ class ArduPilot(Autopilot):
         wanted = int(message.param1)
         if wanted == MANAGER_INFORMATION:
             self.acknowledge(port, message, ACCEPTED)
-            limits = self.mount.limits
             self.send(
                 port,
                 mav.MAVLink_gimbal_manager_information_message(
@@ -126,10 +126,7 @@ class ArduPilot(Autopilot):
                     1,
                     0.0,
                     0.0,
-                    limits.pitch_min,
-                    limits.pitch_max,
-                    limits.yaw_min,
-                    limits.yaw_max,
+                    *astuple(self.mount.limits),
                 ),
             )
         elif wanted == mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_INFORMATION:

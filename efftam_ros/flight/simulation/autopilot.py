@@ -1,4 +1,4 @@
-"""What both stand-in autopilots do alike: links, forwarding between them, message intervals, commands."""
+"""Base of both simulated autopilots: links, forwarding between them, message intervals, commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Sender = tuple[int, int]
 
 
 class Crashed(RuntimeError):
-    """The autopilot's process ended on what it received."""
+    """A received message ended the autopilot's process."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Autopilot(ABC):
         self.restart()
 
     def restart(self) -> None:
-        """Boot: nothing of before is known."""
+        """Boot: discard all state."""
         self.booted_s = self._clock() - 5.0
         self._last_step_s = self._clock()
         self._next_heartbeat_s = -math.inf
@@ -90,11 +90,11 @@ class Autopilot(ABC):
             port.intervals = dict(self.default_intervals())
             port.due = {}
 
-    # What the flavours differ in
+    # Behaviour that differs between autopilots
 
     @abstractmethod
     def default_intervals(self) -> Mapping[int, float]:
-        """Messages streamed unasked, with their intervals in s."""
+        """Messages streamed without a request, with their intervals in s."""
 
     @abstractmethod
     def opens(self, message: Message) -> bool:
@@ -110,13 +110,13 @@ class Autopilot(ABC):
 
     @abstractmethod
     def move(self, now_s: float) -> None:
-        """Pass the wish on to the gimbal."""
+        """Send the commanded rates to the gimbal."""
 
     @abstractmethod
     def answers_for(self, target: Sender) -> bool:
         """Whether a command for a component that was never heard is answered here."""
 
-    # What they do alike
+    # Common behaviour
 
     def step(self) -> None:
         """Read and forward, move the gimbal, stream."""

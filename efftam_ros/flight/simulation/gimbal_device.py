@@ -1,9 +1,10 @@
-"""A MAVLink gimbal device, component 154: moves a mount as message 284 says, tells its attitude as 285."""
+"""A MAVLink gimbal device, component 154: moves a mount by message 284 and sends its attitude as 285."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import astuple
 
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.mavlink.connection import Connection
@@ -31,7 +32,7 @@ class GimbalDevice:
         self._next_heartbeat_s = self._next_attitude_s = -math.inf
 
     def step(self) -> None:
-        """Read, move, speak."""
+        """Read messages, move the mount, send heartbeat and attitude."""
         now_s = self._clock()
         messages = [m for _, data in self._link.receive() for m in self._decoder.feed(data)]
         if not self.powered:
@@ -67,7 +68,6 @@ class GimbalDevice:
                     target_component=message.get_srcComponent(),
                 )
             )
-            limits = self.mount.limits
             self._send(
                 mav.MAVLink_gimbal_device_information_message(
                     self._boot_ms(now_s),
@@ -81,10 +81,7 @@ class GimbalDevice:
                     0,
                     0.0,
                     0.0,
-                    limits.pitch_min,
-                    limits.pitch_max,
-                    limits.yaw_min,
-                    limits.yaw_max,
+                    *astuple(self.mount.limits),
                 )
             )
 

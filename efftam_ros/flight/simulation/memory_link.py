@@ -1,4 +1,4 @@
-"""A link inside one process, for simulated time: what one end sends the other receives, whole frames."""
+"""A link within one process, for simulated time: each end receives the frames that the other one sends."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ class Mount:
         self._time_s: float | None = None
 
     def wish(self, pitch_rate: float, yaw_rate: float, lock: bool) -> None:
-        """Rates to go on with, rad/s."""
+        """Set the commanded rates, rad/s."""
         self._wish = (pitch_rate, yaw_rate)
         self.lock = lock
 
     def step(self, time_s: float) -> None:
-        """Move on to this time."""
+        """Advance to this time."""
         if self._time_s is None:
             self._time_s = time_s
         while self._time_s < time_s - 1e-9:
@@ -52,7 +52,7 @@ class Mount:
                 self._rate[axis] += (bounded - self._rate[axis]) * (
                     dt / self.lag_s if self.lag_s > dt else 1.0
                 )
-            # A stabilised mount takes the vehicle's turn out by itself.
+            # A stabilised mount compensates the vehicle's rotation itself.
             own = self.vehicle(self._time_s)[1] if self.lock else 0.0
             limits = self.limits
             self.pitch = min(max(self.pitch + self._rate[0] * dt, limits.pitch_min), limits.pitch_max)

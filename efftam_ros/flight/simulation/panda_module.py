@@ -7,7 +7,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("the rendered world needs panda3d: pip install panda3d") from error
 
-# It looks for an X server also where it renders into memory, and says so: nobody has to know.
+# It looks for an X server even when it renders into memory, and prints a warning, which is suppressed.
 panda.loadPrcFileData("", "audio-library-name null\nnotify-level error\nnotify-level-x11display fatal")
 
 __all__ = ["panda"]

@@ -1,4 +1,4 @@
-"""Where things are in the rendered world at a time: the car that is followed, its look-alike, the drone.
+"""Positions in the rendered world by time: the target car, its look-alike, the drone.
 
 North, east, up in metres from the middle of the ground; headings from north to the right, rad.
 """

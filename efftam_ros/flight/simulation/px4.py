@@ -1,9 +1,10 @@
-"""A stand-in for PX4 1.17: obeys the one in control alone, and stops when nothing comes for two seconds."""
+"""Simulates PX4 1.17: obeys only the component in control, and stops two seconds after its last message."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import astuple
 
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.simulation.autopilot import (
@@ -116,12 +117,11 @@ class PX4(Autopilot):
             self.acknowledge(port, message, DENIED)
             return
         self.acknowledge(port, message, ACCEPTED)
-        limits = self.mount.limits
         if self._gimbal_port is None:
-            # A servo mount's limits come in degrees, and those of roll from memory nobody wrote.
+            # A servo mount reports its limits in degrees, and those of roll from uninitialised memory.
             numbers = (3e-41, 3e-41, -90.0, 90.0, -360.0, 360.0)
         else:
-            numbers = (0.0, 0.0, limits.pitch_min, limits.pitch_max, limits.yaw_min, limits.yaw_max)
+            numbers = (0.0, 0.0, *astuple(self.mount.limits))
         self.send(
             port,
             mav.MAVLink_gimbal_manager_information_message(

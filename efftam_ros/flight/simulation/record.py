@@ -1,4 +1,4 @@
-"""What a simulated flight leaves: one line of JSON for each picture, answer and event."""
+"""The record of a simulated flight: one line of JSON for each image, answer and event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Steering:
-    """What the gimbal controller said it does; rates rad/s, pitch up, yaw right."""
+    """The gimbal controller's status; rates rad/s, pitch up, yaw right."""
 
     time_s: float
     phase: int
@@ -70,7 +70,7 @@ class FlightRecord:
 
 
 class RecordWriter:
-    """Writes the lines as they come."""
+    """Writes each line at once."""
 
     def __init__(self, folder: Path) -> None:
         self._file: IO[str] = (folder / FILE).open("w", encoding="utf-8")
@@ -89,7 +89,7 @@ class RecordWriter:
 
 
 def read_record(folder: Path) -> FlightRecord:
-    """What a `RecordWriter` wrote there. Raises OSError."""
+    """Read what a `RecordWriter` wrote. Raises OSError."""
     record = FlightRecord()
     for line in (folder / FILE).read_text(encoding="utf-8").splitlines():
         fields = json.loads(line)

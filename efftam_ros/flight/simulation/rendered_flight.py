@@ -44,16 +44,16 @@ class RenderedFlight:
         self._autopilot = flavour(ports, clock, self.mount, "gimbal")
 
     def step(self) -> None:
-        """Let gimbal and autopilot go on to the clock's time; call every few milliseconds."""
+        """Advance gimbal and autopilot to the clock's time; call every few milliseconds."""
         self._device.step()
         self._autopilot.step()
 
     def begin(self) -> None:
-        """Vehicle and target start to move."""
+        """Start the motion of vehicle and target."""
         self._began_s = self._clock()
 
     def point_at_target(self) -> None:
-        """Turn the gimbal by hand, as a pilot does before somebody else steers."""
+        """Point the gimbal at the target directly, as a pilot does before the controller steers."""
         now_s = self._clock()
         yaw, pitch = self.target(now_s)
         self.mount.yaw += wrapped(yaw - self.mount.heading(now_s))

@@ -25,7 +25,7 @@ class Station:
         self._next_heartbeat_s = -math.inf
 
     def step(self) -> None:
-        """Read what came; a heartbeat each second."""
+        """Read messages and send a heartbeat each second."""
         for _, data in self._link.receive():
             for message in self._decoder.feed(data):
                 self._take(message)

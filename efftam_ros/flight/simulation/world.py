@@ -22,7 +22,7 @@ from efftam_ros.flight.simulation.scene_parts import box, car, plane, smooth_noi
 
 GROUND_M = 400.0
 ROAD_M, ROAD_HIGH_M = 9.0, 0.12
-# The drone stays far above everything: a depth buffer of few bits needs it.
+# The drone is far above everything, which allows a near plane that a depth buffer of few bits needs.
 NEAR_M = 12.0
 TRUTH = "truth"
 RENDERERS = ("p3tinydisplay", "p3headlessgl")

@@ -65,7 +65,7 @@ class BagPictures:
         self._reader: Reader | None = None
 
     def bgr(self, index: int) -> NDArray[np.uint8]:
-        # Opened by the thread that reads: SQLite's connections stay with theirs.
+        # Opened by the reading thread: an SQLite connection may be used only by the thread that made it.
         if self._reader is None:
             self._opened = reading(self._path)
             self._reader = self._opened.__enter__()
@@ -96,7 +96,7 @@ def bag_run(path: Path, stamps_ns: Sequence[int], name: str) -> RecordedRun:
                 raise InputError(f"{path} holds the answers of several trackers ({topics}); record one alone")
             for connection in connections:
                 check_same_definition(connection, store)
-            # To the library no connection means all of them.
+            # The library takes an empty list of connections for all of them.
             for connection, _, raw in messages(reader, connections) if connections else ():
                 yield deserialized(store, raw, connection)
 

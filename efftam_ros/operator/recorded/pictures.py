@@ -92,7 +92,7 @@ class VideoPictures:
     def bgr(self, index: int) -> NDArray[np.uint8]:
         if index in self._kept:
             return self._kept[index]
-        # A key frame costs a start; going on for a second's worth of pictures is mostly cheaper.
+        # Decoding up to a second of frames is usually faster than seeking to a key frame.
         if self._decoding is None or not self._next <= index <= self._next + 30:
             self._seek(index)
         return self._decode_to(index)

@@ -23,7 +23,7 @@ MOST_CACHED_BYTES = 64 << 20
 
 
 class Playback:
-    """Answers `seek`. Per viewer only the newest wish counts; each page goes where it likes."""
+    """Answers `seek`, for each page on its own; of several requests of a page only the newest is served."""
 
     def __init__(self, recording: Recording, settings: Settings) -> None:
         self._recording, self._settings = recording, settings
@@ -98,7 +98,7 @@ class Playback:
         if motion is not None:
             image.motions[box.target_id] = motion
         last_seen = LastSeen()
-        # Any image may be asked for, so what was seen before it is looked up, not remembered.
+        # Images are requested in any order, so the last seen box is searched for.
         seen = next(
             (b for b in reversed(run.boxes[: index + 1]) if b is not None and b.box is not None), None
         )

@@ -76,7 +76,7 @@ def _open_bags(run: Path, other: Path | None, video: Path | None) -> VideoRecord
 def _json_file(path: Path) -> Path:
     if not path.is_dir():
         return path
-    # What the demo writes; other commands may have left files of theirs beside it.
+    # The file that the demo writes; the folder may hold those of other commands too.
     if (path / "track.json").is_file():
         return path / "track.json"
     found = sorted(path.glob("*.json"))
@@ -109,7 +109,7 @@ def _video(path: Path, data: dict[str, Any]) -> Path:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """What tells the runs apart: the file's name, or its folder's where the files are called the same."""
+    """Names of the runs: the files' names, or their folders' where those are equal."""
     if len({path.stem for path in paths}) == len(paths):
         return [path.stem for path in paths]
     return [path.resolve().parent.name for path in paths]

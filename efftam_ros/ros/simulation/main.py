@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
     import rclpy
-    from rclpy.executors import SingleThreadedExecutor
     from rclpy.signals import SignalHandlerOptions
 
     from efftam_ros.flight.mavlink.connection import connect
@@ -62,6 +60,7 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
     from efftam_ros.flight.simulation.rendered_flight import RenderedFlight
     from efftam_ros.flight.simulation.station import Station
     from efftam_ros.flight.simulation.world import World, WorldConfig
+    from efftam_ros.ros.common.spinning import spinning
     from efftam_ros.ros.simulation.node import SimulationNode
     from efftam_ros.ros.simulation.scenario import Scenario
 
@@ -79,32 +78,19 @@ def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
         signal_handler_options=SignalHandlerOptions.NO,
     )
     node = SimulationNode(record, world.intrinsics, width, height)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    ended = threading.Event()
-
-    def spin() -> None:
-        while not ended.is_set():
-            executor.spin_once(timeout_sec=0.1)
-
-    thread = threading.Thread(target=spin, name="ros", daemon=True)
-    thread.start()
     try:
-        scenario = Scenario(
-            flight,
-            Station(here, time.monotonic),
-            node,
-            args.folder,
-            args.fps,
-            lambda phase, s: print(json.dumps({"phase": phase, "seconds": s}), flush=True),
-            lambda: stop.asked,
-        )
-        scenario.run(args.seconds)
+        with spinning(node):
+            scenario = Scenario(
+                flight,
+                Station(here, time.monotonic),
+                node,
+                args.folder,
+                args.fps,
+                lambda phase, s: print(json.dumps({"phase": phase, "seconds": s}), flush=True),
+                lambda: stop.asked,
+            )
+            scenario.run(args.seconds)
     finally:
-        ended.set()
-        thread.join()
-        executor.shutdown()
-        node.destroy_node()
         rclpy.try_shutdown()
         record.close()
         companion.close()

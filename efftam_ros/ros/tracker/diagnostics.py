@@ -202,10 +202,7 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
-        minor = [
-            kind for kind in ("image", "selection", "bearing", "camera", "shared") if kind in self._fresh
-        ]
-        found += [(Level.WARN, self._last[kind]) for kind in minor]
+        found += [(Level.WARN, self._last[kind]) for kind in _MINOR if kind in self._fresh]
         silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
         loss = self._loss(now_s)
         if silent and self._refused_now:

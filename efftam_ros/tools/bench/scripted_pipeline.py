@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.frame_state import FrameState
-from efftam_ros.runtime.image.encodings import check_image
-from efftam_ros.runtime.image.masks import rectangle_mask
+from efftam_ros.runtime.null_pipeline import NullPipeline
 
 Script = Sequence[Candidates] | Callable[[int, View], Candidates]
 
@@ -27,7 +25,7 @@ class Call:
     arguments: tuple[Any, ...]
 
 
-class ScriptedPipeline:
+class ScriptedPipeline(NullPipeline):
     """Implements `Pipeline`; frame i (counted by ``encode``, from 0) returns entry i of the script.
 
     Bad images, prompts and calls out of order raise the same errors as in the real pipelines; masks are the
@@ -39,27 +37,16 @@ class ScriptedPipeline:
         found: Results of `search`, a function of (index of the next frame, view); default: the script's.
     """
 
-    is_asynchronous = False
-
     def __init__(
         self,
         script: Script,
         spec: PipelineSpec | None = None,
         found: Callable[[int, View], Candidates] | None = None,
     ) -> None:
+        super().__init__(spec or PipelineSpec(name="scripted", image_side=512))
         self._script, self._found = script, found
-        self._frame = FrameState(spec or PipelineSpec(name="scripted", image_side=512))
-        self._candidates: Candidates | None = None
         self._index = -1
         self.calls: list[Call] = []
-
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._frame.spec
-
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        return {}
 
     @property
     def frames(self) -> int:
@@ -70,21 +57,14 @@ class ScriptedPipeline:
         """The calls of one method, oldest first."""
         return [call for call in self.calls if call.name == name]
 
-    def prefetch(self, image: Image) -> None:
-        return
-
     def encode(self, image: Image, view: View) -> None:
-        self._frame.begin()
-        check_image(image)
+        super().encode(image, view)
         self._index += 1
         self._record("encode", image, view)
-        self._frame.encoded(image, view)
 
     def attend(self, plan: MemoryPlan) -> None:
-        self._frame.require_image()
-        self._frame.check_plan(plan)
+        super().attend(plan)
         self._record("attend", plan)
-        self._frame.attended()
 
     def decode(self, prompt: Prompt | None) -> Candidates:
         self._record("decode", prompt)
@@ -95,27 +75,24 @@ class ScriptedPipeline:
         return self._candidates
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._frame.require_image()
-        self._frame.check_slot(slot)
+        super().remember(choice, slot, present)
         self._record("remember", choice, slot, present)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._frame.begin()
-        self._frame.check_search(plan)
-        check_image(image)
+        super().search(image, views, plan)
         self._record("search", image, tuple(views), plan)
         found = self._found or self._scripted
         return [found(self._index + 1, view) for view in views]
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
         self._record("mask", choice)
-        if self._candidates is None:
+        if not self.calls_of("decode"):
             raise RuntimeError("no candidates: decode comes before mask")
-        return rectangle_mask(self._candidates.box(choice), *self._frame.image_size)
+        return super().mask(choice)
 
     def close(self) -> None:
+        super().close()
         self._record("close")
-        self._frame.is_closed = True
 
     def _scripted(self, index: int, view: View) -> Candidates:
         if callable(self._script):

@@ -46,7 +46,7 @@ def outline() -> NDArray[np.float64]:
 
 
 def paint_car(body: tuple[int, int, int]) -> Sprite:
-    """A car of this BGR colour, seen from above."""
+    """A car in this BGR colour, seen from above."""
     half = np.array((LENGTH, WIDTH)) / 2 + MARGIN
     width, height = (round(2 * v * FINE) for v in half)
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)

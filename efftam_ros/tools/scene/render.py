@@ -28,8 +28,8 @@ SPEED = 118.0  # world px/s
 LANE = 30.0  # world px from the centre line
 WIDE = 1280.0  # image width at which a world px is an image px
 STEP = 4.0  # world px between points of the road
-FREE_S = 1.6  # the bridge is further away than that, also in a scene that ends before
-TURN_S, AWAY_S = 0.6, 1.5  # of the camera's turn: the way out or back, and the time that it looks away
+FREE_S = 1.6  # earliest time at which the bridge is reached, also in shorter scenes
+TURN_S, AWAY_S = 0.6, 1.5  # duration of the camera's turn in each direction, and of looking away
 AWAY = (1000.0, -560.0)  # world px
 RUN_UP = 1400.0  # road before the start and after the end
 
@@ -55,11 +55,10 @@ def render_scene(
 ) -> Iterator[SceneFrame]:
     """Render ``frames`` images of ``size`` (width, height) px. The same arguments give the same pixels.
 
-    The target is about 50x22 px at 1280 px width and scales with the width. It passes an identical
-    car at 40 % of the duration and is hidden by a bridge for some tenths of a second at two thirds of it (not
-    before 1.6 s). With ``turns_away`` the camera pans away from it at half the duration, for 1.5 s, and back.
-    Raises
-    InputError for a size or length out of range.
+    The target is about 50x22 px at 1280 px width and scales with the width. It passes an identical car at
+    40 % of the duration, and a bridge hides it for some tenths of a second at two thirds (not before 1.6 s).
+    With ``turns_away`` the camera pans away at half the duration, for 1.5 s, and back. Raises InputError for
+    a size or length out of range.
     """
     width, height = size
     if not (64 <= width <= 4096 and 64 <= height <= 4096):

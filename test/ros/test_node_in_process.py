@@ -1,0 +1,75 @@
+"""The tracker's node in the test's own process: what its diagnostics say of set-up and internal errors."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from level_pipeline import LevelPipeline, bright_box
+from rclpy.parameter import Parameter
+from ros_helpers import new_namespace
+
+from efftam_ros.core.types import PipelineSpec
+from efftam_ros.ros.tracker.node import TrackerNode
+
+pytestmark = pytest.mark.ros
+
+
+class Failing(LevelPipeline):
+    """Divides by zero while ``fails``."""
+
+    spec = PipelineSpec(name="failing", image_side=512, default_view="window")
+    fails = False
+
+    def encode(self, image, view):
+        if self.fails:
+            raise ZeroDivisionError("by zero")
+        super().encode(image, view)
+
+
+@pytest.fixture
+def running(ros, peers):
+    """``running(view="full")``: the pipeline, and the peer of an active node with these parameters."""
+    nodes = []
+
+    def start(**parameters):
+        pipeline, namespace = Failing(), new_namespace()
+        values = {"diagnostics_period": 0.1, "image_timeout": 60.0, **parameters}
+        overrides = [Parameter(name, value=value) for name, value in values.items()]
+        node = TrackerNode(lambda *asked: pipeline, namespace=namespace, parameter_overrides=overrides)
+        nodes.append(node)
+        peer = peers(namespace)
+        peer.executor.add_node(node)
+        node.start()
+        peer.wait_until_active()
+        peer.warm_up()
+        return pipeline, peer
+
+    yield start
+    for node in nodes:
+        node.close()
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "window"), ({"view": "full"}, "full")])
+def test_diagnostics_name_the_bundle_and_the_view_that_is_used(running, given, used):
+    _, peer = running(**given)
+    _, values = peer.diagnosis(lambda _, values: "view" in values, "the set-up")
+    assert (values["bundle"], values["view"], values["policy"]) == ("failing", used, "default")
+
+
+def test_an_internal_error_is_an_error_in_diagnostics_and_the_node_goes_on(running):
+    pipeline, peer = running()
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    pipeline.fails = True
+    assert not peer.show(1).measured
+    status, values = peer.diagnosis(lambda s, _: "ZeroDivisionError" in s.message, "the error")
+    assert status.level == DiagnosticStatus.ERROR
+    assert values["last internal error"] == "ZeroDivisionError: by zero"
+    pipeline.fails = False
+    peer.show(2)
+    peer.follow(2, bright_box(2))
+    assert peer.show(3).measured
