@@ -177,9 +177,11 @@ def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     hands.touch("touchEnd")
     hands.wait_text("#state", "TRACKING")
     feed.state, feed.reason = L, "not seen for 2.1 s"
-    page.tap("#sun")
     steering.say(enabled=True, phase="holding", reason="the target is lost")
     hands.wait_text("#state", "LOST")
+    hands.wait_text("#steering-text", "GIMBAL HOLDING")
+    page.click("#sun")  # the buttons stand where they will stay
+    page.wait_for_selector("body.sun")
     linger(2.0)
     save(page, "operator-phone-sun.png", tmp_path)
     page.close()

@@ -15,13 +15,15 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
-from efftam_ros.msg import GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
-from flight_rig import ROOT, Rig, free_port, node_command, wait
+from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
+from flight_rig import HEIGHT, ROOT, WIDTH, Rig, free_port, node_command, wait
 from lifecycle_msgs.msg import Transition
 from ros_helpers import new_namespace
 
 from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.mavlink.tracker_topics import status_of
 
 pytestmark = pytest.mark.ros
 
@@ -142,6 +144,26 @@ def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns
         return last.rec_top_x == pytest.approx(0.2, abs=1e-3)
 
     wait(shown, "the box back at the station")
+
+
+@pytest.mark.parametrize("state", [BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING])
+def test_a_box_that_control_may_not_use_is_shown_at_the_station(state):
+    message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
+    message.x, message.y, message.width, message.height = 0.25 * WIDTH, 0.5 * HEIGHT, 128.0, 72.0
+    told = tracking_message(status_of(message), StreamView())
+    assert told.tracking_status & mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
+    assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_RECTANGLE
+    edges = (told.rec_top_x, told.rec_top_y, told.rec_bottom_x, told.rec_bottom_y)
+    assert edges == pytest.approx((0.25, 0.5, 0.35, 0.6))
+
+
+@pytest.mark.parametrize("state", [BoundingBox.IDLE, BoundingBox.LOST])
+def test_without_a_target_no_box_is_shown_at_the_station(state):
+    message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
+    message.x, message.y, message.width, message.height = 10.0, 10.0, 128.0, 72.0
+    told = tracking_message(status_of(message), StreamView())
+    assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_NONE
+    assert math.isnan(told.rec_top_x)
 
 
 def test_a_refusal_of_the_tracker_is_a_refusal_at_the_station(rig):

@@ -1,4 +1,4 @@
-"""The SROS2 policy allows the node what it really uses, nothing else, and nobody but it to answer."""
+"""The SROS2 policy allows each node what it really uses, nothing else, and nobody but it to answer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ NOT_ALWAYS = {
     "attitude",
     "click",
     "detections",
+    "image/compressed",
+    "mavros_gimbal_attitude",
     "vehicle_heading",
     "~/get_type_description",
+}
+ASKS = {
+    ("topic", "publish"): "get_publisher_names_and_types_by_node",
+    ("topic", "subscribe"): "get_subscriber_names_and_types_by_node",
+    ("service", "reply"): "get_service_names_and_types_by_node",
+    ("service", "request"): "get_client_names_and_types_by_node",
 }
 
 
@@ -35,9 +43,9 @@ def allowed(enclave: str, kind: str, act: str) -> set[str]:
     return {str(name.text) for block in blocks for name in block.findall(kind)}
 
 
-def named(names: set[str], namespace: str) -> set[str]:
+def named(names: set[str], namespace: str, node: str) -> set[str]:
     """What the names mean for the node in this namespace."""
-    own = f"/{namespace}/efftam_tracker/"
+    own = f"/{namespace}/{node}/"
     return {
         name
         if name.startswith("/")
@@ -48,34 +56,70 @@ def named(names: set[str], namespace: str) -> set[str]:
     }
 
 
+def check(peer, node: str) -> None:
+    """Compare the policy with what the network of nodes tells of a running node."""
+    peer.wait(lambda: node in peer.node.get_node_names(), f"the node {node}")
+    for (kind, act), ask in ASKS.items():
+        names = allowed(f"/{node}", kind, act)
+        always = named(names - NOT_ALWAYS, peer.namespace, node)
+
+        def used(ask: str = ask) -> set[str]:
+            return {name for name, _ in getattr(peer.node, ask)(node, f"/{peer.namespace}")}
+
+        peer.wait(lambda used=used, always=always: always <= used(), f"all that {node} may {act}: {always}")
+        assert used() <= named(names, peer.namespace, node), (kind, act)
+
+
+def test_the_tracker_is_allowed_what_it_uses_and_nothing_else(peer):
+    check(peer, "efftam_tracker")
+
+
+def test_the_pages_node_is_allowed_what_it_uses_and_nothing_else(peer, processes):
+    pytest.importorskip("aiohttp", reason="the operator's page needs aiohttp")
+    from operator_page import Page, address_in, operator_command
+
+    process = processes(operator_command(peer.namespace))
+    peer.wait(lambda: address_in(process.output), "the operator's address")
+    page = Page(address_in(process.output))  # images are subscribed to while somebody watches
+    try:
+        check(peer, "efftam_operator")
+    finally:
+        page.close()
+
+
 @pytest.mark.parametrize(
-    ("kind", "act", "ask"),
+    ("node", "arguments"),
     [
-        ("topic", "publish", "get_publisher_names_and_types_by_node"),
-        ("topic", "subscribe", "get_subscriber_names_and_types_by_node"),
-        ("service", "reply", "get_service_names_and_types_by_node"),
+        ("efftam_gimbal", ()),
+        ("efftam_mavlink", ("-p", "links:=udpout:127.0.0.1:9", "-p", "landing_target:=true")),
     ],
 )
-def test_the_node_is_allowed_what_it_uses_and_nothing_else(peer, kind: str, act: str, ask: str):
-    listed = getattr(peer.node, ask)("efftam_tracker", f"/{peer.namespace}")
-    used = {name for name, _ in listed}
-    names = allowed("/efftam_tracker", kind, act)
-    assert used <= named(names, peer.namespace)
-    assert named(names - NOT_ALWAYS, peer.namespace) <= used
+def test_a_flight_node_is_allowed_what_it_uses_and_nothing_else(peer, processes, node, arguments):
+    pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
+    from flight_rig import node_command
+
+    processes(node_command(node, peer.namespace, *arguments))
+    check(peer, node)
 
 
-def test_selecting_and_stopping_are_two_rights():
-    asks = {
-        enclave: allowed(enclave, "service", "request")
-        for enclave in ("/operator", "/manager", "/controller")
-    }
-    assert asks["/operator"] == {"/efftam_tracker/select_target", "/efftam_tracker/clear_target"}
-    assert "/efftam_tracker/change_state" in asks["/manager"]
-    assert not asks["/operator"] & asks["/manager"]
+def test_selecting_steering_and_stopping_are_three_rights():
+    enclaves = [str(found.get("path")) for found in POLICY.findall("./enclaves/enclave")]
+    root = {enclave: named(allowed(enclave, "service", "request"), "", enclave[1:]) for enclave in enclaves}
+    asks = {enclave: {name.replace("//", "/") for name in names} for enclave, names in root.items()}
+
+    def may_ask(name: str) -> set[str]:
+        return {enclave for enclave, names in asks.items() if name in names}
+
+    for name in ("select_target", "clear_target"):
+        assert may_ask(f"/efftam_tracker/{name}") == {"/operator", "/efftam_operator"}
+    assert may_ask("/efftam_gimbal/enable") == {"/efftam_operator"}
+    assert may_ask("/efftam_tracker/change_state") == {"/manager"}
+    assert may_ask("/efftam_tracker/set_parameters") == {"/manager"}
     assert asks["/controller"] == set()
-    selects = {
-        e
-        for e in ("/camera", "/operator", "/manager", "/controller")
-        if "select" in allowed(e, "topic", "publish")
-    }
-    assert selects == {"/operator"}
+
+    def may_publish(topic: str) -> set[str]:
+        return {enclave for enclave in enclaves if topic in allowed(enclave, "topic", "publish")}
+
+    assert may_publish("select") == {"/operator", "/efftam_mavlink"}
+    assert may_publish("velocity") == {"/efftam_tracker"}
+    assert may_publish("rates") == {"/efftam_gimbal"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import select
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -135,14 +136,13 @@ class Bridge:
                 each.connection.send(each.encoder.encode(message))
 
     def poll(self, timeout_s: float = TICK_S) -> None:
-        """Wait for messages, at most until the next tick, and do what is due."""
+        """Wait for messages in real time, at most until the next tick, and do what is due."""
         files = [file for link in self._links.values() for file in link.connection.files()]
-        wait_s = min(max(self._next_tick_s - self._clock().steady_s, 0.0), timeout_s)
-        if files:
-            select.select(files, [], [], wait_s)
-        elif wait_s > 0.0:
-            threading.Event().wait(wait_s)
-        self.step()
+        wait_s = min(max(self._next_tick_s - time.monotonic(), 0.0), timeout_s)
+        # Connections without a file are looked at with each tick.
+        heard = select.select(files, [], [], wait_s)[0]
+        if heard or time.monotonic() >= self._next_tick_s:
+            self.step()
 
     def step(self) -> None:
         """What `poll` does, without waiting."""

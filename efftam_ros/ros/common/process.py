@@ -16,7 +16,7 @@ from efftam_ros.ros.common.signals import StopFlag
 
 # Longest time until a signal is noticed while no message arrives, s.
 PATIENCE_S = 0.1
-# How often a node that works at its own rate looks at services, timers and events, s.
+# How often a node that works at its own rate looks at services, timers and events by default, s.
 SERVED_S = 0.08
 # Packages whose absence is reported in one line: import name and package name.
 NEEDED = {
@@ -34,8 +34,9 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
-    next work, s, or None while it waits for calls alone. ``help_text`` is printed for --help. Returns the
-    exit code; 2 for an error that the user can correct, reported in one line.
+    next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait.
+    ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
+    reported in one line.
     """
     if help_text and {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
         print(help_text)
@@ -44,7 +45,9 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
         return _run(stop, name, make, args)
 
 
-def _spin(stop: StopFlag, executor: Any, tick: Callable[[], float | None]) -> None:
+def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
+    tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
+    patience_s = getattr(node, "served_s", SERVED_S)
     served_s = 0.0
     while not stop.asked:
         idle_s = tick()
@@ -52,7 +55,7 @@ def _spin(stop: StopFlag, executor: Any, tick: Callable[[], float | None]) -> No
             executor.spin_once(timeout_sec=PATIENCE_S)
             continue
         now_s = time.monotonic()
-        if now_s - served_s >= SERVED_S:
+        if now_s - served_s >= patience_s:
             served_s = now_s
             executor.spin_once(timeout_sec=0.0)
         elif idle_s > 0.0:
@@ -78,7 +81,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
         executor.add_node(node)
         if not stop.asked:
             node.start()
-        _spin(stop, executor, getattr(node, "tick", lambda: None))
+        _spin(stop, executor, node)
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2

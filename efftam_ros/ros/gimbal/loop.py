@@ -17,7 +17,7 @@ from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
 from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common.polling import Polled
-from efftam_ros.ros.common.qos import latched, reliable, sampled
+from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import (
     attitude_of,
@@ -58,7 +58,8 @@ class Loop:
         self._phase = Phase.OFF
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._topics = [
-            self._subscribe(TargetVelocity, "velocity", self._on_velocity, reliable()),
+            # Best effort: an answer that was lost and comes late is worth less than the next one.
+            self._subscribe(TargetVelocity, "velocity", self._on_velocity, sampled()),
             self._subscribe(QuaternionStamped, "gimbal_attitude", self._on_attitude, sampled()),
             self._subscribe(VehicleHeading, "vehicle_heading", self._on_heading, sampled()),
             self._subscribe(GimbalManager, "gimbal_manager", self._on_manager, latched()),
@@ -68,6 +69,7 @@ class Loop:
             self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
         self._calibration = self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1))
         self._ticks = 0
+        self._now = Instant(0, 0.0)  # of the turn in work
         # Steady, so that a stopped or set clock of the images does not stop the controller.
         self._due_s = time.monotonic()
 
@@ -82,9 +84,10 @@ class Loop:
             if self._ticks % CALIBRATION_TICKS == 0:
                 self._calibration.read()
             self._ticks += 1
+            self._now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
             for topic in self._topics:
                 topic.read()
-            self._tick()
+            self._tick(self._now)
         return self._due_s - time.monotonic()
 
     def close(self) -> None:
@@ -105,26 +108,22 @@ class Loop:
         if enabled:
             self._outputs.want_gimbal(True)
 
-    def _now(self) -> Instant:
-        return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
-
-    def _tick(self) -> None:
-        now = self._now()
+    def _tick(self, now: Instant) -> None:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
             self._control.on_control(Control.SILENT)
         command = self._control.tick(now)
         if command.send:
-            self._outputs.send_rates(command.rates)
+            self._outputs.send_rates(command.rates, now.stamp_ns)
         # The gimbal is given back when the zeros after the last motion are out.
         self._outputs.want_gimbal(self._control.enabled or command.send)
-        self._outputs.send_status(command, self._control.enabled, now.steady_s)
+        self._outputs.send_status(command, self._control.enabled, now)
         if command.phase is not self._phase:
             self._phase = command.phase
             because = f": {command.reason}" if command.reason else ""
             self._node.get_logger().info(f"{command.phase.value}{because}")
 
     def _on_velocity(self, message: Any) -> None:
-        self._control.on_estimate(estimate_of(message), self._now())
+        self._control.on_estimate(estimate_of(message), self._now)
 
     def _on_camera_info(self, message: Any) -> None:
         self._control.on_camera(intrinsics_of(message))
@@ -140,7 +139,7 @@ class Loop:
         self._take_attitude(attitude_of_mavros(message))
 
     def _take_attitude(self, sample: AttitudeSample) -> None:
-        if not self._control.on_attitude(sample, self._now()):
+        if not self._control.on_attitude(sample, self._now):
             raise InputError(
                 "not taken: it is no rotation, or its stamp lies in the future; compare the clocks"
             )
@@ -155,6 +154,6 @@ class Loop:
         control = control_of(message)
         if self._manager is None or limits_of(message) != limits_of(self._manager):
             self._control.on_limits(limits_of(message))
-        self._manager, self._manager_s = message, time.monotonic()
+        self._manager, self._manager_s = message, self._now.steady_s
         self._control.on_control(control)
         self._control.on_gimbal_alive(message.alive)

@@ -7,8 +7,9 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from std_msgs.msg import Bool
 
-from efftam_ros.flight.control_config import GimbalCommand
+from efftam_ros.flight.control_config import GimbalCommand, Instant
 from efftam_ros.flight.values import STOPPED, Rates
+from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.conversions import status_message
@@ -31,10 +32,10 @@ class Outputs:
         self._wanted: bool | None = None
         self.want_gimbal(False)
 
-    def send_rates(self, rates: Rates) -> None:
+    def send_rates(self, rates: Rates, stamp_ns: int) -> None:
         """In axes forward-left-up, as REP 103 has them."""
         message = TwistStamped()
-        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.stamp = stamp_like(message.header.stamp, stamp_ns)
         angular = message.twist.angular
         angular.x, angular.y, angular.z = rates.to_twist()
         self._rates.publish(message)
@@ -45,20 +46,20 @@ class Outputs:
             self._wanted = wanted
             self._steering.publish(Bool(data=wanted))
 
-    def send_status(self, command: GimbalCommand, enabled: bool, now_s: float) -> None:
+    def send_status(self, command: GimbalCommand, enabled: bool, now: Instant) -> None:
         """At a change of what is done or why, and now and then. Numbers in a reason are no change."""
         words = "".join(c for c in command.reason if not c.isdigit())
         said = (enabled, command.phase, command.law, command.send, words, command.at_stop)
-        if said == self._said and now_s < self._next_status_s:
+        if said == self._said and now.steady_s < self._next_status_s:
             return
-        self._said, self._next_status_s = said, now_s + STATUS_S
+        self._said, self._next_status_s = said, now.steady_s + STATUS_S
         message = status_message(command, enabled)
-        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.stamp = stamp_like(message.header.stamp, now.stamp_ns)
         self._status.publish(message)
 
     def stop(self) -> None:
         """Zero rates, the gimbal given back, and wait until both have arrived."""
-        self.send_rates(STOPPED)
+        self.send_rates(STOPPED, self._node.get_clock().now().nanoseconds)
         self._rates.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
         self.want_gimbal(False)
         self._steering.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))

@@ -24,7 +24,7 @@ from efftam_ros.flight.values import Rates
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
-from efftam_ros.ros.common.qos import latched, reliable, sampled
+from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
 from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
@@ -36,6 +36,8 @@ NODE_NAME = "efftam_mavlink"
 POLL_S = 0.01
 # Boxes and decisions may wait so long, calibrations longer.
 READ_S, CALIBRATION_S = 0.02, 0.5
+# All that can be called are services on parameters that do not change.
+SERVED_S = 0.4
 
 
 def bridge_config(parameters: BridgeParameters) -> BridgeConfig:
@@ -87,6 +89,8 @@ class MavlinkNode(Node):
     Raises InputError when a parameter given at the start is not allowed.
     """
 
+    served_s = SERVED_S
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
@@ -96,14 +100,16 @@ class MavlinkNode(Node):
         self._bridge: Bridge | None = None
         self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
         self._read: list[_Reading] = []
+        self._instant: Instant | None = None  # of the tick in work
 
     def start(self) -> None:
         """Open the links and listen. Raises InputError when a link can't be opened."""
         links = open_links(self._settings.addresses())
         bridge = Bridge(self._config, links, TrackerTopics(self), self._gimbal, self._now, self._report)
         self._bridge = bridge
-        self._subscribe(0.0, TwistStamped, "rates", self._on_rates, reliable())
-        self._subscribe(0.0, Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
+        # Best effort where the next message replaces one that was lost.
+        self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled())
+        self._subscribe(READ_S, Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
         self._subscribe(
             READ_S,
             SelectionResult,
@@ -111,10 +117,10 @@ class MavlinkNode(Node):
             lambda m: bridge.selection_result(outcome_of(m)),
             latched(),
         )
-        self._subscribe(READ_S, BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), reliable())
+        self._subscribe(READ_S, BoundingBox, "bbox", lambda m: bridge.track(status_of(m)), sampled())
         if self._config.landing_target:
             self._subscribe(
-                READ_S, TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), reliable()
+                READ_S, TargetVelocity, "velocity", lambda m: bridge.estimate(estimate_of(m)), sampled()
             )
         self._subscribe(
             CALIBRATION_S,
@@ -128,6 +134,7 @@ class MavlinkNode(Node):
     def tick(self) -> float | None:
         """Wait shortly for MAVLink, do what is due; see `run_node`."""
         assert self._bridge is not None
+        self._instant = None
         self._bridge.poll(POLL_S)
         now_s = time.monotonic()
         for reading in self._read:
@@ -140,6 +147,7 @@ class MavlinkNode(Node):
     def close(self) -> None:
         """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
         if self._bridge is not None:
+            self._instant = None
             self._bridge.close()
         self.destroy_node()
 
@@ -154,7 +162,10 @@ class MavlinkNode(Node):
         self._bridge.set_rates(Rates.from_twist(angular.x, angular.y, angular.z))
 
     def _now(self) -> Instant:
-        return Instant(self.get_clock().now().nanoseconds, time.monotonic())
+        """The moment at which this tick began to work: first asked for when the bridge has waited."""
+        if self._instant is None:
+            self._instant = Instant(self.get_clock().now().nanoseconds, time.monotonic())
+        return self._instant
 
     def _report(self, severity: Severity, text: str) -> None:
         # One call for each: rclpy ties the severity to the line of code.

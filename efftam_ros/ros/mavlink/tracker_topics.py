@@ -54,8 +54,8 @@ def status_of(message: Any) -> TrackStatus:
     return TrackStatus(
         stamp_ns=stamp_ns(message.header.stamp),
         state=state,
-        # The operator sees what is being acquired, although nobody may steer by it yet.
-        valid=message.valid or state is TrackState.ACQUIRING,
+        # The operator sees what is acquired or catching up, although nobody may steer by it yet.
+        valid=message.valid or state not in (TrackState.IDLE, TrackState.LOST),
         selection=message.selection,
         x=message.x,
         y=message.y,

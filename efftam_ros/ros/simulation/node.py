@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import numpy as np
-from geometry_msgs.msg import TwistStamped
 from numpy.typing import NDArray
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
@@ -16,7 +15,6 @@ from std_srvs.srv import SetBool
 
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.flight.simulation.record import Answer, RecordWriter, Steering
-from efftam_ros.flight.values import Rates
 from efftam_ros.interop.messages import fill_image, stamp_like, stamp_ns
 from efftam_ros.msg import BoundingBox, GimbalStatus
 from efftam_ros.ros.common.qos import reliable
@@ -32,7 +30,6 @@ class SimulationNode(Node):
         self.answer: Answer | None = None
         self.first_answers: dict[int, float] = {}  # of each selection, when
         self.status: Steering | None = None
-        self.rates: Rates | None = None
         self._record = record
         self._lock = threading.Lock()
         self._info = CameraInfo(width=width, height=height, distortion_model="plumb_bob", d=[0.0] * 5)
@@ -44,7 +41,6 @@ class SimulationNode(Node):
         self._infos = self.create_publisher(CameraInfo, "camera_info", reliable(1))
         self.create_subscription(BoundingBox, "bbox", self._on_bbox, reliable())
         self.create_subscription(GimbalStatus, "gimbal_status", self._on_status, reliable())
-        self.create_subscription(TwistStamped, "rates", self._on_rates, reliable())
         self._enable = self.create_client(SetBool, "efftam_gimbal/enable")
 
     def publish(self, bgr: NDArray[np.uint8], stamp_ns_: int) -> None:
@@ -103,7 +99,3 @@ class SimulationNode(Node):
             reason=message.reason,
         )
         self.write(self.status)
-
-    def _on_rates(self, message: Any) -> None:
-        angular = message.twist.angular
-        self.rates = Rates.from_twist(angular.x, angular.y, angular.z)

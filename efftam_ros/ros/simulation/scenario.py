@@ -111,7 +111,8 @@ class Scenario:
         return answer is not None and answer.state == TrackState.TRACKING
 
     def _stands(self) -> bool:
-        return self._node.rates is None or self._node.rates.is_zero
+        status = self._node.status
+        return status is not None and not (status.pitch_rate or status.yaw_rate)
 
     def _enable(self, yes: bool) -> None:
         answer = self._node.enable(yes)
