@@ -31,6 +31,7 @@ TURN_S = 0.4  # time in which the camera turns away or back
 TURN_SHARE, OTHER_SHARE = 0.5, 0.8  # width of the virtual camera, in frame widths
 LARGEST_SHARE = 0.45  # largest target to turn away from, in virtual camera heights
 CLIPS_PER_SCENE = 4
+MOST_PER_CLIP = 6
 LARGE_WIDTH = 1000  # clips from this width on give several cases
 LEAST_SHARE_VISIBLE = 0.1
 _TURNS = ("turn", "occluder", "turn", "gap")
@@ -67,9 +68,28 @@ class Case:
     def seed(self) -> int:
         return zlib.crc32(self.name.encode())
 
+    @property
+    def index(self) -> int:
+        """Of this case among those of its clip."""
+        return int(self.name.rpartition(":")[2])
 
-def make_cases(clips: Sequence[Footage]) -> list[Case]:
-    """The cases of these clips, deterministic; numbered in each half from 0."""
+
+def make_cases(clips: Sequence[Footage], repeats: int = 1) -> list[Case]:
+    """The cases of these clips, deterministic; numbered in each half from 0.
+
+    ``repeats``: above 1, each case comes again so many times less one, with another camera path, start and
+    length, and with the same number.
+    """
+    first = _first_cases(clips)
+    again = (
+        _case(case.footage, case.kind, case.index + MOST_PER_CLIP * repeat, case.number)
+        for repeat in range(1, repeats)
+        for case in first
+    )
+    return [*first, *(case for case in again if case is not None)]
+
+
+def _first_cases(clips: Sequence[Footage]) -> list[Case]:
     count_of = dict.fromkeys(HALVES, 0)
     of_scene: dict[str, int] = {}
     cases = []

@@ -141,6 +141,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--subset", type=int, default=0, metavar="N", help="about N cases of the half, 0: all"
     )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="each case so many times, with another camera path, start and length; default %(default)s",
+    )
     parser.add_argument("--only", metavar="TEXT", help="cases with this in their name")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes; default %(default)s")
     parser.add_argument("--cases", action="store_true", help="a row for each case as well")
@@ -152,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     clips = find_footage(args.folders)
-    cases = chosen(make_cases(clips), args.half, args.subset)
+    cases = chosen(make_cases(clips, args.repeats), args.half, args.subset)
     cases = [case for case in cases if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
