@@ -239,6 +239,16 @@ def test_what_hid_the_target_does_not_bar_its_place():
     assert [searching.show((NEAR, 1.8)) for _ in range(2)] == [False, True]
 
 
+def test_a_target_seen_where_something_else_was_seen_before_starts_its_motion_anew():
+    """What hid it does not tell how it moves: the box is that of the look, not one between the two."""
+    searching = Searching()
+    searching.show((NEAR, -1.0))
+    searching.show((NEAR.moved(15, 0), 1.5))
+    assert searching.loss.best.box.xywh() == pytest.approx(NEAR.moved(15, 0).xywh())
+    searching.show((NEAR.moved(25, 0), 1.5))
+    assert searching.loss.best.motion.motion.velocity[0] > 10
+
+
 def test_what_is_not_seen_again_loses_its_evidence():
     searching = Searching()
     searching.show((NEAR, 1.5))

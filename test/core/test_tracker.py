@@ -65,6 +65,15 @@ def steady(i, view):
 # ---- the ordinary run --------------------------------------------------------------------------------------
 
 
+def test_presence_and_quality_of_a_track_are_those_of_the_candidate_that_it_shows():
+    def script(i, view):
+        return replace(candidates(moving(i), None, None, ious=[0.7, 0.1, 0.1]), presence_logit=3.0)
+
+    tracks, _, _ = follow(script, 3)
+    assert tracks[-1].presence == pytest.approx(1 / (1 + math.exp(-3.0)))
+    assert tracks[-1].quality == pytest.approx(0.7)
+
+
 def test_a_tracked_target_is_measured_with_its_velocity_on_every_frame():
     tracks, tracker, _ = follow(steady, 40)
     assert [t.state for t in tracks[:4]] == [ACQUIRING, ACQUIRING, TRACKING, TRACKING]
@@ -266,6 +275,16 @@ def test_far_from_where_it_is_expected_a_target_must_be_seen_more_often():
 
     assert looks_needed((0, 0)) == 1
     assert 3 <= looks_needed((200, 100)) < looks_needed((400, 200))
+
+
+def test_a_target_that_is_found_away_from_its_prediction_starts_its_motion_anew():
+    """0.5 s after, four sizes off: the way there is no velocity of the target."""
+    tracks, _, _ = follow(returning((200, 100), last=35), 60)
+    found = next(t for t in tracks[35:] if t.measured)
+    before = tracks[34].motion.velocity
+    assert math.hypot(*before) > 10
+    assert found.motion.velocity == (0.0, 0.0)
+    assert iou(found.motion.box, found.box) == pytest.approx(1.0)
 
 
 def test_soon_after_a_disappearance_one_look_away_from_the_prediction_is_not_believed():
