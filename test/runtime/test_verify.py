@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.verify.compare import ClipAgreement, Deviation, compare_clip
+from efftam_ros.runtime.verify.compare import ClipAgreement, Deviation, compare_clip, run_clip
 from efftam_ros.runtime.verify.runners import CpuRunner
 from efftam_ros.runtime.verify.verify import (
     LEAST_OVERLAP,
@@ -60,6 +61,19 @@ def test_masks_that_are_no_numbers_overlap_with_nothing_not_even_with_an_empty_m
     assert clip.overlaps == (overlap, overlap)
     assert (clip.mean, clip.worst) == (overlap, overlap)
     assert [math.isinf(deviation) for deviation in clip.deviations] == [math.isnan(got)] * 2
+
+
+def test_a_clip_remembers_what_the_pipeline_would_store(runners):
+    """Maps rounded to bfloat16 where the bundle asks for it: what is attended to has its lower bits at 0."""
+
+    def attended(memory_dtype: str) -> np.ndarray:
+        bundle = replace(default_bundle(), memory_dtype=memory_dtype)
+        frames = islice(seeded_clip(), 2)
+        *_, (chain,) = run_clip(bundle, [runners], frames, seeded_clip_box())
+        return chain.inputs["memory_attention_fixed"]["maps"].view(np.uint32) & 0xFFFF
+
+    assert attended("float32").any()
+    assert not attended("bfloat16").any()
 
 
 @pytest.mark.parametrize("relative", [1.01 * MOST_DEVIATION, float("inf"), float("nan")])
