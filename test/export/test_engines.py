@@ -46,6 +46,20 @@ from efftam_ros.tools.build import print_reports
 ROOT = Path(__file__).parents[2]
 
 
+def coarse(factor: float) -> Callable[[onnx.ModelProto, list], onnx.ModelProto]:
+    """A quantiser whose steps of activations are so many times too coarse."""
+
+    def quantized(model: onnx.ModelProto, samples: list) -> onnx.ModelProto:
+        made = quantize(model, samples)
+        for tensor in made.graph.initializer:
+            value = numpy_helper.to_array(tensor)
+            if tensor.name.endswith("_scale") and value.size == 1:
+                tensor.CopyFrom(numpy_helper.from_array(value * np.float32(factor), tensor.name))
+        return made
+
+    return quantized
+
+
 class Workshop:
     """A fake GPU with a fake TensorRT, and a folder for engines."""
 
@@ -311,16 +325,7 @@ class TestInt8:
         clip: CalibrationClip,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def spoilt(model, samples):
-            """Activations with steps 40 times too coarse."""
-            made = quantize(model, samples)
-            for tensor in made.graph.initializer:
-                value = numpy_helper.to_array(tensor)
-                if tensor.name.endswith("_scale") and value.size == 1:
-                    tensor.CopyFrom(numpy_helper.from_array(value * np.float32(40), tensor.name))
-            return made
-
-        monkeypatch.setattr(engines_module, "quantize", spoilt)
+        monkeypatch.setattr(engines_module, "quantize", coarse(40))
         takes(fused_fp32=0.5, unfused_fp32=0.6, int8=0.1)
         report = workshop.build("int8", clip=clip)["memory_attention_fixed"]
         assert report["form"] == "fused_fp32"

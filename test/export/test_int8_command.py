@@ -9,15 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 from support import rehearsal
-from test_engines import ROOT, Workshop
+from test_engines import ROOT, Workshop, coarse
 
 from efftam_ros.export.int8 import cpu_bundle
-from efftam_ros.export.int8.quantize import quantize
 from efftam_ros.export.tensorrt import graph_engine
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.device import opening
@@ -74,16 +70,6 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> None:
         assert word in last
 
 
-def coarse(model: onnx.ModelProto, samples: list) -> onnx.ModelProto:
-    """Activations with steps 400 times too coarse."""
-    made = quantize(model, samples)
-    for tensor in made.graph.initializer:
-        value = numpy_helper.to_array(tensor)
-        if tensor.name.endswith("_scale") and value.size == 1:
-            tensor.CopyFrom(numpy_helper.from_array(value * np.float32(400), tensor.name))
-    return made
-
-
 def test_costs_that_are_too_high_are_refused_before_anything_is_built(
     command: Command,
     sequence: Path,
@@ -91,7 +77,7 @@ def test_costs_that_are_too_high_are_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(cpu_bundle, "quantize", coarse)
+    monkeypatch.setattr(cpu_bundle, "quantize", coarse(400))
     monkeypatch.setattr(graph_engine, "build_engine", lambda *_, **__: pytest.fail("built"))
     assert command("--sequences", sequence) == 2
     refusal(capsys, "INT8 costs", "of AO (0.005 is the limit)", "calibrate on other footage", "fp16")

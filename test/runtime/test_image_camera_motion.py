@@ -27,6 +27,15 @@ def look(ground, x: float = 400, y: float = 250, zoom: float = 1.0) -> np.ndarra
     return cv2.warpAffine(ground, matrix, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR)
 
 
+def moving_target(ground, box: Box, shift: int) -> list[np.ndarray]:
+    """Two looks at the resting ground; a textured target at ``box`` is ``shift`` px further in the second."""
+    x0, y0, x1, y1 = map(int, box.edges())
+    pictures = [look(ground), look(ground)]
+    for picture, dx in zip(pictures, (0, shift), strict=True):
+        picture[y0:y1, x0 + dx : x1 + dx] = look(ground, 0, 0)[y0:y1, x0:x1]
+    return pictures
+
+
 def told(*pictures, target=None, encoding="bgr8"):
     source = ImageCameraMotion()
     for index, picture in enumerate(pictures):
@@ -44,12 +53,8 @@ def test_pans_and_zooms_are_found_to_a_pixel(ground, dx, dy, zoom):
 
 def test_the_target_does_not_count_as_ground(ground):
     """A textured target of a third of the image moves by itself; the ground rests."""
-    pictures = []
-    for step in (0, 1):
-        picture = look(ground)
-        picture[100:600, 300 + 30 * step : 900 + 30 * step] = look(ground, 0, 0)[100:600, 300:900]
-        pictures.append(picture)
-    motion = told(*pictures, target=Box(300, 100, 600, 500))
+    target = Box(300, 100, 600, 500)
+    motion = told(*moving_target(ground, target, 30), target=target)
     assert moved_point(motion.matrix, 640, 20) == pytest.approx((640, 20), abs=1.0)
 
 
@@ -152,12 +157,8 @@ def test_another_scene_is_not_the_kept_place(ground):
 
 def test_a_target_that_moves_on_does_not_move_the_kept_place(ground):
     """A textured target of a sixth of the image goes its own way; where it was kept is left out."""
-    pictures = []
-    for step in (0, 1):
-        picture = look(ground)
-        picture[200:500, 300 + 200 * step : 800 + 200 * step] = look(ground, 0, 0)[200:500, 300:800]
-        pictures.append(picture)
-    motion = after(*pictures, target=Box(300, 200, 500, 300))
+    target = Box(300, 200, 500, 300)
+    motion = after(*moving_target(ground, target, 200), target=target)
     assert moved_point(motion.matrix, 640, 100) == pytest.approx((640, 100), abs=1.5)
 
 

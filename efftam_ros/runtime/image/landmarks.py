@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.camera_motion import Matrix
 
-# SIFT takes two to three times as long as ORB, which registered moving traffic or nothing on small images.
+# SIFT takes 21 to 26 ms on aerial images where ORB takes 3 to 5, but ORB registered moving traffic, or
+# nothing, on small images.
 FEATURES = 300
 CONTRAST = 0.02  # half of Lowe's: aerial images are hazy
 RATIO = 0.8  # of the distances of the best and the second-best match (Lowe, 7.1)
