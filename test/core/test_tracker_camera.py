@@ -110,3 +110,23 @@ def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     follow(camera)
     missed_s = (FRAMES - GONE_AT - 1) * PERIOD_NS * 1e-9
     assert 1 <= len(compared) <= 1 + missed_s / 0.09
+
+
+@pytest.mark.parametrize("recognises", [True, False])
+def test_where_the_place_is_recognised_a_target_just_missed_is_accepted_at_once(recognises):
+    """Hidden as the camera starts to pan, and back three of its sizes away, where the ground is."""
+    back = PANS_AT + 7  # an image that is compared with the kept one
+
+    def script(i, view):
+        edges = np.array([place(i).edges()], np.float32)
+        presence = -8.0 if PANS_AT <= i < back else 5.0
+        return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), presence)
+
+    spec = PipelineSpec(name="scripted", image_side=192)
+    tracker = Tracker(ScriptedPipeline(script, spec), None, Pan(known=False, recognises=recognises))
+    tracks = [
+        tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
+        for i in range(back + 1)
+    ]
+    assert tracks[back - 1].state is TrackState.COASTING
+    assert tracks[back].measured == recognises

@@ -169,7 +169,7 @@ def test_without_a_kept_image_to_compare_there_is_a_reason(ground, case):
     if case == "no features":
         last = np.full_like(last, 90)
     if case == "another size":
-        last = np.ascontiguousarray(last[:, :640])
+        last = cv2.resize(last, (640, 360))
     source.estimate(Image.from_array(first), 0, None)
     if case != "never kept":
         source.keep(None)
