@@ -3,11 +3,14 @@ known."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import statistics
 import sys
 import time
+import urllib.request
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -64,8 +67,20 @@ class Watch:
         self.operator = self._start(operator_command(self.namespace))
         self.peer.wait(lambda: address_in(self.operator.output), "the operator's address")
 
+    def replace_hung_operator(self) -> None:
+        """Fast DDS 2.14 and 3.2 may never return from taking an image, with a core in use, where readers are
+        killed beside (eProsima/Fast-DDS issue 6500). The process is lost then, and no test here is about it."""
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(address_in(self.operator.output) + "health", timeout=10).close()
+            return
+        warnings.warn("the page's node hung in Fast DDS and was started anew", stacklevel=2)
+        self.operator.send(signal.SIGKILL)
+        self.operator.wait()
+        self.start_operator()
+
     def begin_anew(self) -> None:
         """No target, and a page that was just opened."""
+        self.replace_hung_operator()
         self.page.goto(address_in(self.operator.output))
         self.hands.see()
         self.peer.wait_until_active()
