@@ -469,6 +469,20 @@ def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen(
     assert all(iou(t.box, moving(i)) > 0.99 for i, t in enumerate(tracks))
 
 
+@pytest.mark.parametrize(("quality", "taken"), [(0.78, "as predicted"), (0.82, "beside")])
+def test_the_overlap_with_the_prediction_counts_a_fifth_of_the_predicted_iou(quality, taken):
+    """Beside the prediction half of the overlap is missing: 0.1 of predicted IoU make up for it."""
+    beside = moving(20).moved(20, 0)
+
+    def script(i, view):
+        return candidates(moving(i), beside, None, ious=[0.7, quality, 0.1]) if i == 20 else steady(i, view)
+
+    tracks, _, _ = follow(script, 21)
+    assert iou(moving(20), beside) == pytest.approx(0.5)
+    expected = {"as predicted": moving(20), "beside": beside}[taken]
+    assert tracks[-1].box.edges() == pytest.approx(expected.edges(), abs=1e-3)
+
+
 # ---- faults of the input -----------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
+from efftam_ros.flight.mavlink.selection import Outcome, SelectionOutcome
 from efftam_ros.flight.values import Control, Rates, YawFrame
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
@@ -212,6 +213,21 @@ def test_9_a_broadcast_command_is_answered_by_the_camera_in_its_own_name(flavour
     answers = rig.station.acks(mav.MAV_CMD_CAMERA_TRACK_RECTANGLE)
     assert (mav.MAV_RESULT_UNSUPPORTED, 1) in answers
     assert (mav.MAV_RESULT_ACCEPTED, 100) in answers
+
+
+@both
+def test_9_a_command_to_the_camera_is_answered_by_the_camera_alone(flavour):
+    """It is heard on one of three links; ArduPilot answers only for components that it hears on none."""
+    rig = Rig(flavour).run(1.2)
+    rig.station.heartbeat()
+    rig.run(1.2)
+    rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
+    rig.run(0.1)
+    rig.bridge.selection_result(SelectionOutcome(rig.desk.requests[-1].stamp_ns, Outcome.CLEARED))
+    rig.run(0.1)
+    answers = rig.station.acks(mav.MAV_CMD_CAMERA_STOP_TRACKING)
+    assert answers[-1] == (mav.MAV_RESULT_ACCEPTED, 100)
+    assert {component for _, component in answers} == {100}
 
 
 @both
