@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -43,22 +44,49 @@ def test_rounding_the_weights_moves_outputs_more_than_that():
     assert float((exact["features"] - rounded["features"]).abs().max()) > 2e-4
 
 
-def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network, tmp_path):
-    folder = tmp_path / "changed"
-    shutil.copytree(bundle("compact"), folder)
-    changed = Bundle.load(folder)
-    path = folder / "memory_encoder.onnx"
+def refusal_of_a_bundle(source, changed_folder, graph, weight, change, network) -> str:
+    """Why a bundle with one changed weight in one graph is refused."""
+    shutil.copytree(source, changed_folder)
+    changed = Bundle.load(changed_folder)
+    path = changed_folder / f"{graph}.onnx"
     model = onnx.load(path)
-    pointer = next(tensor for tensor in model.graph.initializer if tensor.name == "no_pointer")
-    pointer.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(pointer) + 0.25, pointer.name))
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.name == weight)
+    tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
     onnx.save(model, path)
-    differences = compare_with_network(changed, network("compact"))
     with pytest.raises(InputError) as refusal:
-        require_parity(differences)
-    assert str(refusal.value) == (
+        require_parity(compare_with_network(changed, network))
+    return str(refusal.value)
+
+
+def test_a_changed_weight_is_found_in_its_graph_output_and_case(bundle, network, tmp_path):
+    refusal = refusal_of_a_bundle(
+        bundle("compact"),
+        tmp_path / "changed",
+        "memory_encoder",
+        "no_pointer",
+        lambda pointer: pointer + 0.25,
+        network("compact"),
+    )
+    assert refusal == (
         "memory_encoder: output stored_pointer is 0.25 off PyTorch (absent), 0.001 is allowed; "
         "the bundle was not written"
     )
+
+
+def test_a_weight_that_only_a_drawn_mask_meets_is_compared_too(bundle, network, tmp_path):
+    def mask_channel_negated(kernel):
+        return kernel * np.array([-1, 1, 1], np.float32)[:, None, None]
+
+    refusal = refusal_of_a_bundle(
+        bundle("compact"),
+        tmp_path / "changed",
+        "prompt_encoder",
+        "prompt_encoder.dense.0.weight",
+        mask_channel_negated,
+        network("compact"),
+    )
+    assert refusal.startswith("prompt_encoder: output dense")
+    assert "(mask)" in refusal
 
 
 def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():

@@ -69,6 +69,15 @@ def test_the_red_of_the_car_lies_in_its_mask(small: list[SceneFrame]):
         assert np.median(inside[:, 2] - inside[:, 1]) > 40
 
 
+def test_the_target_passes_an_identical_car_that_is_whole_and_not_in_its_mask(small: list[SceneFrame]):
+    frame = small[round(0.4 * FRAMES)]
+    assert frame.box is not None
+    red = frame.bgr[..., 2].astype(int) - frame.bgr[..., 1] > 40
+    rows, columns = np.nonzero(red & ~frame.mask)
+    near = np.hypot(columns - frame.box.cx, rows - frame.box.cy) < SMALL[0] / 7
+    assert near.sum() == pytest.approx(red[frame.mask].sum(), rel=0.2)
+
+
 def test_the_target_moves_smoothly(small: list[SceneFrame]):
     whole = [f.box for f in small[: hidden(small)[0] - 20]]
     centres = np.array([(box.cx, box.cy) for box in whole if box is not None])

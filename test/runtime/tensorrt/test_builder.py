@@ -283,7 +283,7 @@ def test_a_program_that_handles_ctrl_c_itself_keeps_its_handler_and_the_build_is
 @pytest.fixture
 def build(library: Library, shipped: Bundle, facts: DeviceFacts, tmp_path: Path) -> Callable[[], Any]:
     path = shipped.graphs["mask_decoder"].path
-    cache = timing_cache_path(tmp_path / "cache", library, facts)
+    cache = timing_cache_path(tmp_path / "engines" / "cache", library, facts)
     return lambda: header_of(build_engine(library, path, BuildOptions(), device=facts, timing_cache=cache))
 
 
@@ -302,8 +302,8 @@ def test_a_damaged_or_foreign_timing_cache_is_made_anew_with_a_warning(
 ) -> None:
     if library.name == RTX:
         pytest.skip("TensorRT-RTX has no timing cache")
-    path = timing_cache_path(tmp_path / "cache", library, facts)
-    path.parent.mkdir()
+    path = timing_cache_path(tmp_path / "engines" / "cache", library, facts)
+    path.parent.mkdir(parents=True)
     path.write_bytes(content)
     assert not build()["reused_times"]
     assert bool(library.log.warnings()) == bool(content)
