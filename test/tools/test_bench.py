@@ -345,11 +345,14 @@ def test_the_node_is_measured_over_the_middleware(monkeypatch, capsys):
     pytest.importorskip("rclpy", reason="needs ROS 2")
     pytest.importorskip("efftam_ros.msg", reason="needs the built messages: colcon build")
     monkeypatch.setattr("efftam_ros.tools.bench.command.NODE_SECONDS", 4.0)
+    for name in ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE"):
+        monkeypatch.delenv(name, raising=False)
     assert main(["bench", "--node", "--json", "-"]) == 0
     node = json.loads(capsys.readouterr().out)["node"]
     assert (node["width"], node["height"]) == (1280, 720)
     assert 0 < node["answered"] <= 120  # 4 s at 30 Hz
     assert 0 < node["p50_ms"] <= node["p99_ms"]
+    assert Path(node["profile"]).name == "fastdds_images.xml"
 
 
 def test_python_alone_is_measured_on_a_gpu_that_does_nothing(

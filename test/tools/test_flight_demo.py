@@ -43,6 +43,7 @@ def test_the_gimbal_follows_and_video_plot_and_summary_are_left(tmp_path):
     # A gimbal that stands still is 30 degrees behind by then.
     assert found["off_axis_rms_deg"] < 12.0
     assert found["tracking_s"] > 1.0
+    assert found["images_per_s"] < 15.5  # the camera's rate; fewer on a slow computer
     assert set(found["cpu_percent"]) == {"tracker", "gimbal", "bridge", "simulation"}
     with av.open(str(tmp_path / "flight.mp4")) as video:
         frames = [frame.to_ndarray(format="bgr24") for frame in video.decode(video=0)]

@@ -1,0 +1,98 @@
+"""What the gimbal node's loop makes of its topics, in this process."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+import rclpy
+from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity
+from geometry_msgs.msg import QuaternionStamped
+from rclpy.executors import SingleThreadedExecutor
+from ros_helpers import PATIENCE_S, new_namespace
+from sensor_msgs.msg import CameraInfo
+
+from efftam_ros.ros.common.qos import latched, reliable
+from efftam_ros.ros.gimbal.loop import Loop
+from efftam_ros.ros.gimbal.outputs import Outputs
+from efftam_ros.ros.gimbal.parameters import GimbalParameters
+
+pytestmark = pytest.mark.ros
+
+
+class Flight:
+    """Camera, tracker and bridge around an enabled loop: a target 0.1 rad right of the axis of a gimbal that
+    stands still."""
+
+    def __init__(self) -> None:
+        namespace = new_namespace()
+        self.node = rclpy.create_node("gimbal", namespace=namespace)
+        self.outputs = Outputs(self.node)
+        self.loop = Loop(self.node, GimbalParameters(), self.outputs)
+        self.loop.set_enabled(True)
+        self.focal_px = 900.0
+        self.statuses: list[GimbalStatus] = []
+        self.peer = rclpy.create_node("peer", namespace=namespace)
+        self.peer.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, reliable())
+        self._velocity = self.peer.create_publisher(TargetVelocity, "velocity", reliable())
+        self._attitude = self.peer.create_publisher(QuaternionStamped, "gimbal_attitude", reliable())
+        self._camera_info = self.peer.create_publisher(CameraInfo, "camera_info", reliable())
+        manager = self.peer.create_publisher(GimbalManager, "gimbal_manager", latched())
+        manager.publish(GimbalManager(control=GimbalManager.HELD, alive=True, yaw_lock=True))
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.peer)
+
+    def run_until(self, holds) -> GimbalStatus:
+        """Turn the loop and publish at its rate until a status holds."""
+        end_s = time.monotonic() + PATIENCE_S
+        while not (self.statuses and holds(self.statuses[-1])):
+            assert time.monotonic() < end_s, f"waited {PATIENCE_S:g} s in vain; last: {self.statuses[-1:]}"
+            self._publish()
+            self._executor.spin_once(timeout_sec=max(self.loop.turn(), 0.0))
+        return self.statuses[-1]
+
+    def _publish(self) -> None:
+        stamp = self.peer.get_clock().now().to_msg()
+        info = CameraInfo(width=1280, height=720)
+        info.k = [self.focal_px, 0.0, 639.5, 0.0, self.focal_px, 359.5, 0.0, 0.0, 1.0]
+        attitude = QuaternionStamped()
+        velocity = TargetVelocity(
+            state=TargetVelocity.TRACKING,
+            valid=True,
+            measured=True,
+            has_bearing=True,
+            azimuth=0.1,
+            selection=1,
+        )
+        attitude.header.stamp = velocity.header.stamp = stamp
+        self._attitude.publish(attitude)
+        self._camera_info.publish(info)
+        self._velocity.publish(velocity)
+
+    def close(self) -> None:
+        self.loop.close()
+        self._executor.shutdown()
+        for node in (self.node, self.peer):
+            node.destroy_node()
+
+
+@pytest.fixture
+def flight(ros):
+    made = Flight()
+    yield made
+    made.close()
+
+
+def test_a_camera_that_loses_its_calibration_stops_the_gimbal(flight):
+    """A zoom camera says so with a focal length of zero, also while the tracker still gives bearings."""
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    flight.focal_px = 0.0
+    stopped = flight.run_until(lambda status: status.phase == GimbalStatus.HOLDING)
+    assert "camera_info" in stopped.reason
+    assert (stopped.pitch_rate, stopped.yaw_rate) == (0.0, 0.0)
+    flight.focal_px = 900.0
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING)
