@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -93,6 +95,17 @@ def test_what_no_camera_does_between_two_images_is_refused(matrix, word):
 def test_pans_and_zooms_are_not_refused(angle, zoom):
     centre = shift(640, 360) @ np.diag([zoom, zoom, 1.0]) @ shift(-640, -360)
     assert rejection(centre @ rotation_motion(K, yaw(angle)), *SIZE) == ""
+
+
+@given(st.floats(-math.pi, math.pi))
+def test_a_roll_shifts_what_is_not_in_its_centre(angle):
+    """What counts is where the middle of the image goes."""
+    c, s = math.cos(angle), math.sin(angle)
+    roll = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    assert rejection(shift(640, 360) @ roll @ shift(-640, -360), *SIZE) == ""
+    moved = 2 * abs(math.sin(angle / 2)) * math.hypot(640, 360)
+    around_the_corner = rejection(roll, *SIZE, most_shift=0.4)
+    assert ("shifts" in around_the_corner) == (moved / 1280 > 0.4)
 
 
 @pytest.mark.parametrize("factor", [0.2, 5.0, -3.0])
