@@ -193,6 +193,14 @@ def test_far_away_more_looks_are_needed():
     assert accepted[-1]
 
 
+def test_the_best_place_is_the_one_with_most_evidence_not_the_one_seen_last():
+    searching = Searching()
+    for _ in range(3):
+        searching.show((NEAR, 1.5))
+    searching.show((FAR, 0.5))
+    assert searching.loss.best.box.cx == pytest.approx(NEAR.cx, abs=TARGET.size)
+
+
 def test_of_two_alike_in_equal_places_none_is_taken():
     searching = Searching()
     left, right = TARGET.moved(-60, 0), TARGET.moved(60, 0)

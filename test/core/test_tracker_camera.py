@@ -102,6 +102,23 @@ def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
     assert abs(expected(Pan(known=False)) - truth) > 2 * START.size
 
 
+def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
+    """A target that is missed on the very next image is looked for by the scene around it."""
+    camera, kept = Pan(recognises=True), []
+    camera.keep = kept.append
+    pipeline = ScriptedPipeline(
+        lambda i, view: Candidates(
+            np.array([START.edges()], np.float32),
+            np.array([2400.0], np.float32),
+            np.array([0.9], np.float32),
+            5.0,
+        ),
+        PipelineSpec(name="scripted", image_side=192),
+    )
+    Tracker(pipeline, None, camera).step(Frame(IMAGE, 10**9), Prompt(box=START))
+    assert kept == [START]
+
+
 def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     camera = Pan(recognises=True)
     compared = []
