@@ -1,0 +1,36 @@
+"""What the page is told of the messages that its node hears."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from sensor_msgs.msg import CompressedImage
+
+from efftam_ros.ros.operator.reports import compressed_picture
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
+
+
+def compressed(suffix: str) -> CompressedImage:
+    message = CompressedImage(format=suffix.lstrip("."), data=cv2.imencode(suffix, PIXELS)[1].tobytes())
+    message.header.stamp.sec = 7
+    return message
+
+
+def test_a_jpeg_goes_to_the_pages_as_it_came():
+    message = compressed(".jpg")
+    picture = compressed_picture(message, 10**6)
+    assert picture.stamp_ns == 7_000_000_000
+    assert picture.jpeg == bytes(message.data)
+    assert picture.bgr is None
+
+
+def test_another_format_is_decoded_for_the_pages_which_show_jpeg():
+    picture = compressed_picture(compressed(".png"), 10**6)
+    assert picture.jpeg is None
+    assert np.array_equal(picture.bgr(), PIXELS)
