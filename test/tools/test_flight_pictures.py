@@ -10,8 +10,6 @@ import cv2
 import numpy as np
 import pytest
 
-pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[mavlink]'")
-
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.simulation.record import Answer, FlightRecord, Sample, Steering
 from efftam_ros.tools.common.video import open_video
