@@ -18,7 +18,7 @@ from support.rehearsal import start
 start({folder!r})
 """
 CLIP_FRAMES = 3
-"""Of the chained clip: a rehearsal shows that the checks run, not how exact a GPU is."""
+"""Of the chained clip and of warm-ups: a rehearsal shows that the checks run, not how exact a GPU is."""
 
 
 def environment(folder: Path, root: Path) -> dict[str, str]:
@@ -42,6 +42,7 @@ def start(folder: str) -> None:
     from efftam_ros.runtime.cuda.kernel_table import KERNELS
     from efftam_ros.runtime.device import opening, pipeline
     from efftam_ros.runtime.verify import verify
+    from efftam_ros.tools.bench import frames
     from support.gpu_rig import divided_arena
 
     gpu = FakeGpu("12.9", ORIN_NX, driver_version=12060, total_bytes=ORIN_NX.total_bytes)
@@ -58,3 +59,4 @@ def start(folder: str) -> None:
     pipeline.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
     opening.engine_folder = lambda: engines
     verify.CLIP_FRAMES = CLIP_FRAMES
+    frames.WARM_UP = CLIP_FRAMES
