@@ -1,4 +1,4 @@
-"""`python -m training data | distil | train | evaluate | disappearances | pan | export`: trains and
+"""`python -m training data | distil | train | evaluate | disappearances | pan | look | export`: trains and
 evaluates the shipped compact network."""
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     )
     _add_pan(commands.add_parser("pan", help="frames lost while the camera pans quickly"))
+    _add_look(commands.add_parser("look", help="looks at whole images with a frozen memory"))
     _add_export(commands.add_parser("export", help="write a run's weights as a bundle"))
     args = parser.parse_args(arguments)
     try:
@@ -291,6 +292,13 @@ def _add_pan(parser: argparse.ArgumentParser) -> None:
 
     pan.add_arguments(parser)
     parser.set_defaults(run=pan.run)
+
+
+def _add_look(parser: argparse.ArgumentParser) -> None:
+    from training.reacquisition import whole_image
+
+    whole_image.add_arguments(parser)
+    parser.set_defaults(run=whole_image.run)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 
@@ -131,6 +132,16 @@ class Tracker:
         if frame.stamp_ns == self._stamp_ns:
             return self._unused(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return self._step_tracked(frame)
+
+    def look(self, image: Image, views: Sequence[View]) -> list[Candidates]:
+        """What the network sees in views of an image with the present memory. Changes nothing.
+
+        Raises InputError without a target, and for a bad image.
+        """
+        self.commit()
+        if self.state is TrackState.IDLE:
+            raise InputError("there is no target to look for; select one first")
+        return self._pipeline.search(image, views, self._policy.plan())
 
     def prefetch(self, image: Image) -> None:
         """This very image will probably be stepped next. The one call that any thread may make."""

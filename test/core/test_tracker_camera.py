@@ -112,10 +112,12 @@ def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     assert 1 <= len(compared) <= 1 + missed_s / 0.09
 
 
+@pytest.mark.parametrize("later", [0, 1, 2])
 @pytest.mark.parametrize("recognises", [True, False])
-def test_where_the_place_is_recognised_a_target_just_missed_is_accepted_at_once(recognises):
-    """Hidden as the camera starts to pan, and back three of its sizes away, where the ground is."""
-    back = PANS_AT + 7  # an image that is compared with the kept one
+def test_where_the_place_is_recognised_a_target_just_missed_is_accepted_at_once(recognises, later):
+    """Hidden as the camera starts to pan, and back three of its sizes away, where the ground is: in an image
+    that is compared with the kept one, or some images ``later``."""
+    back = PANS_AT + 7 + later
 
     def script(i, view):
         edges = np.array([place(i).edges()], np.float32)

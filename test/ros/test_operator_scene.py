@@ -69,7 +69,7 @@ class Watch:
 
     def replace_hung_operator(self) -> None:
         """Fast DDS 2.14 and 3.2 may never return from taking an image, with a core in use, where readers are
-        killed beside (eProsima/Fast-DDS issue 6500). The process is lost then, and no test here is about it."""
+        killed beside (eProsima/Fast-DDS issue 6500). The process is lost then; no test here is about it."""
         with contextlib.suppress(OSError):
             urllib.request.urlopen(address_in(self.operator.output) + "health", timeout=10).close()
             return

@@ -22,6 +22,7 @@ LEAD = 3.0
 PRIOR_WEIGHT = 1.0
 LOOK_EVIDENCE = -1.0  # of a hypothesis that is worth another look, wherever it is
 RIVAL_WINDOWS = 1  # for those next to the best, which the frame's own view shows
+RECOGNISED_NS = 150_000_000  # how long a recognised place counts; comparisons are 90 ms apart at least
 OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
 
 
@@ -53,9 +54,13 @@ class Reacquisition:
             self._recognised_ns = stamp_ns
 
     def expected(self, stamp_ns: int) -> tuple[float, float] | None:
-        """Where the target is if the ground stays, px, when the place was recognised in this very image."""
-        if self.belief is None or self._recognised_ns != stamp_ns:
+        """Where the target is if the ground stays, px, when the place was recognised in this image or one
+        shortly before."""
+        if self.belief is None or self._recognised_ns is None:
             return None
+        if not 0 <= stamp_ns - self._recognised_ns <= RECOGNISED_NS:
+            return None
+        self.belief.advance(stamp_ns)
         return self.belief.ground
 
     def windows(
