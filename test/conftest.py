@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,47 @@ settings.register_profile("efftam", deadline=None)
 settings.load_profile("efftam")
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+# Files of few tests that take 10 s or more, in turns one that waits for processes and one that computes.
+LONG_FILES = (
+    "ros/test_operator_node.py",
+    "tools/test_gpu_check_rehearsal.py",
+    "ros/test_flight_nodes.py",
+    "tools/test_bench.py",
+    "ros/test_operator_scene.py",
+    "tools/test_demo_scene.py",
+    "ros/test_flight_chain.py",
+    "model/test_torch_pipeline.py",
+    "ros/test_operator_steering.py",
+    "training/test_training_run.py",
+    "operator/test_page_bad_input.py",
+    "runtime/test_torch_modes.py",
+    "operator/test_playback_page.py",
+    "reference/test_reference_videos.py",
+    "ros/test_demo_playback.py",
+    "training/test_scenes.py",
+    "operator/test_docs_images.py",
+    "training/test_lesson.py",
+    "tools/test_flight_demo.py",
+    "tools/test_scene.py",
+    "ros/test_clicks.py",
+    "tools/test_timeline.py",
+    "tools/test_outputs.py",
+    "scripts/test_mutate.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, the long files come first, so that no process is left with one
+    at the end, then the others by the number of their tests, as pytest-xdist orders them."""
+    if not hasattr(config, "workerinput"):
+        return
+    folder = Path(__file__).parent
+    ranks = {folder / name: rank for rank, name in enumerate(LONG_FILES)}
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -counts[item.path]))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,11 +30,8 @@ def serving(server: OperatorServer) -> Iterator[OperatorServer]:
 
 
 def serve_until_stopped(server: OperatorServer, tell: Callable[[str], object] = lambda url: None) -> None:
-    """Serve until Ctrl-C (KeyboardInterrupt), which ends it in order. ``tell`` is given the page's address
-    once it can be opened."""
+    """Serve until Ctrl-C, which ends it in order and is raised (KeyboardInterrupt). ``tell`` is given the
+    page's address once it can be opened."""
     with serving(server):
         tell(server.url)
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            return
+        threading.Event().wait()

@@ -16,15 +16,14 @@ import errno
 import importlib
 import importlib.util
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib.abc import InspectLoader
 from typing import NoReturn
 
 from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, InputError, one_line
+from efftam_ros.tools.common.interruption import Interruptions
 
 COMMANDS = {
     "track": "track",
@@ -73,11 +72,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `efftam` with these arguments (default: the process's) and return its exit code."""
-    if threading.current_thread() is threading.main_thread():
-        # SIGTERM is handled like Ctrl-C.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = _guarded(list(sys.argv[1:] if argv is None else argv))
+        with Interruptions() as interruptions:
+            code = _guarded(list(sys.argv[1:] if argv is None else argv), interruptions)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -86,24 +83,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BROKEN_PIPE
 
 
-def _guarded(arguments: list[str]) -> int:
+def _guarded(arguments: list[str], interruptions: Interruptions) -> int:
     """Run a command; expected errors become one line and an exit code."""
     name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     try:
-        return _run(name, arguments)
+        code = _run(name, arguments)
+        return _interrupted(name, interruptions) if interruptions.pending else code
     except SystemExit as stop:  # argparse ends this way after --help and after a wrong option
         return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        print(f"efftam {name}: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _interrupted(name, interruptions)
     except Exception as error:
         line = explain(error)
         if line is None:
+            if interruptions.pending:  # some libraries turn the interruption into an error of their own
+                return _interrupted(name, interruptions)
             raise
         print(f"efftam {name}: {line}", file=sys.stderr)
         return EXIT_BAD_INPUT
+
+
+def _interrupted(name: str, interruptions: Interruptions) -> int:
+    interruptions.pending = False
+    print(f"efftam {name}: interrupted", file=sys.stderr)
+    return EXIT_INTERRUPTED
 
 
 def _run(name: str, arguments: list[str]) -> int:

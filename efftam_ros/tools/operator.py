@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from efftam_ros.tools.common.interruption import accept
 from efftam_ros.tools.common.page import add_page_arguments, page_settings
 
 
@@ -39,5 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     recording = open_recording(args.play, args.compare, args.video, args.fps)
     server = OperatorServer(page_settings(args), recording=recording)
-    serve_until_stopped(server, lambda url: print(f"open {url} (Ctrl-C ends the server)", flush=True))
+    try:
+        serve_until_stopped(server, lambda url: print(f"open {url} (Ctrl-C ends the server)", flush=True))
+    except KeyboardInterrupt as stop:
+        accept(stop)
     return 0

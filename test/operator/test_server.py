@@ -195,7 +195,9 @@ def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve
     asyncio.run(look())
 
 
-def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed):
+def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed, monkeypatch):
+    monkeypatch.setattr("efftam_ros.operator.credit.FIRST_RETRY_S", 0.5)
+
     async def look() -> None:
         async with page(serve(feed).url, acknowledges=False) as client:
 

@@ -18,7 +18,7 @@ from support.rehearsal import start
 start({folder!r})
 """
 CLIP_FRAMES = 3
-"""Of the chained clip: a rehearsal shows that the checks run, not how exact a GPU is."""
+"""Of the chained clip and of warm-ups: a rehearsal shows that the checks run, not how exact a GPU is."""
 
 
 def environment(folder: Path, root: Path) -> dict[str, str]:
@@ -58,3 +58,7 @@ def start(folder: str) -> None:
     pipeline.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
     opening.engine_folder = lambda: engines
     verify.CLIP_FRAMES = CLIP_FRAMES
+    if "bench" in sys.orig_argv:  # importing it takes time
+        from efftam_ros.tools.bench import frames, soak
+
+        frames.WARM_UP = soak.SETTLED = CLIP_FRAMES

@@ -26,7 +26,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comp
     (folder / "nsys").chmod(0o755)
     env = {**os.environ, **package_environment(), **rehearsal.environment(folder, ROOT)}
     env["PATH"] = f"{folder}:{env['PATH']}"
-    command = [sys.executable, str(ROOT / "scripts" / "gpu_check_run.py"), "--frames", "3"]
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_check_run.py"), "--frames", "1"]
     steps = "bindings,engines,verify,agreement,copies,bench,soak,waits,profile"
     done = subprocess.run(
         [*command, "--only", steps, "--out", str(folder)],

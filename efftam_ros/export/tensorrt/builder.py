@@ -238,22 +238,27 @@ def _make_monitor(trt: Any, watch: _BuildWatch) -> Any:
 
 @contextlib.contextmanager
 def _interruptible(watch: _BuildWatch) -> Iterator[None]:
-    """Let Ctrl-C end the build at its next step, and raise it again afterwards.
+    """Let SIGINT and SIGTERM end the build at its next step, and raise the signal again afterwards.
 
-    Needed because TensorRT discards a KeyboardInterrupt raised inside a build.
+    Needed because TensorRT discards an exception that a handler raises inside a build. A signal without a
+    handler of the program's own is left alone.
     """
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield
-        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    received: list[int] = []
 
     def interrupt(number: int, frame: Any) -> None:
         watch.interrupted = True
+        received.append(number)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in handlers:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
-        if watch.interrupted:
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

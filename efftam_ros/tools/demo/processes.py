@@ -11,12 +11,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.package_files import package_file
+from efftam_ros.tools.common.interruption import SIGNALS
 
 NAMESPACE = "flight_demo"
 SIMULATION = "simulation"
@@ -145,10 +146,11 @@ class Processes:
 
 @contextmanager
 def ended_together(processes: Processes) -> Iterator[Processes]:
-    """The processes are ended whatever happens; a second Ctrl-C meanwhile does not leave them behind."""
+    """The processes are ended whatever happens; a second signal meanwhile does not leave them behind."""
     try:
         yield processes
     finally:
-        before: Callable[..., object] | int | None = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
         processes.close()
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

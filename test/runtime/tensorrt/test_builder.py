@@ -240,25 +240,25 @@ def test_what_progress_raises_ends_the_build_and_is_raised(
     assert trt.fake.built == []
 
 
-def test_ctrl_c_ends_a_build_at_its_next_step(
-    trt: Any, library: Library, shipped: Bundle, facts: DeviceFacts
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_raises_ends_a_build_at_its_next_step(
+    trt: Any, library: Library, shipped: Bundle, facts: DeviceFacts, number: signal.Signals
 ) -> None:
     steps: list[int] = []
 
     def at_step(step: int) -> None:
         steps.append(step)
         if len(steps) == 3:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     trt.fake.at_step = at_step
-    # Python's own handler, which a process has not that was started in the background.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(number, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             build_engine(library, shipped.graphs["mask_decoder"].path, BuildOptions(), device=facts)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(number) is signal.default_int_handler
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
     assert len(steps) == 3
     assert trt.fake.built == []
 
