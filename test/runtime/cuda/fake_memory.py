@@ -40,6 +40,11 @@ class DefaultStream(Misuse):
     """Work on the default stream, which waits for all others."""
 
 
+MOST_FILLED = 256 << 20
+"""Bytes of a block that are filled when it is made: what takes a whole card stays unfilled behind them, and
+the host need not hold it."""
+
+
 @dataclass(frozen=True)
 class Range:
     """Bytes from address ``start`` to before ``stop``; of a part of a matrix the first ``width`` of every
@@ -137,7 +142,8 @@ class Memory:
     def allocate(self, kind: str, nbytes: int) -> Block:
         storage = mmap.mmap(-1, nbytes + 2 * MARGIN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         everything = np.frombuffer(storage, np.uint8)
-        everything[:] = UNDEFINED
+        everything[:MOST_FILLED] = UNDEFINED
+        everything[-MARGIN:] = UNDEFINED
         block = Block(kind, int(everything.ctypes.data) + MARGIN, nbytes, storage)
         at = bisect.bisect(self._starts, block.start)
         self._starts.insert(at, block.start)
