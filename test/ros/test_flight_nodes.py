@@ -108,7 +108,7 @@ def test_the_last_rate_on_the_wire_is_zero(rig, end, record_property):
     assert rig.wire.stands()
     assert not any(rate for at, rate in rig.wire.rates() if at > stood)
     if end not in (gimbal_killed, bridge_terminated):  # said by the controller, not by the bridge's watchdog
-        assert rig.tracker.rates[-1][1] == 0.0
+        wait(lambda: rig.tracker.rates[-1][1] == 0.0, "the controller's zero")
     if end is target_lost:
         assert "the target is lost" in {status.reason for status in rig.tracker.statuses}
     for process in (rig.gimbal, rig.bridge):

@@ -92,9 +92,9 @@ class Loop:
 
     def close(self) -> None:
         """Stop the gimbal and give it back."""
+        self._outputs.stop()  # first, as closing a subscription may take a while
         for topic in (*self._topics, self._calibration):
             topic.close()
-        self._outputs.stop()
 
     def set_enabled(self, enabled: bool) -> None:
         """Steer, or stop. Raises InputError when the bridge would read the rates in another frame."""
