@@ -134,13 +134,15 @@ class Tracker:
         return self._step_tracked(frame)
 
     def look(self, image: Image, views: Sequence[View]) -> list[Candidates]:
-        """What the network sees in views of an image with the present memory. Changes nothing.
+        """What the network sees in views of an image with the present memory.
 
-        Raises InputError without a target, and for a bad image.
+        Neither target nor memory changes; `mask` returns None until the next step. Raises InputError without
+        a target, and for a bad image.
         """
         self.commit()
         if self.state is TrackState.IDLE:
             raise InputError("there is no target to look for; select one first")
+        self._shown = None
         return self._pipeline.search(image, views, self._policy.plan())
 
     def prefetch(self, image: Image) -> None:

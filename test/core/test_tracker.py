@@ -65,7 +65,7 @@ def steady(i, view):
 # ---- the ordinary run --------------------------------------------------------------------------------------
 
 
-def test_a_look_shows_what_the_network_sees_and_changes_nothing():
+def test_a_look_shows_what_the_network_sees_and_neither_target_nor_memory_changes():
     views = [View.window(x, 300, 200, SIDE) for x in (200, 400)]
     pipeline = ScriptedPipeline(steady, SPEC, found=lambda i, view: candidates(Box(view.x, view.y, 9, 9)))
     tracker, tracks = Tracker(pipeline, TrackerConfig(view="full")), []
@@ -73,6 +73,7 @@ def test_a_look_shows_what_the_network_sees_and_changes_nothing():
         tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
         shown = tracker.look(frame(i + 20).image, views)
         assert [seen.box(0) for seen in shown] == [Box(view.x, view.y, 9, 9) for view in views]
+        assert tracker.mask() is None
     plain, _, _ = follow(steady, 8)
     assert [(t.state, t.box, t.view, t.reason) for t in tracks] == [
         (t.state, t.box, t.view, t.reason) for t in plain
