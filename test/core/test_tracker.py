@@ -478,6 +478,39 @@ def test_one_jump_is_refused_and_a_lasting_one_accepted_as_unconfirmed():
     assert iou(tracks[54].box, moving(54).moved(300, 0)) > 0.99
 
 
+@pytest.mark.parametrize(("shift", "taken"), [(0, True), (8, True), (13, False)])
+def test_a_fast_target_that_stops_at_once_is_followed_where_it_was(shift, taken):
+    """20 px at 330 px/s: the prediction is more than half a size ahead. Three tenths must overlap with where
+    it was."""
+
+    def at(i):
+        return Box.from_centre(100 + 11 * min(i, 20), 300, 20, 20)
+
+    def script(i, view):
+        return candidates(at(i).moved(0, shift) if i == 21 else at(i), None, None)
+
+    tracks, _, _ = follow(script, 22, prompt=Prompt(box=at(0)))
+    assert tracks[20].state is TRACKING
+    assert iou(at(20), at(20).moved(11, shift)) < 0.3
+    assert (iou(at(20), at(20).moved(0, shift)) > 0.3) is taken
+    assert tracks[21].measured is taken
+
+
+def test_where_it_was_counts_for_a_quarter_of_a_second_only():
+    """Images 0.3 s apart: within that time a target of this speed is far from where it was."""
+
+    def at(i):
+        return Box.from_centre(60 + 60 * min(i, 14), 300, 20, 20)
+
+    tracker = Tracker(
+        ScriptedPipeline(lambda i, view: candidates(at(i), None, None), SPEC), TrackerConfig(view="full")
+    )
+    tracks = [tracker.step(frame(9 * i), Prompt(box=at(0)) if i == 0 else None) for i in range(16)]
+    assert tracks[14].state is TRACKING
+    assert not tracks[15].measured
+    assert "seen where it cannot be" in tracks[15].reason
+
+
 def test_a_better_scored_distractor_does_not_take_over_while_the_target_is_seen():
     def script(i, view):
         return (

@@ -1,0 +1,71 @@
+"""Which of the decoder's nested masks is the target: the one whose box fits the box that the operator drew.
+
+The decoder's candidates for a followed target mostly are one thing at three scales: part, whole, and whole with
+what belongs to it. Their predicted IoUs hardly differ, and the middle one's is the highest almost always. But
+the target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is salient),
+and a mask that is too large or too small is remembered, so that the error grows from image to image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Candidates
+
+# Chosen on 11 sequences of OTB-100 and VOT (mean overlap 0.390 without this rule, 0.463 with it) and 41 clips of
+# the disappearance footage's choosing half (0.713 without and with it).
+FRAMES = 2  # first followed frames in which the boxes are compared: the target has hardly changed its size yet
+CLEAR = 0.06  # by how much a fit must exceed that of the mask that would be taken
+WEIGHT = 2.0  # of the excess, in predicted IoU
+BORDER = 0.02  # of the image's longer side: a target this close to it may be coming in, and grow
+
+
+class MaskScale:
+    """Compares the drawn box with the candidates of the first frames after it."""
+
+    def __init__(self, drawn: Box | None, image_size: tuple[int, int]) -> None:
+        """``drawn`` px, None when no box was; ``image_size``: width, height px."""
+        self._drawn = drawn if drawn is not None and _is_inside(drawn, image_size) else None
+        self._fits: list[NDArray[np.float64]] = []
+
+    def add(self, candidates: Candidates) -> None:
+        """Compare the candidates of an accepted frame; only the first `FRAMES` are used."""
+        if self._drawn is not None and len(self._fits) < FRAMES:
+            self._fits.append(self._fit(candidates, self._drawn))
+
+    def favour(self, candidates: Candidates) -> Sequence[float]:
+        """What is added to each candidate's predicted IoU, at least 0."""
+        count = len(candidates)
+        if self._drawn is None or count == 1:
+            return [0.0] * count
+        fits = [fit for fit in self._fits if len(fit) == count]
+        if len(self._fits) < FRAMES:
+            fits.append(self._fit(candidates, self._drawn))
+        if not fits:
+            return [0.0] * count
+        fit = np.mean(fits, axis=0)
+        excess = fit - fit[int(np.argmax(candidates.ious))] - CLEAR
+        return [WEIGHT * max(0.0, float(v)) for v in excess]
+
+    @staticmethod
+    def _fit(candidates: Candidates, drawn: Box) -> NDArray[np.float64]:
+        return np.array([size_overlap(candidates.box(i), drawn) for i in range(len(candidates))])
+
+
+def size_overlap(a: Box, b: Box) -> float:
+    """IoU of two boxes laid on one centre, 0..1; 0 for an empty one."""
+    if a.is_empty or b.is_empty:
+        return 0.0
+    common = min(a.width, b.width) * min(a.height, b.height)
+    return common / (a.area + b.area - common)
+
+
+def _is_inside(box: Box, image_size: tuple[int, int]) -> bool:
+    """Whether a box is clear of the image's border."""
+    margin = BORDER * max(image_size)
+    left, top, right, bottom = box.edges()
+    return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin

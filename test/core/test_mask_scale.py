@@ -1,0 +1,137 @@
+"""The box that the operator drew says which of the decoder's nested masks is the target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.policies.mask_scale import BORDER, CLEAR, FRAMES, WEIGHT, MaskScale, size_overlap
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
+from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
+
+SIZE = (1000, 500)
+DRAWN = Box.from_centre(400, 200, 60, 40)
+sides = st.floats(1, 300)
+
+
+def nested(*factors: float, ious: tuple[float, ...] = (0.80, 0.84, 0.79), at: Box = DRAWN) -> Candidates:
+    """Candidates of one centre; their sides are the box's times the factors. 0: an empty mask."""
+    boxes = [Box.from_centre(at.cx, at.cy, f * at.width, f * at.height) for f in factors]
+    edges = [box.edges() if f else (np.nan,) * 4 for f, box in zip(factors, boxes, strict=True)]
+    areas = [box.area for box in boxes]
+    return Candidates(
+        np.array(edges, np.float32), np.array(areas, np.float32), np.array(ious, np.float32), 5.0
+    )
+
+
+def after(*frames: Candidates, drawn: Box | None = DRAWN) -> MaskScale:
+    scale = MaskScale(drawn, SIZE)
+    for candidates in frames:
+        scale.add(candidates)
+    return scale
+
+
+def test_the_part_is_favoured_where_the_box_was_drawn_around_it():
+    """Sides of 1.1, 1.6 and 2 times the drawn ones fit by 0.826, 0.391 and 0.25."""
+    favour = MaskScale(DRAWN, SIZE).favour(nested(1.1, 1.6, 2.0))
+    assert favour[0] == pytest.approx(WEIGHT * (1 / 1.1**2 - 1 / 1.6**2 - CLEAR), rel=1e-4)
+    assert favour[1:] == [0, 0]
+
+
+def test_the_largest_is_favoured_where_the_others_are_only_the_salient_part():
+    favour = MaskScale(DRAWN, SIZE).favour(nested(0.5, 0.6, 0.8))
+    assert favour[2] == pytest.approx(WEIGHT * (0.64 - 0.36 - CLEAR), rel=1e-4)
+    assert favour[:2] == [0, 0]
+
+
+def test_a_fit_that_is_hardly_better_changes_nothing():
+    assert MaskScale(DRAWN, SIZE).favour(nested(1.0, 1.03, 1.2)) == [0, 0, 0]
+
+
+def test_only_the_first_frames_are_compared_because_the_target_may_come_closer():
+    part = nested(1.0, 1.6, 2.0)
+    scale = after(*[part] * FRAMES)
+    expected = scale.favour(part)
+    scale.add(nested(2.0, 3.0, 4.0))
+    for factor in (0.5, 2.0, 5.0):
+        assert scale.favour(nested(factor, 1.6 * factor, 2 * factor)) == expected
+
+
+def test_the_frames_are_averaged_the_present_one_with_those_before():
+    first, second = nested(1.0, 1.6, 2.0), nested(1.25, 2.0, 2.5)
+    mean = (1.0 + 0.64) / 2 - (1 / 2.56 + 0.25) / 2
+    assert after(first).favour(second)[0] == pytest.approx(WEIGHT * (mean - CLEAR), rel=1e-4)
+    assert after(first, second).favour(first)[0] == pytest.approx(WEIGHT * (mean - CLEAR), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        pytest.param(None, id="a point"),
+        pytest.param(Box(0.9 * BORDER * 1000, 100, 60, 40), id="left"),
+        pytest.param(Box(400, 0.9 * BORDER * 1000, 60, 40), id="top"),
+        pytest.param(Box(1000 - 60 - 0.9 * BORDER * 1000, 100, 60, 40), id="right"),
+        pytest.param(Box(400, 500 - 40 - 0.9 * BORDER * 1000, 60, 40), id="bottom"),
+    ],
+)
+def test_nothing_is_favoured_without_a_box_or_when_it_may_be_coming_into_the_image(drawn):
+    candidates = nested(1.0, 1.6, 2.0)
+    assert after(candidates, drawn=drawn).favour(candidates) == [0, 0, 0]
+
+
+def test_a_box_just_clear_of_the_border_counts():
+    margin = 1.1 * BORDER * 1000
+    drawn = Box(margin, margin, 60, 40)
+    assert MaskScale(drawn, SIZE).favour(nested(1.0, 1.6, 2.0, at=drawn))[0] > 0
+
+
+def test_an_empty_mask_fits_nothing():
+    assert MaskScale(DRAWN, SIZE).favour(nested(0, 1.0, 1.2, ious=(0.9, 0.8, 0.7)))[1] == pytest.approx(
+        WEIGHT * (1 - CLEAR), rel=1e-4
+    )
+
+
+def test_a_single_candidate_has_no_rival():
+    assert MaskScale(DRAWN, SIZE).favour(nested(3.0, ious=(0.9,))) == [0]
+
+
+def test_frames_with_another_number_of_candidates_do_not_count():
+    single = nested(1.0, ious=(0.9,))
+    assert after(*[single] * FRAMES).favour(nested(1.0, 1.6, 2.0)) == [0, 0, 0]
+
+
+@given(sides, sides, sides, sides)
+def test_the_size_overlap_is_symmetric_and_that_of_boxes_on_one_centre(w, h, v, g):
+    a, b = Box.from_centre(10, 20, w, h), Box.from_centre(300, -7, v, g)
+    assert size_overlap(a, b) == pytest.approx(size_overlap(b, a))
+    assert size_overlap(a, b) == pytest.approx(iou(a, Box.from_centre(10, 20, v, g)), abs=1e-9)
+
+
+@pytest.mark.parametrize(("view", "taken"), [("drawn as the part", 0), ("drawn as the whole", 1)])
+def test_the_tracker_follows_what_was_drawn(view, taken):
+    """The same masks of a head and its body, with either box drawn: the whole has the higher predicted IoU."""
+    head, body = Box.from_centre(300, 200, 30, 30), Box.from_centre(300, 250, 60, 140)
+
+    def script(i: int, _: object) -> Candidates:
+        boxes = [b.moved(3.0 * i, 0) for b in (head, body, Box.from_centre(300, 250, 90, 170))]
+        return Candidates(
+            np.array([b.edges() for b in boxes], np.float32),
+            np.array([b.area for b in boxes], np.float32),
+            np.array([0.80, 0.84, 0.79], np.float32),
+            5.0,
+        )
+
+    tracker = Tracker(
+        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
+    )
+    image = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
+    drawn = (head, body)[taken]
+    for i in range(20):
+        track = tracker.step(Frame(image, i * 33_000_000), Prompt(box=drawn) if i == 0 else None)
+        if i > 0:
+            assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99
