@@ -306,13 +306,16 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "--run", dest="folder", type=Path, default=RUN, help="the run's folder; default %(default)s"
     )
     parser.add_argument("--out", type=Path, default=SHIPPED, help="the bundle's folder; default %(default)s")
+    parser.add_argument(
+        "--mean-with", type=Path, metavar="BUNDLE", help="export the mean of the run's weights and a bundle's"
+    )
     parser.set_defaults(run=_export)
 
 
 def _export(args: argparse.Namespace) -> int:
     from training.ship import ship
 
-    size = ship(args.folder, args.out)
+    size = ship(args.folder, args.out, args.mean_with)
     print(f"{args.out}: {size / 1e6:.1f} MB; python -m training evaluate says how good it is")
     return 0
 

@@ -1,0 +1,89 @@
+"""A run's weights as the bundle that ships, alone or averaged with those it started from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx import bundle
+from efftam_ros.model.common.from_bundle import load_bundle_network
+from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from training.ship import average, ship
+
+NAME = "compact_192"
+
+
+def network(seed: int, name: str = NAME) -> CompactTAM:
+    torch.manual_seed(seed)
+    return CompactTAM(COMPACT_CONFIGS[name]).eval()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_comparison() -> Iterator[None]:
+    """The export's own comparison with PyTorch has its tests in test/export."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundle, "compare_with_network", lambda *_: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of the network that the run started from."""
+    folder = tmp_path_factory.mktemp("start") / "bundle"
+    bundle.export_bundle(network(1), folder, weights="float16")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    torch.save({"model": network(2).state_dict()}, folder / "weights.pt")
+    recipe = {"config": NAME, "steps": 7, "seed": 3, "open_data_only": False}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    return folder
+
+
+def test_the_mean_with_a_bundle_is_that_of_each_weight(start):
+    mixed, own, other = network(2), network(2).state_dict(), load_bundle_network(start).state_dict()
+    average(mixed, start)
+    for name, value in mixed.state_dict().items():
+        expected = (own[name] + other[name]) / 2 if value.is_floating_point() else own[name]
+        assert torch.equal(value, expected), name
+    assert not torch.equal(own["mask_decoder.tokens"], other["mask_decoder.tokens"])
+
+
+def test_the_shipped_bundle_says_what_it_is_and_keeps_its_card(run, start, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(start, out)
+    (out / "README.md").write_text("the card")
+    size = ship(run, out, mean_with=out)
+    assert (out / "README.md").read_text() == "the card"
+    assert size == sum(path.stat().st_size for path in out.iterdir())
+    note = json.loads((out / "bundle.json").read_text())["source"]["note"]
+    assert "7 steps" in note
+    assert "seed 3" in note
+    assert "mean" in note
+    shipped, own = load_bundle_network(out).state_dict(), network(2).state_dict()
+    other = load_bundle_network(start).state_dict()["mask_decoder.tokens"]
+    expected = (own["mask_decoder.tokens"] + other) / 2
+    assert torch.allclose(shipped["mask_decoder.tokens"], expected, atol=1e-3)
+
+
+def test_another_network_is_refused(start):
+    with pytest.raises(InputError) as told:
+        average(network(2, "compact_192_narrow"), start)
+    assert str(start) in str(told.value)
+
+
+def test_a_folder_without_weights_is_refused(tmp_path):
+    with pytest.raises(InputError) as told:
+        ship(tmp_path, tmp_path / "out")
+    assert str(tmp_path) in str(told.value)
+    assert not (tmp_path / "out").exists()
