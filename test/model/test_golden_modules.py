@@ -271,7 +271,7 @@ def test_stability_counts_pixels_that_change_sides():
 def test_mask_prompt(name, golden_network, golden_clip):
     network, stored = golden_network(name), StoredModules(name)
     grid, side = network.spec.grid, network.spec.side
-    drawn = torch.from_numpy(golden_clip(False)[1][0])[None, None].float()
+    drawn = torch.tensor(golden_clip(False)[1][0])[None, None].float()
     mask = F.interpolate(drawn, size=(side, side), mode="bilinear", align_corners=False, antialias=True)
     mask = (mask >= 0.5).float()
     if side == 512 and name.startswith("ti"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 import pytest
@@ -33,9 +32,6 @@ def pipeline(request: pytest.FixtureRequest, shipped: Bundle) -> Iterator[tuple[
     opened.close()
 
 
-pictures = cache(lambda: clip()[0])
-
-
 @pytest.fixture(scope="module")
 def exact(shipped: Bundle) -> list[tuple[Track, np.ndarray | None]]:
     """The CPU's boxes and masks."""
@@ -44,7 +40,7 @@ def exact(shipped: Bundle) -> list[tuple[Track, np.ndarray | None]]:
 
 def tracks(pipeline: Pipeline) -> Iterator[tuple[Track, np.ndarray | None]]:
     tracker = Tracker(pipeline, TrackerConfig(policy="efficienttam"))
-    for index, picture in enumerate(pictures()):
+    for index, picture in enumerate(clip()[0]):
         prompt = None if index else Prompt(box=Box.from_edges(*BOX_EDGES))
         yield (
             tracker.step(Frame(Image.from_array(picture, "rgb8"), 33_000_000 * index), prompt),
