@@ -114,7 +114,7 @@ def test_the_size_overlap_is_symmetric_and_that_of_boxes_on_one_centre(w, h, v, 
 
 @pytest.mark.parametrize(("view", "taken"), [("drawn as the part", 0), ("drawn as the whole", 1)])
 def test_the_tracker_follows_what_was_drawn(view, taken):
-    """The same masks of a head and its body, with either box drawn: the whole has the higher predicted IoU."""
+    """The same masks of a head and its body, either box drawn; the whole has the higher predicted IoU."""
     head, body = Box.from_centre(300, 200, 30, 30), Box.from_centre(300, 250, 60, 140)
 
     def script(i: int, _: object) -> Candidates:

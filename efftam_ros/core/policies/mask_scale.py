@@ -1,9 +1,9 @@
 """Which of the decoder's nested masks is the target: the one whose box fits the box that the operator drew.
 
-The decoder's candidates for a followed target mostly are one thing at three scales: part, whole, and whole with
-what belongs to it. Their predicted IoUs hardly differ, and the middle one's is the highest almost always. But
-the target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is salient),
-and a mask that is too large or too small is remembered, so that the error grows from image to image.
+The decoder's candidates for a followed target mostly are one thing at three scales: part, whole, and whole
+with what belongs to it. Their predicted IoUs hardly differ, and the middle one's is mostly the highest. But
+the target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is
+salient), and a mask that is too large or small is remembered, so that the error grows from image to image.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Candidates
 
-# Chosen on 11 sequences of OTB-100 and VOT (mean overlap 0.390 without this rule, 0.463 with it) and 41 clips of
-# the disappearance footage's choosing half (0.713 without and with it).
-FRAMES = 2  # first followed frames in which the boxes are compared: the target has hardly changed its size yet
+# Chosen on 11 sequences of OTB-100 and VOT (mean overlap 0.390 without this rule, 0.463 with it) and 41 clips
+# of the disappearance footage's choosing half (0.713 without and with it).
+FRAMES = 2  # first followed frames that are compared: the target has hardly changed its size yet
 CLEAR = 0.06  # by how much a fit must exceed that of the mask that would be taken
 WEIGHT = 2.0  # of the excess, in predicted IoU
 BORDER = 0.02  # of the image's longer side: a target this close to it may be coming in, and grow
