@@ -7,6 +7,8 @@ absent). SHA-256 of the raw bytes: ``SHA256``.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +25,10 @@ SHA256 = {
 }
 
 
+@cache
 def clip(dark: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Frames uint8 [20, 480, 640, 3] RGB and true target masks bool [20, 480, 640]."""
+    """Frames uint8 [20, 480, 640, 3] RGB and true target masks bool [20, 480, 640], both read-only: every
+    caller gets the same arrays."""
     scene, target = _scene(), _target()
     rows, columns = np.ogrid[:HEIGHT, :WIDTH]
     frames = np.empty((FRAMES, HEIGHT, WIDTH, 3), np.uint8)
@@ -37,6 +41,7 @@ def clip(dark: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         if dark and t in DARK:
             frame //= 16
         frames[t], masks[t] = np.clip(frame, 0, 255), inside
+    frames.flags.writeable = masks.flags.writeable = False
     return frames, masks
 
 

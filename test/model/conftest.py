@@ -61,7 +61,7 @@ def golden_network(golden_state) -> Callable[[str], EfficientTAM]:
 @pytest.fixture(scope="session")
 def golden_clip() -> Callable[[bool], tuple[np.ndarray, np.ndarray]]:
     """Frames and masks of the golden clip, plain or dark."""
-    return cache(clip)
+    return clip
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ from efftam_ros.model.efficienttam.network import EfficientTAM
 
 LIMIT = 1e-4
 CONFIGURATIONS = ("ti_512x512", "s_512x512", "ti", "ti_1", "ti_2", "s")
+SIDES_AND_WIDTHS = ("ti_512x512", "s_512x512", "ti")
+"""Have each side and each width between them; outside the memory attention the others repeat these."""
 TEMPORAL_ROWS = {1: [6], 3: [6, 1, 0], 7: [6, 5, 4, 3, 2, 1, 0]}
 
 
@@ -37,7 +39,10 @@ def stored_cases(*cases: str) -> list[tuple[str, str]]:
     ]
 
 
-every_configuration = pytest.mark.parametrize("name", CONFIGURATIONS)
+every_configuration = pytest.mark.parametrize(
+    "name",
+    [n if n in SIDES_AND_WIDTHS else pytest.param(n, marks=pytest.mark.slow) for n in CONFIGURATIONS],
+)
 
 
 @contextmanager
@@ -70,8 +75,15 @@ def normal(key: str, *shape: int, scale: float = 1.0) -> Tensor:
     return torch.from_numpy(seeded_normal(key, shape, scale))
 
 
-@every_configuration
-@pytest.mark.parametrize("source", ["clip0", "noise"])
+ENCODED = [(name, source) for name in CONFIGURATIONS for source in ("clip0", "noise")]
+ENCODED_FAST = [("ti_512x512", "clip0"), ("ti", "clip0"), ("ti_512x512", "noise"), ("s_512x512", "noise")]
+"""One picture of each side, and one input that differs everywhere at each width."""
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [one if one in ENCODED_FAST else pytest.param(*one, marks=pytest.mark.slow) for one in ENCODED],
+)
 def test_image_encoder(name, source, golden_network, golden_clip, pillow_input):
     network, stored = golden_network(name), StoredModules(name)
     side, prefix = network.spec.side, f"enc/{source}/"
@@ -109,7 +121,15 @@ def memory_inputs(network: EfficientTAM, maps: int, pointers: int) -> tuple[Tens
     return features, stack, torch.tensor(TEMPORAL_ROWS[maps]), pointer
 
 
-@pytest.mark.parametrize(("name", "case"), stored_cases("ma/T1P1", "ma/T3P3", "ma/T7P7", "ma/T7P16"))
+def memory_cases() -> list:
+    """Full memories take seconds at 1024 px and run at 512 px too; what attends is as wide in ``s`` as in
+    ``ti``."""
+    cases = stored_cases("ma/T1P1", "ma/T3P3", "ma/T7P7", "ma/T7P16")
+    slow = {(n, case) for n, case in cases if n == "s" or (case == "ma/T7P16" and "512" not in n)}
+    return [pytest.param(*one, marks=pytest.mark.slow) if one in slow else one for one in cases]
+
+
+@pytest.mark.parametrize(("name", "case"), memory_cases())
 def test_memory_attention(name, case, golden_network):
     network, stored = golden_network(name), StoredModules(name)
     prefix = f"{case}/"
@@ -251,7 +271,7 @@ def test_stability_counts_pixels_that_change_sides():
 def test_mask_prompt(name, golden_network, golden_clip):
     network, stored = golden_network(name), StoredModules(name)
     grid, side = network.spec.grid, network.spec.side
-    drawn = torch.from_numpy(golden_clip(False)[1][0])[None, None].float()
+    drawn = torch.tensor(golden_clip(False)[1][0])[None, None].float()
     mask = F.interpolate(drawn, size=(side, side), mode="bilinear", align_corners=False, antialias=True)
     mask = (mask >= 0.5).float()
     if side == 512 and name.startswith("ti"):

@@ -35,13 +35,15 @@ class Recorder(OrtPipeline):
 
     def encode(self, image, view):
         super().encode(image, view)
-        if self.pillow:
+        self.frames.append({"maps": 0, "pointers": 0})
+
+    def _run(self, graph):
+        if graph == "image_encoder" and self.pillow:
             side = self.spec.image_side
             small = np.asarray(PillowImage.fromarray(self.rgb).resize((side, side)), np.float32)
             mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
             self._preprocess.output[0] = ((small / np.float32(255) - mean) / std).transpose(2, 0, 1)
-            self._run("image_encoder")
-        self.frames.append({"maps": 0, "pointers": 0})
+        super()._run(graph)
 
     def attend(self, plan):
         super().attend(plan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
+from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def start(folder: str) -> None:
     import cuda.bindings
     from runtime.cuda.fake_cuda import FakeGpu
     from runtime.cuda.fake_status import ORIN_NX
-    from runtime.cuda.shim import shared_shim
+    from runtime.cuda.shim import Shim
     from runtime.tensorrt.fake_tensorrt import make_fake
 
     from efftam_ros.runtime.cuda.kernel_table import KERNELS
@@ -45,7 +45,8 @@ def start(folder: str) -> None:
     from support.gpu_rig import divided_arena
 
     gpu = FakeGpu("12.9", ORIN_NX, driver_version=12060, total_bytes=ORIN_NX.total_bytes)
-    gpu.kernels = lambda *launch: shared_shim().launch(*launch)
+    kernels = cache(lambda: Shim(Path(folder)))
+    gpu.kernels = lambda *launch: kernels().launch(*launch)
     gpu.signatures = {
         name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
     }

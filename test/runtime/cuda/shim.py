@@ -34,7 +34,10 @@ BRANCH = '    if (!std::strcmp(name, "{name}")) return run_grid({file}::{name}, 
 
 
 class Shim:
-    """The compiled kernels of a folder of .cu files. Pointers are host addresses."""
+    """The compiled kernels of a folder of .cu files. Pointers are host addresses.
+
+    Kernels that another process compiled in the same folder are taken as they are.
+    """
 
     def __init__(self, build_folder: Path, sources: Path = KERNEL_FOLDER) -> None:
         files = sorted({signature.file for signature in KERNELS.values()})
@@ -43,14 +46,9 @@ class Shim:
         branches = "\n".join(
             BRANCH.format(name=name, file=signature.file) for name, signature in KERNELS.items()
         )
-        launcher, library = build_folder / "launcher.cpp", build_folder / "kernels.so"
-        launcher.write_text(LAUNCHER.format(includes=includes, branches=branches))
-        flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-ftls-model=initial-exec", "-Wall", "-Werror"]
-        here = Path(__file__).parent
-        command = ["g++", *flags, "-Wno-unknown-pragmas", f"-I{here}", str(launcher), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"g++ refused the kernels:\n{done.stderr}")
+        library = build_folder / "kernels.so"
+        if not library.exists():
+            _compile(LAUNCHER.format(includes=includes, branches=branches), library)
         self._launch = ctypes.CDLL(str(library)).launch_kernel
         self._launch.argtypes = [ctypes.c_char_p, *[ctypes.c_uint] * 6, ctypes.c_void_p]
 
@@ -70,6 +68,17 @@ class Shim:
         ]
         addresses = np.array([ctypes.addressof(value) for value in values], np.uint64)
         self.launch(name, grid, block, addresses.ctypes.data)
+
+
+def _compile(source: str, library: Path) -> None:
+    launcher = library.with_name("launcher.cpp")
+    launcher.write_text(source)
+    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-ftls-model=initial-exec", "-Wall", "-Werror"]
+    here = Path(__file__).parent
+    command = ["g++", *flags, "-Wno-unknown-pragmas", f"-I{here}", str(launcher), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"g++ refused the kernels:\n{done.stderr}")
 
 
 @functools.cache
