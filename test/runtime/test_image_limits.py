@@ -155,7 +155,8 @@ tracker = Tracker(open_pipeline(threads=1), TrackerConfig(view="window"))
 selection = Prompt(box=Box(*map(float, {box})))
 for i in range(3):
     track = tracker.step(Frame(image, (i + 1) * 10**8), selection if i == 0 else None)
-    assert max(track.view.extent) <= 1.5 * 640, track.view
+    # A window that searches for what was missed has 1.2 sides of the one that follows.
+    assert max(track.view.extent) <= 1.2 * 1.5 * 640 * (1 + 1e-9), track.view
 """
     assert peak_bytes(run_limited(code, address_space=3072 * MIB)) < 400 * MIB
 
