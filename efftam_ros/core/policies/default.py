@@ -272,7 +272,7 @@ class DefaultPolicy(RememberingPolicy):
     def _is_still(self, box: Box, stamp_ns: int) -> bool:
         """Whether a candidate lies where the target was in the image just before."""
         seen = self._last_seen
-        if seen is None or (stamp_ns - seen.stamp_ns) * 1e-9 > self.STILL_S:
+        if seen is None or not 0 <= (stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
 
