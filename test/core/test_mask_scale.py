@@ -135,3 +135,21 @@ def test_the_tracker_follows_what_was_drawn(view, taken):
         track = tracker.step(Frame(image, i * 33_000_000), Prompt(box=drawn) if i == 0 else None)
         if i > 0:
             assert iou(track.box, drawn.moved(3.0 * i, 0)) > 0.99
+
+
+def test_the_part_is_followed_while_it_comes_closer():
+    """Three times as large, nothing fits the drawn box: what was seen in the first frames counts."""
+
+    def head(i: int) -> Box:
+        return Box.from_centre(500, 400, 30 * 1.03**i, 30 * 1.03**i)
+
+    def script(i: int, _: object) -> Candidates:
+        return nested(1.0, 1.6, 2.0, at=head(i))
+
+    tracker = Tracker(
+        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
+    )
+    image = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
+    for i in range(40):
+        track = tracker.step(Frame(image, i * 33_000_000), Prompt(box=head(0)) if i == 0 else None)
+    assert iou(track.box, head(39)) > 0.99
