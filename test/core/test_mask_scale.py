@@ -144,7 +144,7 @@ def test_the_part_is_followed_while_it_comes_closer():
         return Box.from_centre(500, 400, 30 * 1.03**i, 30 * 1.03**i)
 
     def script(i: int, _: object) -> Candidates:
-        return nested(1.0, 1.6, 2.0, at=head(i))
+        return nested(1.0, 1.6, 2.0, ious=(0.70, 0.90, 0.69), at=head(i))
 
     tracker = Tracker(
         ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024)), TrackerConfig(view="full")
