@@ -22,6 +22,7 @@ LEAST_VISIBLE = 24  # least px in the window, and least share of the whole targe
 LEAST_SHARE = 0.12
 BOX, CLICK, MASK = range(3)
 PROMPT_SHARES = (0.65, 0.2, 0.15)
+PART_PROMPT_SHARES = (0.8, 0.0, 0.2)  # a click does not say which part of an object is meant
 PROMPT_SLOTS = 3
 NEGATIVE_SLOT = -1
 
@@ -75,8 +76,8 @@ class ClipSource:
         compositor = Compositor(material, hardness)
         samplers: list[tuple[Sampler, float]] = [
             (compositor, mixture.composite),
-            (FootageSampler(material, hardness.scene_power), mixture.footage),
-            (PhotographSampler(material), mixture.photograph),
+            (FootageSampler(material, hardness), mixture.footage),
+            (PhotographSampler(material, hardness), mixture.photograph),
         ]
         self._draws_small = compositor  # by itself, and at every resolution
         self._samplers = [(sampler, share) for sampler, share in samplers if len(sampler)]
@@ -114,7 +115,8 @@ def enlarged(raw: RawClip, side: int) -> RawClip:
     if ignored is not None:
         levels = [cv2.resize(np.asarray(i, np.uint8), size, interpolation=cv2.INTER_NEAREST) for i in ignored]
         ignored = np.stack(levels) > 0
-    return RawClip(images, masks, ignored, raw.whole * (side / raw.images.shape[1]) ** 2)
+    whole = raw.whole * (side / raw.images.shape[1]) ** 2
+    return RawClip(images, masks, ignored, whole, raw.is_part)
 
 
 def _middle(picture: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
@@ -127,7 +129,7 @@ def _prompted(rng: np.random.Generator, raw: RawClip, visible: NDArray[np.int_],
     outer = raw.images.shape[1]
     first = _middle(raw.masks[0], side) > 127
     points, labels = np.zeros((PROMPT_SLOTS, 2), np.float32), np.full(PROMPT_SLOTS, NEGATIVE_SLOT)
-    kind = rng.choice(3, p=PROMPT_SHARES)
+    kind = rng.choice(3, p=PART_PROMPT_SHARES if raw.is_part else PROMPT_SHARES)
     if kind == BOX:
         left, top, right, bottom = mask_bounds(first)
         extent = np.array([right - left, bottom - top] * 2)

@@ -48,13 +48,14 @@ class RawClip:
     """A clip before prompts are drawn.
 
     ``images``: uint8 [n,S,S,3]; ``masks``: uint8 [n,S,S], coverage 0..255; ``ignored``: bool [n,S,S] or None;
-    ``whole`` [n]: area in px of the target without occlusion.
+    ``whole`` [n]: area in px of the target without occlusion; ``is_part``: the target is a part of an object.
     """
 
     images: Bytes
     masks: Bytes
     ignored: NDArray[np.bool_] | None
     whole: NDArray[np.float64]
+    is_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Compositor:
         """Draw a clip of ``frames`` images of ``side`` px, ``margin`` times as wide as the windows."""
         resolution = rng.choice(RESOLUTIONS, p=RESOLUTION_SHARES)
         render = round(side * float(resolution))
-        path = draw_path(rng, frames, margin)
+        path = draw_path(rng, frames, margin, self._hardness.absent)
         size = render / path.factor[0]
         target = self._target(rng, frames, size)
         others = [self._other(rng, target, frames) for _ in range(rng.choice(4, p=(0.3, 0.3, 0.25, 0.15)))]

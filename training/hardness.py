@@ -10,6 +10,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from training.windows import RELOCATION_SHARE
+
 Bytes = NDArray[np.uint8]
 
 SMALLEST, LARGEST = 0.2, 0.5  # resolutions as a share of the window's: a target of 40 px then has 8 to 20
@@ -23,13 +25,27 @@ class Hardness:
         shadows: Composites whose objects cast shadows, which do not belong to their masks.
         companions: Composites with a look-alike beside the target, and a bar that hides both.
         small: Real clips at a fraction of the resolution.
+        parts: Real clips whose target is a part of an object.
+        rivals: Of the clips with frames whose window misses the target, those where it shows another object.
+        absent: Clips with frames whose window misses the target.
         scene_power: A scene with n tracks has weight n to the power of 1 minus this (1: all scenes equal).
     """
 
     shadows: float = 0.0
     companions: float = 0.0
     small: float = 0.0
+    parts: float = 0.0
+    rivals: float = 0.0
+    absent: float = RELOCATION_SHARE
     scene_power: float = 0.5
+
+    def has_part(self, rng: np.random.Generator) -> bool:
+        """Draw whether a real clip's target is a part of an object."""
+        return self.parts > 0 and bool(rng.random() < self.parts)
+
+    def has_rival(self, rng: np.random.Generator, elsewhere: NDArray[np.bool_]) -> bool:
+        """Draw whether frames that miss the target show another object."""
+        return self.rivals > 0 and bool(elsewhere.any()) and bool(rng.random() < self.rivals)
 
     def resolution(self, rng: np.random.Generator) -> float:
         """Draw the resolution of a real clip; 1 is the window's own."""
@@ -39,7 +55,7 @@ class Hardness:
 
 
 EASY = Hardness()
-HARD = Hardness(shadows=0.4, companions=0.2, small=0.3, scene_power=1.0)
+HARD = Hardness(shadows=0.4, companions=0.2, small=0.3, parts=0.15, rivals=0.5, absent=0.45, scene_power=1.0)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,13 @@ class WindowPath:
     elsewhere: NDArray[np.bool_]
 
 
-def draw_path(rng: np.random.Generator, frames: int, margin: float = 1.0) -> WindowPath:
+def draw_path(
+    rng: np.random.Generator, frames: int, margin: float = 1.0, relocated: float = RELOCATION_SHARE
+) -> WindowPath:
     """Draw the windows: the first frame is centred on the prompt, later ones have errors.
 
-    ``margin``: how many times wider the images are than the windows.
+    ``margin``: how many times wider the images are than the windows; ``relocated``: share of the clips with
+    frames whose window misses the target.
     """
     middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
     if rng.random() < 0.5:  # half of the clips with the tracker's most frequent factor
@@ -46,7 +49,7 @@ def draw_path(rng: np.random.Generator, frames: int, margin: float = 1.0) -> Win
     trend = np.concatenate([[0.0], np.full(frames - 1, rng.normal(0, 0.12))])
     factor = middle * np.exp(rng.normal(0, 0.05, frames) + trend)
     elsewhere = np.zeros(frames, bool)
-    if frames > 2 and rng.random() < RELOCATION_SHARE:
+    if frames > 2 and rng.random() < relocated:
         start = int(rng.integers(1, frames))
         stop = start + int(rng.integers(1, max(2, frames - 1)))
         elsewhere[start:stop] = True

@@ -347,7 +347,7 @@ def looking_away(frames: int, *elsewhere: int, factor: float = 3.0) -> WindowPat
 
 @pytest.mark.parametrize(("kind", "module"), [("composite", composites), ("footage", footage)])
 def test_frames_that_look_elsewhere_have_an_empty_mask_and_teach_absence(kind, module, monkeypatch):
-    monkeypatch.setattr(module, "draw_path", lambda rng, frames, margin: looking_away(frames, 1, 2))
+    monkeypatch.setattr(module, "draw_path", lambda rng, frames, *_: looking_away(frames, 1, 2))
     monkeypatch.setattr(footage, "KEPT_INSIDE_SHARE", 0.0)
     monkeypatch.setattr(footage, "WHOLE_IMAGE_SHARE", 0.0)
     source = ClipSource(MATERIAL, Mixture(kind == "composite", kind == "footage", 0), SIDE)
@@ -359,7 +359,7 @@ def test_frames_that_look_elsewhere_have_an_empty_mask_and_teach_absence(kind, m
 
 
 def test_a_lost_targets_window_shows_another_photograph(monkeypatch):
-    monkeypatch.setattr(footage, "draw_path", lambda rng, frames, margin: looking_away(frames, 1))
+    monkeypatch.setattr(footage, "draw_path", lambda rng, frames, *_: looking_away(frames, 1))
     other = bright_photograph("other")
     other.rgb[:] = 120
     sampler = PhotographSampler(Material(photographs=[bright_photograph(), other]))
@@ -378,7 +378,7 @@ def test_footage_windows_kept_inside_show_the_image_alone(monkeypatch):
     sampler = FootageSampler(Material(footage=[Footage(white, bright_footage().tracks, "white", "white")]))
     monkeypatch.setattr(footage, "Camera", StillCamera)
     monkeypatch.setattr(footage, "WHOLE_IMAGE_SHARE", 0.0)
-    monkeypatch.setattr(footage, "draw_path", lambda rng, frames, margin: looking_away(frames))
+    monkeypatch.setattr(footage, "draw_path", lambda rng, frames, *_: looking_away(frames))
 
     def outside(share: float) -> float:
         monkeypatch.setattr(footage, "KEPT_INSIDE_SHARE", share)

@@ -147,7 +147,7 @@ def test_scenes_weigh_the_same_in_hard_clips_however_many_clips_they_have():
     clips = [type(c)(c.frames, c.tracks, c.name, "court") for c in many] + [bright_footage("lane")]
     of_lane = []
     for power in (EASY.scene_power, HARD.scene_power):
-        sampler = FootageSampler(Material(footage=clips), power)
+        sampler = FootageSampler(Material(footage=clips), Hardness(scene_power=power))
         of_lane.append(sampler._weights[-1])
     assert of_lane == pytest.approx([1 / 4, 1 / 2])  # nine clips weigh three times one, or as much
 
