@@ -16,7 +16,7 @@ from training.hardness import EASY, Hardness
 from training.imaging import Matrix, Pyramid, pyramid, similarity, warp
 from training.material import IGNORED, LEAST_OBJECT, Footage, Material, Photograph, mask_bounds
 from training.parts import Piece, draw_part, keeps_aspect
-from training.rivals import JITTER, choose_rival
+from training.rivals import JITTER, Looks
 from training.windows import away, draw_path, inside, most_extent
 
 Bytes = NDArray[np.uint8]
@@ -31,7 +31,11 @@ KEPT_INSIDE_SHARE = 0.8  # share of the clips whose windows stay inside the imag
 
 
 class Track:
-    """One target of one clip, sampled in windows. ``colour``: mean RGB of its first frame."""
+    """One target of one clip, sampled in windows.
+
+    ``size`` and ``box_size``: medians of the square roots of the mask's and its box's area, px; ``colour``:
+    mean RGB of its first frame.
+    """
 
     def __init__(self, clip: Footage, masks: list[Bytes], frames: list[Pyramid]) -> None:
         self.clip, self.scene = clip.name, clip.scene
@@ -39,6 +43,7 @@ class Track:
         self.masks = [pyramid(mask) for mask in masks]
         self.bounds = [mask_bounds(mask > 127) if (mask > 127).any() else None for mask in masks]
         self.size = float(np.median([math.sqrt((mask > 127).sum()) for mask in masks]))
+        self.box_size = float(np.median([box_size(box) for box in self.bounds if box] or [0.0]))
         self.colour = _colour(clip.frames[0], masks[0])
 
     def is_seen_with(self, other: Track) -> bool:
@@ -77,7 +82,11 @@ class FootageSampler:
             [min(1.0, t.size / 40) / per_scene[t.scene] ** hardness.scene_power for t in self._tracks]
         )
         self._weights = weights / weights.sum() if len(weights) else weights
-        self._colours = np.array([track.colour for track in self._tracks])
+        self._looks = Looks(
+            np.array([track.colour for track in self._tracks]),
+            np.array([track.box_size for track in self._tracks]),
+            np.array([track.scene for track in self._tracks], str),
+        )
         self._siblings = [
             [i for i, other in enumerate(self._tracks) if track.is_seen_with(other)] for track in self._tracks
         ]
@@ -98,11 +107,11 @@ class FootageSampler:
         height, width = track.frames[0][0].shape[:2]
         kept_inside = rng.random() < KEPT_INSIDE_SHARE
         pieces = _pieces(rng, track, order) if self._hardness.has_part(rng) else None
-        has_rival = self._hardness.has_rival(rng, path.elsewhere)
-        rival = self._rival(rng, number, order) if has_rival else None
         box = track.bounds[order[0]] if pieces is None else pieces[order[0]].box
         assert box is not None
         size = box_size(box)
+        has_rival = self._hardness.has_rival(rng, path.elsewhere)
+        rival = self._rival(rng, number, order, size) if has_rival else None
         is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
         most = margin * most_extent(rng, size, (width, height))
         is_whole = is_whole and margin == 1 and rival is None
@@ -125,6 +134,8 @@ class FootageSampler:
                 offset = offset + away(rng, path.factor[index])
             centre = _middle_of(target) + offset * size
             extent = max(extent, 1.5 * max(target[2] - target[0], target[3] - target[1]))
+            if target is rival_box:
+                extent = min(extent, margin * max(limits))
             if kept_inside:
                 centre = inside(centre, extent, limits)
             matrix = similarity(side / extent, roll, centre, np.full(2, side / 2 - 0.5), mirrored)
@@ -145,15 +156,13 @@ class FootageSampler:
         least = np.maximum(area, 0.3 * area[0])
         return RawClip(np.stack(images), np.stack(masks), unknown, least, pieces is not None)
 
-    def _rival(self, rng: np.random.Generator, number: int, order: list[int]) -> _Rival | None:
+    def _rival(self, rng: np.random.Generator, number: int, order: list[int], size: float) -> _Rival | None:
         """Draw another track of the clip, or one of another scene if the clip has none."""
-        track, siblings = self._tracks[number], self._siblings[number]
+        siblings = self._siblings[number]
         if siblings:
             other = self._tracks[siblings[rng.integers(len(siblings))]]
             return _Rival([other.frames[i] for i in order], [other.bounds[i] for i in order], True)
-        chosen = choose_rival(
-            rng, self._colours, track.colour, lambda i: self._tracks[i].scene != track.scene
-        )
+        chosen = self._looks.rival(rng, number, size)
         if chosen is None:
             return None
         other = self._tracks[chosen]
@@ -247,7 +256,11 @@ class PhotographSampler:
             self._beside[id(photograph)].append(number)
         looks = [_look_of(photograph, label) for photograph, label in self._objects]
         self._boxes = [box for box, _ in looks]
-        self._colours = np.array([colour for _, colour in looks])
+        self._looks = Looks(
+            np.array([colour for _, colour in looks]),
+            np.array([box_size(box) for box in self._boxes]),
+            np.array([series_of(photograph) for photograph, _ in self._objects], str),
+        )
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -265,7 +278,7 @@ class PhotographSampler:
             unknown = np.maximum(unknown, band)
         size = box_size(box)
         path, camera = draw_path(rng, frames, margin, self._hardness.absent), Camera.draw(rng, frames)
-        rival = self._rival(rng, number) if self._hardness.has_rival(rng, path.elsewhere) else None
+        rival = self._rival(rng, number, size) if self._hardness.has_rival(rng, path.elsewhere) else None
         mirrored, aspect = bool(rng.random() < 0.5), math.exp(rng.normal(0, 0.15))
         roll, turn = rng.normal(0, 0.15), rng.normal(0, 0.08)
         border = cv2.BORDER_REFLECT_101 if rng.random() < 0.15 else cv2.BORDER_CONSTANT
@@ -290,7 +303,7 @@ class PhotographSampler:
                 limits = (picture.labels.shape[1], picture.labels.shape[0])
                 rival_size = box_size(self._boxes[rival])
                 centre = _middle_of(self._boxes[rival]) + rng.normal(0, JITTER, 2) * rival_size
-                extent *= rival_size / size
+                extent = min(extent * rival_size / size, margin * max(limits))
             if kept_inside:
                 centre = inside(centre, extent, limits)
             middle = np.full(2, side / 2 - 0.5)
@@ -313,19 +326,13 @@ class PhotographSampler:
         least = np.maximum(area, 0.3 * area[0])
         return RawClip(np.stack(images), np.stack(masks), np.stack(ignored), least, drawn is not None)
 
-    def _rival(self, rng: np.random.Generator, number: int) -> int | None:
+    def _rival(self, rng: np.random.Generator, number: int, size: float) -> int | None:
         """Draw another object: in half of the clips where there is one, of the same photograph."""
         photograph, _ = self._objects[number]
         beside = [i for i in self._beside[id(photograph)] if i != number]
         if beside and rng.random() < 0.5:
             return beside[rng.integers(len(beside))]
-        series = series_of(photograph)
-        return choose_rival(
-            rng,
-            self._colours,
-            self._colours[number],
-            lambda i: series_of(self._objects[i][0]) != series,
-        )
+        return self._looks.rival(rng, number, size)
 
 
 def _look_of(photograph: Photograph, label: int) -> tuple[Box, NDArray[np.float64]]:

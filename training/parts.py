@@ -27,7 +27,7 @@ LEAST_AREA = 60  # px at the source's resolution
 LEAST_UNITY = 0.85  # least share of the cut area that is one connected piece
 LEAST_DEPTH = 0.2  # least radius of its largest inner circle, per square root of its area (a square: 0.5)
 LEAST_FILL = 0.35  # least share of its own box
-BAND = 0.06  # half width of the band along the cut that is ignored, per square root of the part's area
+BAND = 0.045  # half width of the band along the cut that is ignored, per square root of the part's area
 MOST_ASPECT_CHANGE = 1.2  # of the object's box in a clip; with more, the box no longer says where the part is
 TRIES = 6
 
