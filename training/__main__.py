@@ -78,11 +78,15 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--material", type=Path, default=MATERIAL, help="from the command data; default %(default)s"
     )
     parser.add_argument("--out", type=Path, default=RUN, help="the run's folder; default %(default)s")
-    parser.add_argument("--steps", type=int, default=20000, help="default %(default)s")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=int, default=20000, help="default %(default)s")
+    length.add_argument(
+        "--hours", type=float, help="end after this time, sessions before --resume included; default: none"
+    )
     parser.add_argument(
         "--stages",
         default=DEFAULT_STAGES,
-        help="start (share of the steps):frames:clips:frozen, top or trunk, ...; default %(default)s",
+        help="start (share of steps or hours):frames:clips:frozen, top or trunk, ...; default %(default)s",
     )
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
@@ -141,6 +145,7 @@ def _train(args: argparse.Namespace) -> int:
         out=args.out,
         config=args.config,
         steps=args.steps,
+        hours=args.hours,
         hardness=EASY if args.easy else HARD,
         stages=parse_stages(args.stages),
         rate=args.rate,
@@ -156,8 +161,9 @@ def _train(args: argparse.Namespace) -> int:
     network = new_network(options.config)
     if not args.resume:
         _start(network, args)
+    total = args.steps if args.hours is None else None
     # Created at the first step, so that an error before it is reported on a single line.
-    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
+    with tqdm(total=total, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
 
         def progress(step: int, summary: str) -> None:
             bar.set_postfix_str(summary, refresh=False)

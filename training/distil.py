@@ -167,7 +167,7 @@ def distil(
         student.train()
         parts = distances(teachers, student(normalised(network, images)), teachers(images))
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(options.rate, step, options.steps)
+            group["lr"] = learning_rate(options.rate, step, step / options.steps)
         optimizer.zero_grad(set_to_none=True)
         weighed(parts).backward()
         nn.utils.clip_grad_norm_(student.parameters(), 5.0, foreach=True)

@@ -12,8 +12,8 @@ from efftam_ros.core.errors import InputError
 class Stage:
     """One stage of the schedule.
 
-    ``start``: share of all steps; ``frames`` per clip; ``clips`` per step; the first trained stage of the
-    trunk; and whether windows follow the model's own boxes.
+    ``start``: share of the run, of its steps or its time; ``frames`` per clip; ``clips`` per step; the first
+    trained stage of the trunk; and whether windows follow the model's own boxes.
     """
 
     start: float
@@ -64,7 +64,7 @@ def stage_at(stages: tuple[Stage, ...], progress: float) -> int:
     return max(i for i, stage in enumerate(stages) if progress >= stage.start)
 
 
-def learning_rate(highest: float, step: int, steps: int, warm_up: int = 150) -> float:
-    """Linear warm-up, then cosine decay to a fiftieth."""
-    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
+def learning_rate(highest: float, step: int, progress: float, warm_up: int = 150) -> float:
+    """Linear warm-up over steps, then cosine decay to a fiftieth at ``progress`` 1."""
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
     return highest * min(1.0, (step + 1) / warm_up) * (0.02 + 0.98 * cosine)

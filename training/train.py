@@ -32,6 +32,7 @@ from training.unroll import unroll
 from training.validation import validate, validation_clips
 
 REPORT_S, CHECKPOINT_S = 20.0, 180.0
+MOST_STEPS = 10**9  # of a run that is limited by time
 AVERAGE = 0.998
 LESSON_WEIGHT = 0.5
 LESSON_CLIPS = 32  # images from which the backbone's means and standard deviations are estimated
@@ -45,6 +46,7 @@ class TrainingOptions:
     out: Path
     config: str = "compact_192"
     steps: int = 20000
+    hours: float | None = None  # the run's length, instead of steps
     stages: tuple[Stage, ...] = ()
     rate: float = 6e-4
     trunk_rate: float = 1.5e-4
@@ -75,6 +77,8 @@ class TrainingOptions:
         for name in ("rate", "trunk_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number above 0")
+        if self.hours is not None and not 0 < self.hours < math.inf:
+            raise InputError(f"hours is {self.hours}; give a number above 0")
         require_archive(self.material)
         try:
             torch.empty(0, device=self.device)
@@ -90,12 +94,17 @@ def train(
     """Train ``network`` in place; write checkpoints, log and plot to ``options.out``.
 
     ``progress`` is called with the number of steps done and the latest figures. ``resume`` continues from the
-    folder's checkpoint and its position in the order of clips; --steps may differ from before.
+    folder's checkpoint and its position in the order of clips; --steps or --hours may differ from before. Of
+    a run limited by time, the seconds of all its sessions count.
     """
     cv2.setNumThreads(0)  # before workers are forked: OpenCV's thread pool does not survive it
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
+    if _is_cuda(options.device):
+        # Ten bits of mantissa suffice for training, and the tensor cores are several times faster with them.
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True  # for convolutions, for the same reason
     options.out.mkdir(parents=True, exist_ok=True)
     _write_recipe(options)
     spec = network.spec
@@ -168,8 +177,8 @@ class Trainer:
         clips: Iterator[Clip] = iter(())
         recent: list[dict[str, float]] = []
         summary = ""
-        while self._step < options.steps:
-            stage = stage_at(options.stages, self._step / options.steps)
+        while self._progress() < 1:
+            stage = stage_at(options.stages, self._progress())
             if stage != current:
                 current = stage
                 clips = self._clips_of(source, options.stages[stage])
@@ -183,13 +192,19 @@ class Trainer:
                 )
                 summary = f"loss {means['loss']:.3f} overlap {means['overlap']:.3f}"
                 recent, reported = [], now
-            if self._step % options.validate_every == 0 or self._step == options.steps:
+            if self._step % options.validate_every == 0 or self._progress() >= 1:
                 self._validate(validation)
             if now - saved > CHECKPOINT_S:
                 self.save()
                 saved = now
             progress(self._step, summary)
         self.save()
+
+    def _progress(self) -> float:
+        """Share of the run that is done, of its time or of its steps; 1 or more at its end."""
+        if self._options.hours is not None:
+            return self._seconds / (3600 * self._options.hours)
+        return self._step / self._options.steps
 
     def _take(self, batch: Clip, stage: Stage) -> dict[str, float]:
         """One step on one batch."""
@@ -233,7 +248,7 @@ class Trainer:
         without."""
         options = self._options
         heads, trunk = (
-            learning_rate(highest, self._step, options.steps)
+            learning_rate(highest, self._step, self._progress())
             for highest in (options.rate, options.trunk_rate)
         )
         return [heads, heads, trunk, trunk]
@@ -251,15 +266,17 @@ class Trainer:
         self._journal.plot()
 
     def _clips_of(self, source: ClipSource, stage: Stage) -> Iterator[Clip]:
-        left = self._options.steps - self._step + 1
+        options = self._options
+        left = MOST_STEPS if options.hours is not None else options.steps - self._step + 1
         outer = outer_side(self._network.spec.side) if stage.is_closed else None
-        data = ClipDataset(source, self._options.seed, stage.frames, self._clips, left * stage.clips, outer)
+        data = ClipDataset(source, options.seed, stage.frames, self._clips, left * stage.clips, outer)
         loader = DataLoader(
             data,
             stage.clips,
-            num_workers=self._options.workers,
-            prefetch_factor=4 if self._options.workers else None,
+            num_workers=options.workers,
+            prefetch_factor=4 if options.workers else None,
             worker_init_fn=_be_nice,
+            pin_memory=_is_cuda(options.device),
         )
         return iter(loader)
 
@@ -302,6 +319,10 @@ def new_network(config: str) -> CompactTAM:
         assert isinstance(last, nn.Linear)
         last.bias.fill_(2.0)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _is_cuda(device: str) -> bool:
+    return torch.device(device).type == "cuda"
 
 
 def _be_nice(_worker: int) -> None:

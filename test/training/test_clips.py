@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_helpers import BRIGHT, bright_footage, bright_material, bright_photograph, ground, same
+from training_helpers import bright_footage, bright_material, bright_photograph, ground, same
 
 from training import clips, composites, footage
 from training.clips import (
@@ -474,4 +474,8 @@ def test_every_kind_gives_whole_clips(kind, seed, frames):
     assert (raw.masks.shape, raw.masks.dtype) == ((frames, SIDE, SIDE), np.uint8)
     assert raw.whole.shape == (frames,)
     assert (raw.ignored is None) == (kind != "photograph")
-    assert raw.images[0].max() > BRIGHT / 4
+    visible = raw.masks[0] > 127
+    if visible.sum() > max(40, 0.35 * raw.whole[0]):  # those that ClipSource takes
+        # A tint, a camera and camouflage may leave little of the contrast, but never reverse it.
+        grey = raw.images[0].mean(2)
+        assert np.median(grey[visible]) > np.quantile(grey[raw.masks[0] == 0], 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -188,6 +189,52 @@ def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+# Limited by time
+
+
+@pytest.fixture
+def timed(options, impatient, tmp_path, monkeypatch) -> TrainingOptions:
+    """Of a run of an hour on a clock that advances by ten minutes whenever it is read, once per step."""
+    clock = itertools.count(0, 600)
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
+    return replace(options, out=tmp_path / "timed", hours=1.0, steps=1, validate_every=4)
+
+
+def test_a_run_limited_by_time_follows_the_clock_and_not_the_steps(timed, monkeypatch):
+    stages, rates = [], []
+    take, rate = module.Trainer._take, module.learning_rate
+    monkeypatch.setattr(
+        module.Trainer, "_take", lambda self, clip, stage: stages.append(stage) or take(self, clip, stage)
+    )
+    monkeypatch.setattr(
+        module, "learning_rate", lambda most, step, share: rates.append(share) or rate(most, step, share)
+    )
+    train(timed, fresh_network(), False, say_nothing)
+    assert [stage.is_closed for stage in stages] == [False] * 3 + [True] * 3
+    assert rates[::2] == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6])
+    assert checkpoints.load(timed.out / "resume.pt")["seconds"] == 3600
+    assert [line["step"] for line in Journal(timed.out).read("validation")] == [4, 6]
+
+
+def test_a_resumed_run_counts_the_seconds_already_spent(timed):
+    def stop(step: int, summary: str) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(timed, fresh_network(), False, stop)
+    assert checkpoints.load(timed.out / "resume.pt")["seconds"] == 2400
+    train(timed, fresh_network(), True, say_nothing)
+    ended = checkpoints.load(timed.out / "resume.pt")
+    assert (ended["step"], ended["seconds"]) == (6, 3600)
+
+
+def test_the_command_line_ends_a_run_after_its_hours(archive, tmp_path):
+    line = arguments(tmp_path / "run", archive, "--hours", 1e-6, "--workers", 0, "--validate-every", 100)
+    assert main(without_steps(line)) == 0
+    assert checkpoints.load(tmp_path / "run" / "resume.pt")["step"] == 1
+
+
 # What it leaves
 
 
@@ -263,6 +310,11 @@ def test_data_packs_a_folder_and_says_what_it_holds(source, tmp_path, capsys):
     assert len(module.load_material(out).backdrops) == 3
 
 
+def without_steps(line: list[str]) -> list[str]:
+    at = line.index("--steps")
+    return line[:at] + line[at + 2 :]
+
+
 def refused_run(*change: object) -> Callable[[Path, Path], list[str]]:
     """A command line with these options added, the last of a name counts."""
     return lambda folder, archive: arguments(folder / "run", archive, *change)
@@ -277,6 +329,9 @@ def refused_run(*change: object) -> Callable[[Path, Path], list[str]]:
         (refused_run("--continue-from", "/nowhere/bundle"), ["/nowhere/bundle"]),
         (refused_run("--steps", "0"), ["steps", "0"]),
         (refused_run("--steps", "many"), ["steps", "many"]),
+        (refused_run("--hours", "1"), ["--hours", "--steps"]),
+        (lambda *where: without_steps(refused_run("--hours", "0")(*where)), ["hours", "0"]),
+        (lambda *where: without_steps(refused_run("--hours", "nan")(*where)), ["hours", "nan"]),
         (refused_run("--seed", "-1"), ["seed", "-1"]),
         (refused_run("--workers", "-1"), ["workers", "-1"]),
         (refused_run("--threads", "-2"), ["threads", "-2"]),
