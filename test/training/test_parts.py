@@ -14,7 +14,7 @@ from training.clips import CLICK, ClipSource, Mixture
 from training.footage import FootageSampler
 from training.hardness import Hardness
 from training.material import Material, mask_bounds
-from training.parts import LEAST_PART, MOST_PART, draw_part, keeps_aspect
+from training.parts import END, LEAST_PART, MOST_PART, Part, draw_part, keeps_aspect
 
 SIDE = 192
 PARTS_ONLY = Hardness(parts=1.0)
@@ -42,6 +42,15 @@ def test_a_part_is_one_piece_of_the_object_of_limited_share(seed, width, height)
     assert cv2.connectedComponents(solid.astype(np.uint8), connectivity=4)[0] == 2
     assert LEAST_PART <= solid.sum() / (mask > 127).sum() <= MOST_PART
     assert piece.box == mask_bounds(solid)
+
+
+@pytest.mark.parametrize(("share", "is_part"), [(0.04, False), (0.1, True), (0.6, True), (0.75, False)])
+def test_less_or_more_of_an_object_is_no_part_of_it(share, is_part):
+    """The upper end of a bar; in later frames the share of the area is not the one drawn."""
+    mask = np.zeros((160, 40), np.uint8)
+    mask[5:155, 10:30] = 255
+    upper = Part(END, np.zeros(2), np.array([0.0, 1.0]), reach=share)
+    assert (upper.of(mask, (10, 5, 30, 155)) is not None) == is_part
 
 
 @settings(max_examples=120, deadline=None)
