@@ -12,7 +12,7 @@ from training_helpers import bright_footage, bright_photograph
 from training import footage
 from training.footage import FootageSampler, PhotographSampler
 from training.hardness import EASY, HARD, Hardness
-from training.material import Footage, Material
+from training.material import Footage, Material, Photograph
 from training.rivals import LEAST_SIZE, Looks
 from training.windows import RELOCATION_SHARE, draw_path
 
@@ -81,7 +81,8 @@ def test_a_rival_of_other_footage_is_in_the_middle_and_has_no_mask(steady):
 def test_a_rival_of_another_photograph_is_in_the_middle_and_has_no_mask(steady):
     other = bright_photograph("other")
     other.rgb[other.labels == 1] = RED
-    material = Material(photographs=[bright_photograph("own"), other])
+    moved = Photograph(*(np.roll(array, (35, 45), (0, 1)) for array in (other.rgb, other.labels)), "other")
+    material = Material(photographs=[bright_photograph("own"), moved])
     for raw in rival_clips(PhotographSampler(material, RIVALS_ONLY)):
         assert np.abs(red_middle(raw.images[1])).max() < 0.25
         assert not raw.masks[1].any()
