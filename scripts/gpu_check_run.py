@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import gpu_check_calls
 import gpu_check_waits
 from gpu_check_summary import summary
 
@@ -320,14 +321,14 @@ def check_waits(check: Check) -> None:
     name = "waits per frame"
     nsys = shutil.which("nsys")
     backend, reason = check.first_able()
-    if nsys is None:
-        reason = "nsys (Nsight Systems) is not installed; it is needed to trace CUDA calls"
-    if reason or nsys is None:
+    if nsys is None and gpu_check_calls.find_cupti() is None:
+        reason = f"neither nsys (Nsight Systems) nor libcupti is installed; {gpu_check_calls.INSTALL}"
+    if reason:
         check.note(name, NOT_RUN, reason)
         return
     try:
         found = gpu_check_waits.measure(
-            nsys, efftam("bench", "--quiet", "--backend", backend), check.folder, check.run
+            nsys, ["bench", "--quiet", "--backend", backend], check.folder, check.run
         )
     except (RuntimeError, ValueError) as error:
         check.note(name, FAILED, str(error))

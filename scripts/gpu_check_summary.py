@@ -91,7 +91,7 @@ def _soak(report: dict[str, Any] | None) -> list[str]:
 def _waits(report: dict[str, Any] | None) -> list[str]:
     if not report:
         return []
-    command = "`scripts/gpu_check` (Nsight Systems)"
+    command = f"`scripts/gpu_check` ({report['counted_by']})"
     return [
         f"| host waits per frame | 1 | {report['waits_per_frame']:g} | {command} |",
         f"| allocations per frame | 0 | {report['allocations_per_frame']:g} | the same |",

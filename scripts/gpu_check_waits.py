@@ -1,10 +1,12 @@
-"""Counts the CUDA calls per frame with Nsight Systems."""
+"""Counts the CUDA calls per frame, with Nsight Systems or with CUPTI."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,30 +40,44 @@ def count_of(counts: dict[str, float], names: str) -> float:
 
 
 def measure(
-    nsys: str, bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
+    nsys: str | None, bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
 ) -> dict[str, Any]:
-    """Trace ``bench`` (an `efftam bench` command without --frames) twice. ``run(title, command)`` runs a
-    command, returns its stdout and raises RuntimeError when it fails."""
-    counts = []
-    for frames in FRAMES:
-        trace = folder / f"trace_{frames}.nsys-rep"
-        command = [
-            nsys,
-            "profile",
-            "--trace=cuda",
-            "--sample=none",
-            "--cpuctxsw=none",
-            "--force-overwrite=true",
-        ]
-        run(f"trace of {frames} frames", [*command, f"--output={trace}", *bench, "--frames", str(frames)])
-        table = run(
-            f"calls of {frames} frames",
-            [nsys, "stats", "--report", "cuda_api_sum", "--format", "csv", "--force-export=true", str(trace)],
-        )
-        counts.append(calls(table))
-    grown = per_frame(counts[0], counts[1], FRAMES[1] - FRAMES[0])
+    """Count the calls of ``bench`` (arguments of efftam without --frames) in a shorter and a longer run.
+
+    ``nsys``: path of Nsight Systems; None to count with CUPTI. ``run(title, command)`` runs a command,
+    returns its stdout and raises RuntimeError when it fails.
+    """
+    fewer, more = (
+        _counted_by_cupti(bench, folder, run, frames)
+        if nsys is None
+        else _traced(nsys, bench, folder, run, frames)
+        for frames in FRAMES
+    )
+    grown = per_frame(fewer, more, FRAMES[1] - FRAMES[0])
     return {
+        "counted_by": "CUPTI" if nsys is None else "Nsight Systems",
         "waits_per_frame": count_of(grown, WAITS),
         "allocations_per_frame": count_of(grown, ALLOCATIONS),
         "calls_per_frame": grown,
     }
+
+
+def _counted_by_cupti(
+    bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
+) -> dict[str, int]:
+    out = folder / f"calls_{frames}.json"
+    script = Path(__file__).with_name("gpu_check_calls.py")
+    run(f"calls of {frames} frames", [sys.executable, str(script), str(out), *bench, "--frames", str(frames)])
+    counted: dict[str, int] = json.loads(out.read_text(encoding="utf-8"))
+    return counted
+
+
+def _traced(
+    nsys: str, bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
+) -> dict[str, int]:
+    trace = folder / f"trace_{frames}.nsys-rep"
+    command = [nsys, "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"]
+    command += [f"--output={trace}", sys.executable, "-m", "efftam_ros", *bench, "--frames", str(frames)]
+    run(f"trace of {frames} frames", command)
+    table = ["stats", "--report", "cuda_api_sum", "--format", "csv", "--force-export=true", str(trace)]
+    return calls(run(f"calls of {frames} frames", [nsys, *table]))

@@ -313,7 +313,17 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, default=SHIPPED, help="the bundle's folder; default %(default)s")
     parser.add_argument(
-        "--mean-with", type=Path, metavar="BUNDLE", help="export the mean of the run's weights and a bundle's"
+        "--mean-with",
+        type=Path,
+        metavar="WEIGHTS",
+        help="export the mean of the run's weights and others: a bundle, or the weights.pt of another run",
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="share of the other weights in the mean, 0 to 1; default %(default)s",
     )
     parser.set_defaults(run=_export)
 
@@ -321,7 +331,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 def _export(args: argparse.Namespace) -> int:
     from training.ship import ship
 
-    size = ship(args.folder, args.out, args.mean_with)
+    size = ship(args.folder, args.out, args.mean_with, args.share)
     print(f"{args.out}: {size / 1e6:.1f} MB; python -m training evaluate says how good it is")
     return 0
 

@@ -128,7 +128,8 @@ def pack_material(source: Path, out: Path, progress: Callable[[], object] = lamb
     split.
 
     The folders are ``synthetic``, ``real_masks``, ``sequences``, ``sequences_train`` and optionally
-    ``aerial``. Sequences reserved for validation by whole runs, and sequences with boxes only, are left out.
+    ``aerial`` and ``more``. Sequences reserved for validation by whole runs, and sequences with boxes only,
+    are left out.
     Raises InputError when a folder is missing, or a tar or member that an index names.
     """
     for name in REQUIRED_FOLDERS:
@@ -159,15 +160,20 @@ def _items(source: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
     for name in DAVIS_TRAINED_ON:
         yield _clip(source / "sequences" / name, "davis", "CC BY 4.0 (DAVIS)")
     yield from _clips(source / "sequences_train", "footage")
-    if (source / "aerial").is_dir():
-        for item, files in _aerial_items(source / "aerial"):
-            item["split"] = "train"
-            yield item, files
+    # All for training: held-out items would change the clips of earlier figures.
+    for folder, items in (("aerial", _aerial_items), ("more", _more_items)):
+        if (source / folder).is_dir():
+            for item, files in items(source / folder):
+                item["split"] = "train"
+                yield item, files
+
+
+def _more_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+    yield from _photographs(folder / "photographs")
+    yield from _clips(folder / "sequences", "footage")
 
 
 def _aerial_items(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
-    """Items of the aerial folder, all for training: held-out items would change the clips of earlier
-    figures."""
     yield from _cutouts(folder / "cutouts_vehicles.csv")
     yield from _backdrops(folder / "backdrops_vehicles.csv")
     yield from _photographs(folder / "photographs_vehicles")

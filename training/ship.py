@@ -1,4 +1,4 @@
-"""Exports a run's weights, or their mean with a bundle's, to the shipped bundle; keeps its model card."""
+"""Exports a run's weights, or their mean with other weights, to the shipped bundle; keeps its model card."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import Source, export_bundle
-from efftam_ros.export.onnx.networks import load_checkpoint_network
+from efftam_ros.export.onnx.networks import Network, load_checkpoint_network
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.runtime.bundle import file_sha256
 from training.checkpoints import WEIGHTS
@@ -22,14 +21,18 @@ RESEARCH_LICENCE = (
 )
 
 
-def ship(run: Path, out: Path, mean_with: Path | None = None) -> int:
+def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5) -> int:
     """Export the weights of the folder ``run`` to the bundle ``out``, stored as float16; returns its size in
     bytes.
 
-    ``mean_with``: a bundle of the same network; the mean of both is exported. Of a network and one that was
-    trained on from it the mean may be better than either (WiSE-FT, arXiv 2109.01903). It may be ``out``.
-    Raises InputError when the run has no weights, the bundle holds another network, or as `export_bundle`.
+    ``mean_with``: a bundle (it may be ``out``) or another run's weights of the same network, which count
+    ``share`` (0..1) in the mean that is exported. Of a network and one that was trained on from it the mean
+    may be better than either (WiSE-FT, arXiv 2109.01903), and so may that of two runs from one start (model
+    soups, arXiv 2203.05482). Raises InputError when the run has no weights, the other weights are of another
+    network, the share is outside 0..1, or as `export_bundle`.
     """
+    if not 0 <= share <= 1:
+        raise InputError(f"the share is {share}; give a number from 0 to 1")
     weights, recipe_path = run / WEIGHTS, run / "recipe.json"
     if not weights.is_file() or not recipe_path.is_file():
         raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
@@ -38,8 +41,8 @@ def ship(run: Path, out: Path, mean_with: Path | None = None) -> int:
     network = load_checkpoint_network(weights, recipe["config"])
     note = f"Trained with training/ of this package: {recipe['steps']} steps, seed {recipe['seed']}"
     if mean_with is not None:
-        average(network, mean_with)
-        note += "; the mean with the weights it started from"
+        average(network, mean_with, share)
+        note += f"; the mean with other weights, which count {share:g}"
     source = Source(
         checkpoint_sha256=file_sha256(weights),
         licence=OPEN_LICENCE if recipe["open_data_only"] else RESEARCH_LICENCE,
@@ -51,17 +54,21 @@ def ship(run: Path, out: Path, mean_with: Path | None = None) -> int:
     return sum(path.stat().st_size for path in out.iterdir())
 
 
-def average(network: nn.Module, bundle: Path) -> None:
-    """Replace a network's weights by the mean of them and those of the network in a bundle.
+def average(network: Network, other: Path, share: float = 0.5) -> None:
+    """Replace a network's weights by their mean with those in ``other``, a bundle or a run's weights, which
+    count ``share``.
 
-    Raises InputError when that is another network.
+    Raises InputError when those are of another network.
     """
-    state, other = network.state_dict(), load_bundle_network(bundle).state_dict()
-    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in other.items()}:
+    loaded = (
+        load_checkpoint_network(other, network.spec.name) if other.is_file() else load_bundle_network(other)
+    )
+    state, added = network.state_dict(), loaded.state_dict()
+    if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in added.items()}:
         raise InputError(
-            f"{bundle} holds another network than the run; give a bundle of the same configuration"
+            f"{other} holds another network than the run; give a bundle of the same configuration"
         )
     with torch.no_grad():
         for name, value in state.items():
             if value.is_floating_point():
-                value.copy_((value + other[name]) / 2)
+                value.lerp_(added[name], share)

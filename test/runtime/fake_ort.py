@@ -6,6 +6,7 @@ onnxruntime doesn't have (which takes some of them in silence), and fails in onn
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,9 @@ OUT_OF_MEMORY = (
     " 1048576"
 )
 
+NO_PLUGIN = "No registered plugin EP device found for '{}' with device_id={}"
+WARNING = 2
+
 ARENA_SHARE = 4
 """Memory for the results between nodes over that of the tensors of a graph."""
 
@@ -131,6 +135,7 @@ class FakeOrt:
     kept: list[weakref.ref[FakeSession]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
+    severity: int = WARNING
     here: threading.local = field(default_factory=threading.local)
 
     file: str = "/nowhere/onnxruntime/__init__.py"  # beside it there are no provider libraries to look into
@@ -145,6 +150,9 @@ class FakeOrt:
 
     def get_available_providers(self) -> list[str]:
         return list(self.providers)
+
+    def set_default_logger_severity(self, level: int) -> None:
+        self.severity = level
 
     def SessionOptions(self) -> FakeSessionOptions:
         return FakeSessionOptions()
@@ -295,6 +303,9 @@ class FakeSession:
 
     def _open(self) -> None:
         faults = self.module.faults
+        # Since 1.26, in the process's log, whatever level the session has.
+        if self.module.severity <= WARNING and "device_id" in self.options:
+            print(NO_PLUGIN.format(self.provider, self.options["device_id"]), file=sys.stderr)
         strict = self.entries.get("session.disable_cpu_ep_fallback") == "1"
         if faults.silent_cpu:
             self.registered = [CPU]

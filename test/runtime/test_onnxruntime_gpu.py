@@ -287,6 +287,14 @@ def test_closing_lets_the_sessions_go(opener: Opener, fake: FakeOrt) -> None:
     assert fake.sessions == []
 
 
+def test_opening_writes_nothing_to_the_terminal(
+    opener: Opener, fake: FakeOrt, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """onnxruntime warns of every session on a built-in provider that no plugin has it."""
+    opener().open("prompt_encoder")
+    assert capfd.readouterr().err == ""
+
+
 class TestWhatIsRefused:
     @pytest.mark.parametrize("shape", [(1, 3, 192), (1, 3, 192, 191), (1, 3, 0, 192), (3, 192, 192, 1)])
     def test_a_shape_that_isnt_the_graph_s(self, opener: Opener, shape: tuple[int, ...]) -> None:

@@ -85,7 +85,12 @@ def measured(tmp_path: Path) -> Path:
                 "last_ms": 2.1,
             }
         },
-        "waits.json": {"waits_per_frame": 1.0, "allocations_per_frame": 0.0, "calls_per_frame": {}},
+        "waits.json": {
+            "counted_by": "CUPTI",
+            "waits_per_frame": 1.0,
+            "allocations_per_frame": 0.0,
+            "calls_per_frame": {},
+        },
     }
     for name, report in content.items():
         (tmp_path / name).write_text(json.dumps(report))
@@ -126,7 +131,7 @@ def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
         "| +1.2 MB | `efftam bench --soak 5000 --backend onnxruntime-cuda` |"
     )
     assert "| the same: device memory in use | under 5 MB | +0.0 MB | the same |" in lines
-    assert "| host waits per frame | 1 | 1 | `scripts/gpu_check` (Nsight Systems) |" in lines
+    assert "| host waits per frame | 1 | 1 | `scripts/gpu_check` (CUPTI) |" in lines
     columns = (ROOT / "docs" / "benchmarks.md").read_text()
     assert (
         "| whole | preprocess | image encoder | memory attention | mask decoder | memory encoder |" in columns

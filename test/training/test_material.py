@@ -17,6 +17,7 @@ from training_helpers import (
     bright_photograph,
     plate,
     write_aerial,
+    write_more,
     write_sequence,
 )
 
@@ -267,6 +268,18 @@ def test_aerial_material_is_trained_on_and_validates_nothing(archive, aerial):
         "uav_quay_2",
     }
     assert {clip.scene for clip in after.footage} >= {"uav_quay"}
+
+
+def test_more_photographs_and_footage_are_trained_on_and_validate_nothing(source, archive, tmp_path):
+    copy = shutil.copytree(source, tmp_path / "source")
+    write_more(copy / "more")
+    pack_material(copy, tmp_path / "material.zip")
+    before, after = load_material(archive), load_material(tmp_path / "material.zip")
+    assert len(after.photographs) == len(before.photographs) + 1
+    new = {clip.name for clip in after.footage} - {clip.name for clip in before.footage}
+    assert new == {"sbi_CAVIAR2_3"}
+    held_out = [load_material(path, "validation") for path in (archive, tmp_path / "material.zip")]
+    assert held_out[0].summary() == held_out[1].summary()
 
 
 def test_vehicles_count_once(archive, aerial):

@@ -50,13 +50,29 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_mean_with_a_bundle_is_that_of_each_weight(start):
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 1.0])
+def test_the_mean_with_a_bundle_is_that_of_each_weight(start, share):
     mixed, own, other = network(2), network(2).state_dict(), load_bundle_network(start).state_dict()
-    average(mixed, start)
+    average(mixed, start, share)
     for name, value in mixed.state_dict().items():
-        expected = (own[name] + other[name]) / 2 if value.is_floating_point() else own[name]
-        assert torch.equal(value, expected), name
+        expected = (1 - share) * own[name] + share * other[name] if value.is_floating_point() else own[name]
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
     assert not torch.equal(own["mask_decoder.tokens"], other["mask_decoder.tokens"])
+
+
+def test_the_other_weights_may_be_a_run_s(tmp_path):
+    torch.save({"model": network(5).state_dict()}, tmp_path / "weights.pt")
+    mixed, own, other = network(2), network(2).state_dict(), network(5).state_dict()
+    average(mixed, tmp_path / "weights.pt", 0.25)
+    name = "mask_decoder.tokens"
+    torch.testing.assert_close(mixed.state_dict()[name], 0.75 * own[name] + 0.25 * other[name])
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_outside_0_to_1_is_refused(run, start, tmp_path, share):
+    with pytest.raises(InputError) as told:
+        ship(run, tmp_path / "out", start, share)
+    assert f"{share}" in str(told.value)
 
 
 def test_the_shipped_bundle_says_what_it_is_and_keeps_its_card(run, start, tmp_path):

@@ -20,6 +20,7 @@ from efftam_ros.runtime.onnxruntime.errors import (
 from efftam_ros.runtime.onnxruntime.graph import OpenedSession, OrtGraph, Reopening
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
 from efftam_ros.runtime.onnxruntime.options import (
+    ERRORS_ONLY,
     MOST_DYNAMIC,
     cuda_options,
     provider_cache_folder,
@@ -91,6 +92,9 @@ class OrtGraphs:
         self._engine_cache, self._board = engine_cache, board
         self._opened: list[OrtGraph] = []
         load_libraries(self._ort, provider)
+        # Since 1.26 every session on a built-in provider is reported as one without a plugin, at the level of
+        # warnings; what matters is checked here and raised as an error.
+        self._ort.set_default_logger_severity(ERRORS_ONLY)
         if provider == "cuda":
             self._probe()
 

@@ -15,6 +15,8 @@ from efftam_ros.runtime.tensorrt.store import check_private
 
 MOST_DYNAMIC = 512
 """Largest size of a dynamic axis, which TensorRT must know."""
+ERRORS_ONLY = 3
+"""Level of onnxruntime's logs."""
 _USUAL_DYNAMIC = 4  # a box, or a few clicks: what TensorRT tunes for
 
 # Do not change the content of an engine.
@@ -26,7 +28,7 @@ def session_options(ort: Any, strict: bool) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = ERRORS_ONLY
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if strict:
