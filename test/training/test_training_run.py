@@ -18,6 +18,7 @@ from training_helpers import bright_material, run_training
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.networks import load_checkpoint_network
+from efftam_ros.runtime.bundle import default_bundle
 from training import checkpoints
 from training import train as module
 from training.__main__ import main
@@ -231,7 +232,7 @@ def test_a_resumed_run_counts_the_seconds_already_spent(timed):
 
 def test_the_command_line_ends_a_run_after_its_hours(archive, tmp_path):
     line = arguments(tmp_path / "run", archive, "--hours", 1e-6, "--workers", 0, "--validate-every", 100)
-    assert main(without_steps(line)) == 0
+    assert main([*without_steps(line), "--continue-from", str(default_bundle().folder)]) == 0
     assert checkpoints.load(tmp_path / "run" / "resume.pt")["step"] == 1
 
 
