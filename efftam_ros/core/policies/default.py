@@ -64,6 +64,10 @@ class DefaultPolicy(RememberingPolicy):
     STRAY, STRAY_PER_S = 1.25, 1.0
     MAX_AREA_RATIO = 3.0
     MOST_CHANGE = 0.12  # of the colours, for it to go on
+    # Logit of presence (0.95) above which a change of colours does not end an unbroken track: shade and what
+    # passes in front change colours too. The overlap of Woman, Skiing and ball1 of OTB-100 and VOT rises from
+    # 0.14, 0.52 and 0.12 to 0.56, 0.62 and 0.29; 73 cases of the choosing half stay as they were.
+    SURE_PRESENCE = 3.0
     # How much less a look may speak for a target that returns than those of confirmed frames usually do,
     # log-odds: what hides it is a little like it. 73 cases of the disappearance footage's choosing half:
     # without this 5 wrong things are taken and 106 absent frames claimed, with it 3 and 56; 52 targets are
@@ -158,7 +162,7 @@ class DefaultPolicy(RememberingPolicy):
             reason = (
                 self._misplaced(box, quality, overlap, context)
                 or self._unclear(quality, self.SEEN_SHARE)
-                or self._recoloured(box, context)
+                or self._recoloured(box, candidates.presence_logit, context)
                 or self._unproven(candidates, index, box, context)
             )
             if not reason:
@@ -202,8 +206,10 @@ class DefaultPolicy(RememberingPolicy):
         expected = Box.from_centre(x, y, context.motion.box.width, context.motion.box.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
-    def _recoloured(self, box: Box, context: FrameContext) -> str:
+    def _recoloured(self, box: Box, presence_logit: float, context: FrameContext) -> str:
         """Why a candidate's colours cannot be the target's; empty when they can."""
+        if self._confirmed and presence_logit > self.SURE_PRESENCE:
+            return ""
         change = self._appearance.change(context.describe(box))
         if change <= self.MOST_CHANGE:
             return ""
