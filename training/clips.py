@@ -3,7 +3,7 @@ index."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import cv2
@@ -100,9 +100,15 @@ class ClipSource:
                 return _prompted(rng, raw, visible, self._side)
 
     def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int, outer: int) -> RawClip:
-        """Draw a real clip, sometimes at a lower resolution, as small targets have."""
-        resolution = 1.0 if sampler is self._draws_small else self._hardness.resolution(rng)
+        """Draw a clip; a real one sometimes at the lower resolution of small targets, or with a shadow."""
+        if sampler is self._draws_small:
+            return sampler.clip(rng, frames, outer, outer / self._side)
+        resolution = self._hardness.resolution(rng)
         raw = sampler.clip(rng, frames, round(outer * resolution), outer / self._side)
+        sun = self._hardness.sun(rng)
+        if sun is not None and not raw.is_part:
+            shaded = [sun.cast(image, mask) for image, mask in zip(raw.images, raw.masks, strict=True)]
+            raw = replace(raw, images=np.stack(shaded))
         return raw if resolution == 1 else enlarged(raw, outer)
 
 

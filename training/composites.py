@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.degradations import Camera
-from training.hardness import EASY, Hardness, Sun
+from training.hardness import EASY, SHADOW_STEPS, Hardness, Sun
 from training.imaging import (
     Matrix,
     Pyramid,
@@ -80,7 +80,7 @@ class Body:
     def shadow(self, frame: int, view: _View, sun: Sun) -> Bytes:
         """Area covered by its shadow, uint8 [side,side]: the outline extended along the ground."""
         covers = []
-        for share in (0.4, 0.7, 1.0):
+        for share in SHADOW_STEPS:
             dragged = replace(self, start=self.start + share * self.size * sun.offset)
             covers.append(dragged.drawn(frame, view)[..., 3])
         return np.asarray(np.maximum.reduce(covers), np.uint8)

@@ -23,6 +23,7 @@ class Hardness:
 
     Attributes:
         shadows: Composites whose objects cast shadows, which do not belong to their masks.
+        real_shadows: Real clips with a drawn shadow of the whole target, which does not belong to its mask.
         companions: Composites with a look-alike beside the target, and a bar that hides both.
         small: Real clips at a fraction of the resolution.
         parts: Real clips whose target is a part of an object.
@@ -32,6 +33,7 @@ class Hardness:
     """
 
     shadows: float = 0.0
+    real_shadows: float = 0.0
     companions: float = 0.0
     small: float = 0.0
     parts: float = 0.0
@@ -47,6 +49,12 @@ class Hardness:
         """Draw whether frames that miss the target show another object."""
         return self.rivals > 0 and bool(elsewhere.any()) and bool(rng.random() < self.rivals)
 
+    def sun(self, rng: np.random.Generator) -> Sun | None:
+        """Draw the sun of a real clip; None if no shadow is drawn."""
+        if self.real_shadows == 0 or rng.random() >= self.real_shadows:
+            return None
+        return Sun.draw(rng)
+
     def resolution(self, rng: np.random.Generator) -> float:
         """Draw the resolution of a real clip; 1 is the window's own."""
         if self.small == 0 or rng.random() >= self.small:
@@ -55,7 +63,18 @@ class Hardness:
 
 
 EASY = Hardness()
-HARD = Hardness(shadows=0.4, companions=0.2, small=0.3, parts=0.15, rivals=0.5, absent=0.45, scene_power=1.0)
+HARD = Hardness(
+    shadows=0.4,
+    real_shadows=0.2,
+    companions=0.2,
+    small=0.4,
+    parts=0.15,
+    rivals=0.5,
+    absent=0.45,
+    scene_power=1.0,
+)
+
+SHADOW_STEPS = (0.4, 0.7, 1.0)  # shares of the shadow's length at which the outline is repeated
 
 
 @dataclass(frozen=True)
@@ -81,3 +100,19 @@ class Sun:
         soft = cv2.GaussianBlur(cover, (0, 0), self.blur)
         light = 255 - cv2.convertScaleAbs(soft, alpha=self.darkness)
         return np.asarray(cv2.multiply(canvas, cv2.merge([light] * 3), scale=1 / 255), np.uint8)
+
+    def cast(self, image: Bytes, mask: Bytes) -> Bytes:
+        """Draw the shadow of one object around it.
+
+        Args:
+            image: uint8 [h,w,3].
+            mask: uint8 [h,w], share of each pixel that the object covers, times 255.
+        """
+        size = math.sqrt(float((mask > 127).sum()))
+        cover = np.zeros_like(mask)
+        for share in SHADOW_STEPS:
+            moved = np.float32([[1, 0, share * size * self.offset[0]], [0, 1, share * size * self.offset[1]]])
+            cover = np.maximum(cover, cv2.warpAffine(mask, moved, mask.shape[::-1]))
+        solid = mask[..., None] / 255.0
+        dark = self.darken(image, cover)
+        return np.asarray(np.rint(image * solid + dark * (1 - solid)), np.uint8)

@@ -79,6 +79,29 @@ def test_shadows_of_one_clip_fall_to_one_side():
     assert 0.3 <= sun.darkness <= 0.75
 
 
+def test_a_real_targets_shadow_lies_beside_it_and_leaves_it_as_it_was():
+    image = np.full((60, 80, 3), 200, np.uint8)
+    mask = np.zeros((60, 80), np.uint8)
+    mask[20:30, 30:40] = 255
+    shaded = Sun(np.array([1.0, 0.0]), darkness=0.5, blur=0.5).cast(image, mask)
+    assert (shaded[mask > 0] == 200).all()
+    assert shaded[21:29, 41:49].mean() == pytest.approx(100, abs=3)  # one size long, to the right
+    assert (shaded[:, :28] == 200).all()
+    assert (shaded[:, 53:] == 200).all()
+
+
+def test_real_shadows_change_the_images_of_real_clips_and_no_mask():
+    real = Mixture(0, 0.5, 0.5)
+    plain, sunny = (
+        ClipSource(bright_material(), real, SIDE, hardness) for hardness in (EASY, Hardness(real_shadows=1.0))
+    )
+    for index in range(6):
+        without, shaded = plain.clip(1, index, 3), sunny.clip(1, index, 3)
+        assert (without.masks == shaded.masks).all()
+        assert (shaded.images <= without.images).all()
+        assert (shaded.images < without.images).float().mean() > 0.002
+
+
 # Companions
 
 
