@@ -30,11 +30,18 @@ def setting(
 
 
 @dataclass(frozen=True)
-class TrackerConfig:
-    """All user settings of the tracker. Times in seconds of image stamps, lengths in image px.
+class Checked:
+    """Base of dataclasses of `setting` fields. Raises InputError naming the field, the value and the allowed
+    values."""
 
-    Raises InputError naming the field, the value and the allowed values.
-    """
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            check_setting(f.name, getattr(self, f.name), f.metadata)
+
+
+@dataclass(frozen=True)
+class TrackerConfig(Checked):
+    """All user settings of the tracker. Times in seconds of image stamps, lengths in image px."""
 
     policy: str = setting(
         "default", "how the target is chosen among the candidates and what is remembered", choices=POLICIES
@@ -89,10 +96,6 @@ class TrackerConfig:
     motion_weight: float = setting(
         0.2, "weight of the overlap with the predicted box when choosing a candidate", low=0.0, high=1.0
     )
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            check_setting(f.name, getattr(self, f.name), f.metadata)
 
 
 def check_setting(name: str, value: Any, metadata: Any) -> None:

@@ -50,7 +50,7 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """SelectionResult.outcome."""
+    """SelectionResult.outcome: what became of a command."""
 
     ACCEPTED = 0
     REFUSED = 1

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.types import Prompt, Track, TrackState
+from efftam_ros.interop.messages import Outcome
 from efftam_ros.operator.feed import (
     Answer,
     BoxReport,
     MotionReport,
-    Outcome,
     Picture,
     Reply,
     Result,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.messages import Outcome
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,6 @@ class Answer:
     ok: bool
     message: str = ""
     selection: int = 0
-
-
-class Outcome(Enum):
-    """What became of a command (numbers equal those of SelectionResult)."""
-
-    ACCEPTED = 0
-    REFUSED = 1
-    CLEARED = 2
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from efftam_ros.core.config import check_setting, setting
+from efftam_ros.core.config import Checked, setting
 from efftam_ros.core.errors import InputError
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """``token``: what a page must send, None for a new one where one is needed; ``hosts``: further names of
-    this computer; ``certificate``, ``key``: PEM files for https. Raises InputError naming the field, the
-    value and the range."""
+    this computer; ``certificate``, ``key``: PEM files for https."""
 
     address: str = setting("127.0.0.1", "address that the page is served on: this computer alone, or 0.0.0.0")
     port: int = setting(8080, "port that the page is served on; 0: a free one", low=0, high=65535)
@@ -43,8 +42,7 @@ class Settings:
     largest_message: int = 65536
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            check_setting(f.name, getattr(self, f.name), f.metadata)
+        super().__post_init__()
         if (self.certificate is None) != (self.key is None):
             raise InputError("https needs both certificate and key; give both or neither")
         for path in (self.certificate, self.key):

@@ -17,7 +17,7 @@ from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
-from efftam_ros.flight.mavlink.selection import Outcome, SelectionOutcome, SelectionRequest, Severity
+from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest, Severity
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus
 from efftam_ros.flight.simulation.ardupilot import ArduPilot
 from efftam_ros.flight.simulation.autopilot import Autopilot, Port
@@ -34,6 +34,7 @@ from efftam_ros.flight.values import (
     TargetEstimate,
     VehicleSample,
 )
+from efftam_ros.interop.messages import Outcome
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002

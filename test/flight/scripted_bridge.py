@@ -16,7 +16,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.mavlink.selection import Outcome, RequestKind, SelectionOutcome, SelectionRequest
+from efftam_ros.flight.mavlink.selection import RequestKind, SelectionOutcome, SelectionRequest
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus
 from efftam_ros.flight.values import (
     AttitudeSample,
@@ -26,6 +26,7 @@ from efftam_ros.flight.values import (
     Rates,
     VehicleSample,
 )
+from efftam_ros.interop.messages import Outcome
 
 WIDTH, HEIGHT = 1280, 720
 

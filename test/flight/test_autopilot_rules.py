@@ -12,8 +12,9 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
-from efftam_ros.flight.mavlink.selection import Outcome, SelectionOutcome
+from efftam_ros.flight.mavlink.selection import SelectionOutcome
 from efftam_ros.flight.values import Control, Rates, YawFrame
+from efftam_ros.interop.messages import Outcome
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
 any_gimbal = pytest.mark.parametrize("device", [True, False], ids=["device", "servo"])

@@ -10,12 +10,12 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.messages import Outcome
 from efftam_ros.operator.feed import (
     Answer,
     BoxReport,
     Controller,
     MotionReport,
-    Outcome,
     Picture,
     Reply,
     Result,

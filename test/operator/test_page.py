@@ -18,7 +18,8 @@ from browser import one_selection, until
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator.feed import Controller, Outcome, Result
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.operator.feed import Controller, Result
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 # Selecting

@@ -22,7 +22,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator.feed import Answer, BoxReport, Outcome, Picture, Result
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.operator.feed import Answer, BoxReport, Picture, Result
 from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.settings import Settings
 

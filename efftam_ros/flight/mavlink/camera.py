@@ -12,7 +12,6 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.selection import (
-    Outcome,
     RequestKind,
     SelectionOutcome,
     SelectionRequest,
@@ -27,6 +26,7 @@ from efftam_ros.flight.mavlink.tracking_status import (
     tracking_message,
 )
 from efftam_ros.flight.values import NS, CameraIntrinsics
+from efftam_ros.interop.messages import Outcome
 
 INFORMATION = mav.MAVLINK_MSG_ID_CAMERA_INFORMATION
 STATUS = mav.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS

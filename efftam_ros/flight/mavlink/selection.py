@@ -7,6 +7,7 @@ from enum import Enum, IntEnum
 from typing import Protocol
 
 from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.interop.messages import Outcome
 
 
 class RequestKind(Enum):
@@ -15,14 +16,6 @@ class RequestKind(Enum):
     BOX = "box"
     POINT = "point"
     CLEAR = "clear"
-
-
-class Outcome(IntEnum):
-    """What became of a request (numbers equal those of the message SelectionResult)."""
-
-    ACCEPTED = 0
-    REFUSED = 1
-    CLEARED = 2
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from efftam_ros.core.config import check_setting, setting
+from efftam_ros.core.config import Checked, setting
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.flight.law import ImageGains, LineOfSightGains
 from efftam_ros.flight.values import GimbalLimits, Rates
@@ -17,9 +17,8 @@ NO_STOP = 10.0
 
 
 @dataclass(frozen=True)
-class GimbalParameters:
-    """The controller's settings as a user gives them. Raises InputError naming the field, the value and the
-    range."""
+class GimbalParameters(Checked):
+    """The controller's settings as a user gives them."""
 
     kp: float = setting(
         DEFAULT.line_of_sight.kp,
@@ -118,10 +117,6 @@ class GimbalParameters:
         DEFAULT.zero_s, "zero rates are repeated for so long, then nothing is sent, s", low=0.1, high=10.0
     )
     autostart: bool = setting(True, "configure and activate when the node starts; steering stays off")
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            check_setting(f.name, getattr(self, f.name), f.metadata)
 
     def control(self) -> ControlConfig:
         """What the controller takes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from efftam_ros.core.config import check_setting, setting
+from efftam_ros.core.config import Checked, setting
 from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.parameters import ParameterSet
 
@@ -12,9 +12,8 @@ MOST_LINKS = 8
 
 
 @dataclass(frozen=True)
-class BridgeParameters:
-    """The bridge's settings as a user gives them. Raises InputError naming the field, the value and the
-    range."""
+class BridgeParameters(Checked):
+    """The bridge's settings as a user gives them."""
 
     links: str = setting(
         "udpout:127.0.0.1:14550",
@@ -73,8 +72,7 @@ class BridgeParameters:
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            check_setting(f.name, getattr(self, f.name), f.metadata)
+        super().__post_init__()
         if not 1 <= len(self.addresses()) <= MOST_LINKS:
             raise InputError(
                 f"links names {len(self.addresses())} addresses; give 1 to {MOST_LINKS}, such as"

@@ -9,9 +9,9 @@ from rclpy.node import Node
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.mavlink.selection import Outcome, RequestKind, SelectionOutcome, SelectionRequest
+from efftam_ros.flight.mavlink.selection import RequestKind, SelectionOutcome, SelectionRequest
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus
-from efftam_ros.interop.messages import stamp_like, stamp_ns
+from efftam_ros.interop.messages import Outcome, stamp_like, stamp_ns
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.qos import reliable
 from efftam_ros.ros.gimbal.conversions import track_state

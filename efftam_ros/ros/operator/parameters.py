@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.config import check_setting, setting
+from efftam_ros.core.config import Checked, setting
 from efftam_ros.operator.settings import Settings
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.tracker.parameters import NodeConfig
@@ -20,9 +20,8 @@ def _as_in(config_type: type[Any], name: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class OperatorConfig:
-    """Everything is read when the node starts. Raises InputError naming the field, the value and the
-    range."""
+class OperatorConfig(Checked):
+    """Everything is read when the node starts."""
 
     tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")
     gimbal: str = setting("efftam_gimbal", "name of the gimbal controller's node, whose services are called")
@@ -43,25 +42,14 @@ class OperatorConfig:
     silent_s: float = _as_in(Settings, "silent_s")
     most_viewers: int = _as_in(Settings, "most_viewers")
 
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            check_setting(f.name, getattr(self, f.name), f.metadata)
-
     def settings(self) -> Settings:
         """What the server takes. Raises InputError where certificate and key don't go together."""
         return Settings(
-            address=self.address,
-            port=self.port,
+            **{f.name: getattr(self, f.name) for f in fields(Settings) if f.metadata},
             token=self.token or None,
             hosts=tuple(name.strip() for name in self.hosts.split(",") if name.strip()),
             certificate=_path(self.certificate),
             key=_path(self.key),
-            on_operator_lost=self.on_operator_lost,
-            jpeg_quality=self.jpeg_quality,
-            lease_s=self.lease_s,
-            answer_s=self.answer_s,
-            silent_s=self.silent_s,
-            most_viewers=self.most_viewers,
         )
 
 

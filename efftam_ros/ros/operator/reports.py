@@ -7,11 +7,10 @@ from typing import Any
 from geometry_msgs.msg import Point
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.messages import Outcome as SaidOutcome
-from efftam_ros.interop.messages import compressed_size, image_from_message
+from efftam_ros.interop.messages import Outcome, compressed_size, image_from_message
 from efftam_ros.interop.pictures import compressed_bgr, raw_bgr
 from efftam_ros.msg import TargetSelection
-from efftam_ros.operator.feed import Outcome, Picture, Result, Selection
+from efftam_ros.operator.feed import Picture, Result, Selection
 from efftam_ros.operator.recorded.messages import image_stamp
 
 LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
@@ -39,7 +38,7 @@ def result_of(message: Any) -> Result:
     """A SelectionResult. Raises ValueError for an outcome or a stamp that does not exist."""
     return Result(
         image_stamp(message),
-        Outcome[SaidOutcome(message.outcome).name],
+        Outcome(message.outcome),
         target_id=message.target_id,
         selection=message.selection,
         message=message.message,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from efftam_ros.core.config import TrackerConfig, check_setting, setting
+from efftam_ros.core.config import Checked, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.runtime.image.limits import MOST_PIXELS
@@ -16,11 +16,8 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
-class NodeConfig:
-    """Settings of the node itself. Times in seconds.
-
-    Raises InputError naming the field, the value and the allowed range.
-    """
+class NodeConfig(Checked):
+    """Settings of the node itself. Times in seconds."""
 
     bundle: str = setting("", "folder of the network bundle; empty: the default network")
     backend: str = setting(DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS)
@@ -85,10 +82,6 @@ class NodeConfig:
     )
     diagnostics_period: float = setting(1.0, "time between two diagnostics, s", low=0.1, high=60.0)
     autostart: bool = setting(True, "configure and activate when the node starts")
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            check_setting(f.name, getattr(self, f.name), f.metadata)
 
 
 # Read once, at start-up.
