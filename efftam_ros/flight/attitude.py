@@ -43,7 +43,7 @@ class _History(Generic[T]):
     def clear(self) -> None:
         self._samples.clear()
 
-    def append(self, sample: T) -> None:
+    def _append(self, sample: T) -> None:
         """Add a sample. A stamp older than the last one clears the history; an equal one is dropped."""
         if self._samples and sample.stamp_ns <= self._samples[-1].stamp_ns:
             if sample.stamp_ns == self._samples[-1].stamp_ns:
@@ -53,7 +53,7 @@ class _History(Generic[T]):
         while sample.stamp_ns - self._samples[0].stamp_ns > KEPT_NS:
             self._samples.popleft()
 
-    def around(self, stamp_ns: int) -> tuple[T, T, float] | None:
+    def _around(self, stamp_ns: int) -> tuple[T, T, float] | None:
         """Two samples and the share of the way between them; above 1 shortly after the newest. None where
         the stamp is older than all, or too far after the newest."""
         if not self._samples or not (
@@ -72,18 +72,8 @@ class _History(Generic[T]):
         return after, after, 0.0
 
 
-class GimbalHistory:
+class GimbalHistory(_History[AttitudeSample]):
     """The gimbal's attitudes."""
-
-    def __init__(self) -> None:
-        self._history: _History[AttitudeSample] = _History()
-
-    @property
-    def newest(self) -> AttitudeSample | None:
-        return self._history.newest
-
-    def clear(self) -> None:
-        self._history.clear()
 
     def add(self, sample: AttitudeSample) -> bool:
         """Add a sample; False when its quaternion is no rotation. Another yaw frame clears the history."""
@@ -93,14 +83,14 @@ class GimbalHistory:
         newest = self.newest
         if newest is not None and newest.yaw_frame is not sample.yaw_frame:
             self.clear()
-        self._history.append(
+        self._append(
             AttitudeSample(sample.stamp_ns, q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
         )
         return True
 
     def at(self, stamp_ns: int) -> Quaternion | None:
         """The attitude at a stamp, None where it is not known."""
-        found = self._history.around(stamp_ns)
+        found = self._around(stamp_ns)
         return None if found is None else interpolated(found[0].q, found[1].q, found[2])
 
     @property
@@ -108,29 +98,19 @@ class GimbalHistory:
         return None if self.newest is None else self.newest.yaw_frame
 
 
-class VehicleHistory:
+class VehicleHistory(_History[VehicleSample]):
     """The vehicle's headings."""
-
-    def __init__(self) -> None:
-        self._history: _History[VehicleSample] = _History()
-
-    @property
-    def newest(self) -> VehicleSample | None:
-        return self._history.newest
-
-    def clear(self) -> None:
-        self._history.clear()
 
     def add(self, sample: VehicleSample) -> bool:
         """Add a sample; False when a number in it is not finite."""
         if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):
             return False
-        self._history.append(sample)
+        self._append(sample)
         return True
 
     def at(self, stamp_ns: int) -> float | None:
         """The heading at a stamp, rad, None where it is not known."""
-        found = self._history.around(stamp_ns)
+        found = self._around(stamp_ns)
         if found is None:
             return None
         before, after, share = found
