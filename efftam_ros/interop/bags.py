@@ -104,6 +104,19 @@ def deserialized(store: Typestore, raw: bytes, connection: Connection) -> Any:
         ) from None
 
 
+def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator[tuple[int, Any]]:
+    """Yield recording time in ns and message, for every message of one of this package's types.
+
+    Raises InputError as `check_same_definition`, `messages` and `deserialized` do.
+    """
+    connections = [c for c in reader.connections if c.msgtype == msgtype]
+    for connection in connections:
+        check_same_definition(connection, store)
+    # The library takes an empty list of connections for all of them.
+    for connection, recorded, raw in messages(reader, connections) if connections else ():
+        yield recorded, deserialized(store, raw, connection)
+
+
 def _tripped(error: Exception) -> str:
     return f"{type(error).__name__}: {shown(error)}" if str(error) else type(error).__name__
 

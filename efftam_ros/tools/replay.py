@@ -27,10 +27,10 @@ from efftam_ros.interop.bags import (
     SELECTION_TYPE,
     STORAGES,
     camera_info_topic,
-    check_same_definition,
     choose_topic,
     deserialized,
     messages,
+    messages_of_type,
     open_typestore,
     reading,
     writing,
@@ -141,15 +141,7 @@ class RecordedImage:
 
 def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
     """Read every TargetSelection of the bag, in recorded order."""
-    connections = [c for c in reader.connections if c.msgtype == SELECTION_TYPE]
-    for connection in connections:
-        check_same_definition(connection, store)
-    if not connections:
-        return []
-    return [
-        Selection(recorded, deserialized(store, raw, connection))
-        for connection, recorded, raw in messages(reader, connections)
-    ]
+    return [Selection(*found) for found in messages_of_type(reader, store, SELECTION_TYPE)]
 
 
 def read_images(

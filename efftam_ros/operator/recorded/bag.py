@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.bags import (
     IMAGE_TYPES,
-    check_same_definition,
     choose_topic,
     deserialized,
     messages,
+    messages_of_type,
     open_typestore,
     reading,
 )
@@ -90,15 +90,14 @@ def bag_run(path: Path, stamps_ns: Sequence[int], name: str) -> RecordedRun:
     with reading(path) as reader:
 
         def read(kind: str) -> Iterator[Any]:
-            connections = [c for c in reader.connections if c.msgtype == kind]
-            if len({c.topic for c in connections}) > 1:
-                topics = ", ".join(sorted(c.topic for c in connections))
-                raise InputError(f"{path} holds the answers of several trackers ({topics}); record one alone")
-            for connection in connections:
-                check_same_definition(connection, store)
-            # The library takes an empty list of connections for all of them.
-            for connection, _, raw in messages(reader, connections) if connections else ():
-                yield deserialized(store, raw, connection)
+            topics = {c.topic for c in reader.connections if c.msgtype == kind}
+            if len(topics) > 1:
+                raise InputError(
+                    f"{path} holds the answers of several trackers ({', '.join(sorted(topics))}); record one"
+                    " alone"
+                )
+            for _, message in messages_of_type(reader, store, kind):
+                yield message
 
         boxes = _answers(path, read(BOX_TYPE), box_report)
         motions = _answers(path, read(MOTION_TYPE), motion_report)
