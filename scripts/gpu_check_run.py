@@ -20,6 +20,8 @@ import gpu_check_calls
 import gpu_check_waits
 from gpu_check_summary import summary
 
+from efftam_ros.baselines.opening import BASELINES
+from efftam_ros.runtime.pipeline import GPU_BACKENDS
 from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.doctor.gpu_facts import Facts, gather
@@ -27,17 +29,7 @@ from efftam_ros.tools.doctor.system import System
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = "onnxruntime-cpu"
-GPU_BACKENDS = (
-    "onnxruntime-cuda",
-    "onnxruntime-cuda-fp32",
-    "onnxruntime-tensorrt",
-    "tensorrt",
-    "tensorrt-fp32",
-    "tensorrt-int8",
-    "torch-cuda",
-    "torch-cuda-bf16",
-    "torch-cuda-compiled",
-)
+MEASURED = (*GPU_BACKENDS, *(name for name, (device, _) in BASELINES.items() if device == "cuda"))
 PREFERRED = ("tensorrt", "onnxruntime-cuda", "tensorrt-fp32", "onnxruntime-tensorrt", "onnxruntime-cuda-fp32")
 """The first of these that can run is measured where one is enough."""
 CAPTURED_BACKENDS = (
@@ -226,7 +218,7 @@ def check_engines(check: Check, bundle: Path | None) -> None:
 
 def check_verify(check: Check, bundle: Path | None) -> None:
     """Every back end with graphs of its own against the CPU, over a chained clip."""
-    for backend in (one for one in GPU_BACKENDS if not one.startswith("torch")):
+    for backend in GPU_BACKENDS:
         for given in (None, bundle) if bundle is not None else (None,):
             name = f"verify {backend} {given.name if given else 'shipped'}"
             if reason := check.unavailable(backend):
@@ -255,8 +247,8 @@ def check_bench(check: Check, bundle: Path | None) -> None:
     """Measure the GPU back ends in one run; when that fails, each in a separate run. The CPU has a separate
     run, because the clocks of an idle GPU drop."""
     name = f"bench {bundle.name if bundle else 'shipped'}"
-    able = [backend for backend in GPU_BACKENDS if not check.unavailable(backend)]
-    for backend in GPU_BACKENDS:
+    able = [backend for backend in MEASURED if not check.unavailable(backend)]
+    for backend in MEASURED:
         if backend not in able:
             check.note(f"{name}, {backend}", NOT_RUN, check.unavailable(backend))
     if able and not _bench(check, name, bundle, able, check.frames) and len(able) > 1:

@@ -12,11 +12,10 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.tools.common.prompts import numbers
+from efftam_ros.tools.common.prompts import add_target_arguments, numbers
 from efftam_ros.tools.common.video import read_bgr
 
 CLIENT = "efftam_ros.ros.select_client"
@@ -25,20 +24,7 @@ CLIENT = "efftam_ros.ros.select_client"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     what = parser.add_argument_group("target (exactly one)")
-    what.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
-    what.add_argument(
-        "--point",
-        action="append",
-        default=[],
-        metavar="X,Y[,0]",
-        help="a point on the target, px; with ,0 off the target; repeatable",
-    )
-    what.add_argument(
-        "--mask",
-        type=Path,
-        metavar="FILE",
-        help="image of the camera image's size, brighter than 127 on the target",
-    )
+    add_target_arguments(what, "the camera image")
     what.add_argument("--clear", action="store_true", help="clear the target")
     parser.add_argument(
         "--stamp",

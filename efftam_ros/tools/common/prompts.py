@@ -15,6 +15,11 @@ from efftam_ros.tools.common.video import read_bgr
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
     """Add --box, --point (repeatable) and, with ``mask``, --mask."""
     group = parser.add_argument_group("target (box, points, or both" + ("; or a mask)" if mask else ")"))
+    add_target_arguments(group, "the video" if mask else None)
+
+
+def add_target_arguments(group: argparse._ActionsContainer, masked: str | None) -> None:
+    """Add --box, --point and, for masks of the size of what ``masked`` names, --mask."""
     group.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
     group.add_argument(
         "--point",
@@ -23,12 +28,12 @@ def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) 
         metavar="X,Y[,0]",
         help="a point on the target, px; with ,0 off the target; repeatable",
     )
-    if mask:
+    if masked:
         group.add_argument(
             "--mask",
             type=Path,
             metavar="FILE",
-            help="image of the video's size, brighter than 127 on the target",
+            help=f"image of {masked}'s size, brighter than 127 on the target",
         )
 
 
