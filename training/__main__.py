@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.cli import Parser
@@ -134,34 +137,31 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from training.hardness import EASY, HARD
     from training.schedule import parse_stages
     from training.train import TrainingOptions, new_network, train
 
-    options = TrainingOptions(
-        material=args.material,
-        out=args.out,
-        config=args.config,
-        steps=args.steps,
-        hours=args.hours,
-        hardness=EASY if args.easy else HARD,
-        stages=parse_stages(args.stages),
-        rate=args.rate,
-        trunk_rate=args.trunk_rate,
-        seed=args.seed,
-        validate_every=args.validate_every,
-        open_data_only=args.open_data_only,
-        backbone=args.backbone,
-        workers=args.workers,
-        threads=args.threads,
-        device=args.device,
-    )
+    args.hardness, args.stages = EASY if args.easy else HARD, parse_stages(args.stages)
+    options = TrainingOptions(**_given(args, TrainingOptions))
     network = new_network(options.config)
     if not args.resume:
         _start(network, args)
-    total = args.steps if args.hours is None else None
+    with _step_bar(args.steps if args.hours is None else None) as progress:
+        train(options, network, args.resume, progress)
+    print(f"{args.out}: weights.pt, resume.pt, log.jsonl, progress.png, recipe.json")
+    return 0
+
+
+def _given(args: argparse.Namespace, options: type[Any]) -> dict[str, Any]:
+    """The fields of ``options`` that the command line has, by name."""
+    return {f.name: getattr(args, f.name) for f in fields(options) if f.name in args}
+
+
+@contextmanager
+def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """A progress bar, as a function that takes the number of steps done and the latest figures."""
+    from tqdm import tqdm
+
     # Created at the first step, so that an error before it is reported on a single line.
     with tqdm(total=total, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
 
@@ -169,9 +169,7 @@ def _train(args: argparse.Namespace) -> int:
             bar.set_postfix_str(summary, refresh=False)
             bar.update(step - bar.n)
 
-        train(options, network, args.resume, progress)
-    print(f"{args.out}: weights.pt, resume.pt, log.jsonl, progress.png, recipe.json")
-    return 0
+        yield progress
 
 
 def _start(network: object, args: argparse.Namespace) -> None:
@@ -252,29 +250,11 @@ def _add_distil(parser: argparse.ArgumentParser) -> None:
 
 
 def _distil(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from training.distil import DistilOptions, distil
     from training.train import new_network
 
-    options = DistilOptions(
-        material=args.material,
-        out=args.out,
-        backbone=args.backbone,
-        bundle=args.bundle,
-        steps=args.steps,
-        images=args.images,
-        rate=args.rate,
-        seed=args.seed,
-        workers=args.workers,
-        threads=args.threads,
-    )
-    with tqdm(total=args.steps, unit="step", dynamic_ncols=True, mininterval=2, delay=0.1) as bar:
-
-        def progress(step: int, summary: str) -> None:
-            bar.set_postfix_str(summary, refresh=False)
-            bar.update(step - bar.n)
-
+    options = DistilOptions(**_given(args, DistilOptions))
+    with _step_bar(args.steps) as progress:
         distil(options, new_network(args.config), args.resume, progress)
     return 0
 

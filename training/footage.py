@@ -112,9 +112,8 @@ class FootageSampler:
         size = box_size(box)
         has_rival = self._hardness.has_rival(rng, path.elsewhere)
         rival = self._rival(rng, number, order, size) if has_rival else None
-        is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
-        most = margin * most_extent(rng, size, (width, height))
-        is_whole = is_whole and margin == 1 and rival is None
+        is_whole, most = _draw_view(rng, size, (width, height), side, margin)
+        is_whole = is_whole and rival is None
         images: list[Bytes] = []
         masks: list[Bytes] = []
         ignored: list[NDArray[np.bool_]] = []
@@ -214,6 +213,15 @@ def fair_share(extent: float, size: float) -> float:
     return min(1.0, extent / (4.5 * size))
 
 
+def _draw_view(
+    rng: np.random.Generator, size: float, limits: tuple[int, int], side: int, margin: float
+) -> tuple[bool, float]:
+    """Draw whether a clip shows whole images, and the widest window, px of an image of ``limits`` (width,
+    height)."""
+    is_whole = size * side / max(limits) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
+    return is_whole and margin == 1, margin * most_extent(rng, size, limits)
+
+
 def whole(size: tuple[int, int], side: int, mirrored: bool) -> Matrix:
     """Map of a whole image of ``size`` (width, height) to a square of ``side`` px."""
     x, y = side / size[0], side / size[1]
@@ -285,9 +293,8 @@ class PhotographSampler:
         height, width = mask.shape
         kept_inside = rng.random() < KEPT_INSIDE_SHARE and border == cv2.BORDER_CONSTANT
         other = self._objects[rng.integers(len(self._objects))][0]
-        is_whole = size * side / max(width, height) > LEAST_IN_WHOLE and rng.random() < WHOLE_IMAGE_SHARE
-        most = margin * most_extent(rng, size, (width, height))
-        is_whole = is_whole and margin == 1 and rival is None
+        is_whole, most = _draw_view(rng, size, (width, height), side, margin)
+        is_whole = is_whole and rival is None
         images: list[Bytes] = []
         masks: list[Bytes] = []
         ignored: list[NDArray[np.bool_]] = []

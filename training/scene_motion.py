@@ -118,45 +118,60 @@ def image_path(
     base = extent * rng.uniform(0.3, 0.7, 2)
     swing = np.column_stack([_sines(rng, times, calm * rng.uniform(0.03, 0.16), 5, 12) for _ in range(2)])
     path = base + swing * extent
-    for absence in absences:
-        if absence.way == "drift":
-            path = _drifting(rng, times, path, extent, target_px, reach, absence)
-        elif absence.way == "swing":
-            path = _swung(rng, times, path, extent, target_px, reach, absence)
+    for a in absences:
+        if a.way:
+            tau = times - a.middle_s
+            border = _border(rng, path, extent, tau)
+            if a.way == "drift":
+                path = _drifting(rng, tau, path, border, target_px, reach, a.seconds)
+            else:
+                path = _swung(rng, times, path, border, target_px, reach, a)
     return np.asarray(path + _shake(rng, times), np.float64)
 
 
-def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array) -> tuple[int, bool]:
-    """Draw the axis and side (True: right or bottom) of a border, with nearer ones more likely."""
+@dataclass(frozen=True)
+class _Border:
+    """A border of the image: the axis across it, 0 or 1, its place on that axis, px, and the sign of the
+    direction outwards."""
+
+    axis: int
+    place: float
+    outwards: int
+
+
+def _border(rng: np.random.Generator, path: Array, extent: Array, near_s: Array) -> _Border:
+    """Draw a border, with nearer ones more likely."""
     place = path[int(np.argmin(np.abs(near_s)))] / extent
     gaps = np.array([place[0], 1 - place[0], place[1], 1 - place[1]])
     chance = np.exp(-4 * gaps)
     index = int(rng.choice(4, p=chance / chance.sum()))
-    return index // 2, bool(index % 2)
+    axis = index // 2
+    return _Border(axis, extent[axis], 1) if index % 2 else _Border(axis, 0.0, -1)
 
 
 def _drifting(
     rng: np.random.Generator,
-    times: Array,
+    tau: Array,
     path: Array,
-    extent: Array,
+    border: _Border,
     target_px: float,
     reach: float,
-    a: Absence,
+    seconds: float,
 ) -> Array:
-    """Drift slowly over the border and back, within the range of a constant-velocity prediction."""
-    tau = times - a.middle_s
-    axis, far = _border(rng, path, extent, tau)
+    """Drift slowly over the border and back, within the range of a constant-velocity prediction.
+
+    ``tau``: times from the middle of the absence, s; ``seconds``: its length.
+    """
     # The farther the target would move at its exit velocity, the farther from the prediction it returns.
-    pace = rng.uniform(0.4, 0.9) * target_px / a.seconds
-    turned = np.sqrt(tau**2 + (0.2 * a.seconds) ** 2)  # |tau|, smoothed at the reversal
-    beyond = reach + pace * (math.hypot(0.5, 0.2) * a.seconds - turned)
-    there = extent[axis] + beyond if far else -beyond
-    near = (reach + REST_SIZES * target_px) / pace + a.seconds / 2  # fully visible before and after
+    pace = rng.uniform(0.4, 0.9) * target_px / seconds
+    turned = np.sqrt(tau**2 + (0.2 * seconds) ** 2)  # |tau|, smoothed at the reversal
+    beyond = reach + pace * (math.hypot(0.5, 0.2) * seconds - turned)
+    there = border.place + border.outwards * beyond
+    near = (reach + REST_SIZES * target_px) / pace + seconds / 2  # fully visible before and after
     lead = rng.uniform(1.2, 2.0)
     weight = _smooth((near + lead - np.abs(tau)) / lead)
     result = path.copy()
-    result[:, axis] = (1 - weight) * path[:, axis] + weight * there
+    result[:, border.axis] = (1 - weight) * path[:, border.axis] + weight * there
     return result
 
 
@@ -164,24 +179,23 @@ def _swung(
     rng: np.random.Generator,
     times: Array,
     path: Array,
-    extent: Array,
+    border: _Border,
     target_px: float,
     reach: float,
     a: Absence,
 ) -> Array:
     """Turn the camera away abruptly, and back."""
-    tau = times - a.middle_s
-    axis, far = _border(rng, path, extent, tau)
-    at = path[int(np.argmin(np.abs(tau))), axis]
-    out = (extent[axis] - at if far else at) + reach + target_px * rng.uniform(0.7, 4)
+    axis, outwards = border.axis, border.outwards
+    at = path[int(np.argmin(np.abs(times - a.middle_s))), axis]
+    out = outwards * (border.place - at) + reach + target_px * rng.uniform(0.7, 4)
     jump = np.zeros(2)
-    jump[axis] = out if far else -out
+    jump[axis] = outwards * out
     jump[1 - axis] = rng.uniform(-1, 1) * 0.5 * out
     # Instantaneous: a visible turn would become part of the velocity used for the prediction.
     away = ((times >= a.start_s) & (times <= a.end_s)).astype(float)
     drift = np.column_stack([_sines(rng, times, 0.5 * target_px, 1.5, 4) for _ in range(2)])
     # While away it moves outwards only, so that the target does not appear in between.
-    drift[:, axis] = np.abs(drift[:, axis]) * (1 if far else -1)
+    drift[:, axis] = np.abs(drift[:, axis]) * outwards
     return path + away[:, None] * (jump + drift)
 
 
