@@ -119,17 +119,25 @@ def scene(serve):
     feed.close()
 
 
-def opened(browser, url, device):
-    page = browser.new_page(**device)
-    page.goto(url)
-    hands = Hands(page, (WIDTH, HEIGHT))
-    hands.see()
-    return page, hands
+@pytest.fixture
+def opened(browser):
+    pages = []
+
+    def open_page(url, device):
+        pages.append(page := browser.new_page(**device))
+        page.goto(url)
+        hands = Hands(page, (WIDTH, HEIGHT))
+        hands.see()
+        return page, hands
+
+    yield open_page
+    for page in pages:
+        page.close()
 
 
-def test_live_on_a_desktop(browser, scene, tmp_path):
+def test_live_on_a_desktop(opened, scene, tmp_path):
     feed, _, url = scene
-    page, hands = opened(browser, url, DESKTOP)
+    page, hands = opened(url, DESKTOP)
     linger(1)
     hands.drag(400, 440, 560, 540)
     hands.wait_text("#state", "TRACKING")
@@ -139,12 +147,11 @@ def test_live_on_a_desktop(browser, scene, tmp_path):
     feed.state = T
     linger(2.0)
     save(page, "operator-live.png", tmp_path)
-    page.close()
 
 
-def test_drawing_on_a_phone(browser, scene, tmp_path):
+def test_drawing_on_a_phone(opened, scene, tmp_path):
     feed, _, url = scene
-    page, hands = opened(browser, url, PHONE)
+    page, hands = opened(url, PHONE)
     linger(1)
     car = SCENE.car(time.monotonic() - feed._began)
     hands.touch("touchStart", (car.x - 6, car.y - 8))
@@ -154,24 +161,22 @@ def test_drawing_on_a_phone(browser, scene, tmp_path):
     linger(0.5)
     save(page, "operator-phone.png", tmp_path)
     hands.touch("touchEnd")
-    page.close()
 
 
-def test_the_gimbal_follows(browser, scene, tmp_path):
+def test_the_gimbal_follows(opened, scene, tmp_path):
     _, steering, url = scene
-    page, hands = opened(browser, url, {"viewport": {"width": 1100, "height": 560}})
+    page, hands = opened(url, {"viewport": {"width": 1100, "height": 560}})
     hands.drag(400, 440, 560, 540)
     hands.wait_text("#state", "TRACKING")
     steering.say(enabled=True, phase="following")
     hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
     linger(0.5)
     save(page, "operator-steering.png", tmp_path)
-    page.close()
 
 
-def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
+def test_lost_in_sunlight_on_a_phone(opened, scene, tmp_path):
     feed, steering, url = scene
-    page, hands = opened(browser, url, PHONE)
+    page, hands = opened(url, PHONE)
     hands.touch("touchStart", (400, 440))
     hands.touch("touchMove", (560, 540))
     hands.touch("touchEnd")
@@ -184,13 +189,11 @@ def test_lost_in_sunlight_on_a_phone(browser, scene, tmp_path):
     page.wait_for_selector("body.sun")
     linger(2.0)
     save(page, "operator-phone-sun.png", tmp_path)
-    page.close()
 
 
-def test_two_runs_compared(browser, serve, tmp_path):
-    page, hands = opened(browser, serve(recording=SceneRecording()).url, DESKTOP)
+def test_two_runs_compared(opened, serve, tmp_path):
+    page, hands = opened(serve(recording=SceneRecording()).url, DESKTOP)
     hands.keys(*"nnn", "l")
     hands.wait_text("#state", "LOST")
     linger(0.8)
     save(page, "operator-compare.png", tmp_path)
-    page.close()

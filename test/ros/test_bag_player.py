@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.interop.bags import open_typestore
 from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.common.spinning import spinning
 from efftam_ros.ros.playback import bag_player
 from efftam_ros.ros.playback.bag_player import BagPlayer, Recorded, header_stamp_ns
 
@@ -114,12 +115,8 @@ class LateTracker:
     def __init__(self, namespace: str, late_s: float) -> None:
         self.node = rclpy.create_node("late_tracker", namespace=namespace)
         self.images, self._boxes = 0, None
-        self._executor, self._stop = SingleThreadedExecutor(), threading.Event()
-        self._executor.add_node(self.node)
         self.node.create_subscription(Image, "image", self._answer, 10)
         self._late = self.node.create_timer(late_s, self._publish_boxes)
-        self._thread = threading.Thread(target=self._spin)
-        self._thread.start()
 
     def _publish_boxes(self) -> None:
         self._late.cancel()
@@ -130,24 +127,25 @@ class LateTracker:
         if self._boxes is not None:
             self._boxes.publish(BoundingBox(header=image.header))
 
-    def _spin(self) -> None:
-        while not self._stop.is_set():
-            self._executor.spin_once(timeout_sec=0.02)
 
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._executor.shutdown()
-        self.node.destroy_node()
+@contextmanager
+def beside_a_late_tracker(late_s: float):
+    """A tracker in a thread, with a node for the player and its executor."""
+    namespace = new_namespace()
+    tracker = LateTracker(namespace, late_s)
+    node, executor = rclpy.create_node("player", namespace=namespace), SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        with spinning(tracker.node):
+            yield tracker, node, executor
+    finally:
+        executor.shutdown()
+        node.destroy_node()
 
 
 def test_nothing_is_played_before_the_answers_can_be_recorded(ros):
-    namespace = new_namespace()
-    tracker = LateTracker(namespace, late_s=1.0)
-    node, executor = rclpy.create_node("player", namespace=namespace), SingleThreadedExecutor()
-    executor.add_node(node)
     recorded = []
-    try:
+    with beside_a_late_tracker(late_s=1.0) as (tracker, node, executor):
         player = BagPlayer(
             node,
             executor,
@@ -158,10 +156,6 @@ def test_nothing_is_played_before_the_answers_can_be_recorded(ros):
         )
         frames = (Recorded("image", stamp_of(i), serialized_image(i)) for i in range(5))
         assert player.play(frames) == 5
-    finally:
-        tracker.close()
-        executor.shutdown()
-        node.destroy_node()
     assert tracker.images == 5
     assert recorded == [("bbox", stamp_of(i)) for i in range(5)]
 
@@ -172,19 +166,11 @@ def serialized_image(i: int) -> bytes:
 
 def test_without_answers_to_record_nothing_is_played(ros, monkeypatch):
     monkeypatch.setattr(bag_player, "PATIENCE_S", 1.0)
-    namespace = new_namespace()
-    tracker = LateTracker(namespace, late_s=60.0)
-    node, executor = rclpy.create_node("player", namespace=namespace), SingleThreadedExecutor()
-    executor.add_node(node)
-    try:
+    with beside_a_late_tracker(late_s=60.0) as (_, node, executor):
         with pytest.raises(InputError) as refusal:
             BagPlayer(node, executor, "sensor_msgs/msg/Image").play([])
-        for part in (f"/{namespace}/bbox", "1 s", "is the tracker active"):
+        for part in (f"{node.get_namespace()}/bbox", "1 s", "is the tracker active"):
             assert part in str(refusal.value)
-    finally:
-        tracker.close()
-        executor.shutdown()
-        node.destroy_node()
 
 
 def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, bag, store, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import socket
@@ -259,19 +260,18 @@ def test_a_page_is_told_how_long_an_image_can_be_drawn_on(chain):
 def test_a_tracker_that_stands_still_is_called_silent(chain):
     running = chain()
     peer, page = running.peer, running.page()
-    number = running.show_until_seen(page, 0)
+    first = running.show_until_seen(page, 0)
+    numbers = itertools.count(first + 1)
 
     def alive() -> bool:
-        nonlocal number
-        number += 1
-        peer.show(number, scene(0))
+        peer.show(next(numbers), scene(0))
         peer.spin_for(0.2)
         return page.status.get("tracker") == "alive"
 
     peer.wait(alive, "the tracker to be called alive")
     peer.process.send(signal.SIGSTOP)
     peer.wait(lambda: page.status["tracker"] == "silent", "the tracker to be called silent")
-    select(page, bright_box(0), stamp_of(number), "c1")
+    select(page, bright_box(0), stamp_of(first), "c1")
     peer.wait(lambda: page.answer("c1"), "word that nothing was answered")
     assert not page.answer("c1")["ok"]
     peer.process.send(signal.SIGCONT)
@@ -361,12 +361,10 @@ def test_a_signal_ends_the_process_in_order(processes, number):
 
 def test_diagnostics_and_health_tell_of_the_chain(lasting_chain):
     peer, page = lasting_chain.peer, lasting_chain.page()
-    number = lasting_chain.show_until_seen(page, 0)
+    numbers = itertools.count(lasting_chain.show_until_seen(page, 0) + 1)
 
     def shows_all() -> bool:
-        nonlocal number
-        number += 1
-        peer.show(number, scene(0))
+        peer.show(next(numbers), scene(0))
         pages = [s for s in peer.diagnostics if s.name.endswith("efftam_operator: page")]
         values = {v.key: v.value for v in pages[-1].values} if pages else {}
         return values.get("viewers") == "1" and values["tracker"] == "alive" and float(values["image_hz"]) > 0

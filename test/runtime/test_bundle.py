@@ -224,7 +224,12 @@ def rewritten(spoiled: Spoil, name: str, change: Callable[[Any], None]) -> Path:
     folder = spoiled(unchanged)
     model = onnx.load(folder / name, load_external_data=False)
     change(model)
-    (folder / name).write_bytes(model.SerializeToString())
+    return with_file(folder, name, model.SerializeToString())
+
+
+def with_file(folder: Path, name: str, content: bytes) -> Path:
+    """The bundle with one file replaced, and a manifest that agrees with it."""
+    (folder / name).write_bytes(content)
     manifest = json.loads((folder / "bundle.json").read_text())
     manifest["files"][name] = {
         "sha256": file_sha256(folder / name),
@@ -357,18 +362,7 @@ class TestGraphsThatAreNotWhatTheTableSays:
         assert [word for word in words if word not in one_line(e)] == []
 
     def test_no_graph_at_all(self, spoiled: Spoil) -> None:
-        import hashlib
-
-        noise = b"not a graph"
-
-        def replace(manifest: Manifest) -> None:
-            manifest["files"]["mask_decoder.onnx"] = {
-                "sha256": hashlib.sha256(noise).hexdigest(),
-                "bytes": len(noise),
-            }
-
-        folder = spoiled(replace)
-        (folder / "mask_decoder.onnx").write_bytes(noise)
+        folder = with_file(spoiled(unchanged), "mask_decoder.onnx", b"not a graph")
         with pytest.raises(
             InputError, match=r"mask_decoder\.onnx is not an ONNX graph; export or fetch"
         ) as e:
@@ -376,19 +370,8 @@ class TestGraphsThatAreNotWhatTheTableSays:
         one_line(e)
 
     def test_a_graph_that_only_looks_like_one(self, spoiled: Spoil) -> None:
-        import hashlib
-
-        empty = b"\x08\x08\x3a\x00"  # a version and a graph without anything
-
-        def replace(manifest: Manifest) -> None:
-            manifest["files"]["mask_decoder.onnx"] = {
-                "sha256": hashlib.sha256(empty).hexdigest(),
-                "bytes": len(empty),
-            }
-
-        folder = spoiled(replace)
-        (folder / "mask_decoder.onnx").write_bytes(empty)
-        bundle = Bundle.load(folder)
+        # A version and a graph without anything.
+        bundle = Bundle.load(with_file(spoiled(unchanged), "mask_decoder.onnx", b"\x08\x08\x3a\x00"))
         with pytest.raises(
             InputError, match=r"onnxruntime can't load .*mask_decoder\.onnx: .*; export it again"
         ) as e:

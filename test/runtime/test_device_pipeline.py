@@ -69,6 +69,12 @@ def plan(index: int) -> MemoryPlan:
     return MemoryPlan(slots, (6, *range(len(slots) - 1)), slots)
 
 
+def begin(pipeline: Pipeline, frames: int) -> None:
+    """Prompt with a box and track; ``frames`` in all."""
+    for index in range(frames):
+        one_frame(pipeline, index, None if index else PROMPTS["box"])
+
+
 def one_frame(pipeline: Pipeline, index: int, prompt: Prompt | None = None) -> Candidates:
     pipeline.encode(Image.from_array(clip()[0][index], "rgb8"), window(pipeline, index))
     if prompt is None:
@@ -216,8 +222,7 @@ class TestTheFrame:
 
     def test_keeps_to_two_streams_of_which_one_runs_the_network(self, rig: Rig) -> None:
         rig.gpu.mark("frames")
-        for index in range(3):
-            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        begin(rig.pipeline, 3)
         calls = [call for call in rig.gpu.since("frames") if call.stream is not None]
         assert len({call.stream for call in calls}) == 2
         assert {call.stream for call in calls if call.name in GRAPHS} == {rig.stream.handle}
@@ -453,8 +458,7 @@ class TestTheImagesStream:
 
     def test_goes_on_while_the_memory_encoder_runs(self, rig: Rig) -> None:
         rig.gpu.scheduler.durations["memory_encoder"] = 5.0
-        for index in range(3):
-            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        begin(rig.pipeline, 3)
         spans = rig.gpu.scheduler.timeline
         encoders = [span for span in spans if span.name == "memory_encoder"]
         uploads = [
@@ -496,8 +500,7 @@ class TestPrefetching:
         """The images whose bytes were copied, in order; after a prompted frame and one that was tracked."""
         copied: list[Image] = []
         copy = rig.pipeline._image._copy
-        for index in range(2):
-            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        begin(rig.pipeline, 2)
         monkeypatch.setattr(
             rig.pipeline._image, "_copy", lambda image, *rest: (copied.append(image), copy(image, *rest))
         )
@@ -514,15 +517,18 @@ class TestPrefetching:
         pipeline.attend(plan(2))
         return pipeline.decode(None)
 
+    def of_another(self, shipped: Bundle, image: Image, view: View) -> Candidates:
+        """The answers of a pipeline that copies nothing ahead."""
+        other = Rig(shipped)
+        begin(other.pipeline, 2)
+        return self.answers(other.pipeline, image, view)
+
     def test_spares_the_frame_its_copy(self, shipped: Bundle, rig: Rig, copied: list[Image]) -> None:
         image, _, view = self.images(rig)
         rig.pipeline.prefetch(image)
         ours = self.answers(rig.pipeline, image, view)
         assert copied == [image]
-        other = Rig(shipped)
-        for index in range(2):
-            one_frame(other.pipeline, index, None if index else PROMPTS["box"])
-        assert np.array_equal(ours.boxes, self.answers(other.pipeline, image, view).boxes)
+        assert np.array_equal(ours.boxes, self.of_another(shipped, image, view).boxes)
 
     def test_leaves_alone_what_the_frame_in_work_reads(
         self, shipped: Bundle, rig: Rig, copied: list[Image]
@@ -532,10 +538,7 @@ class TestPrefetching:
         rig.pipeline.prefetch(later)  # before anything of the frame has run
         rig.pipeline.attend(plan(2))
         ours = rig.pipeline.decode(None)
-        other = Rig(shipped)
-        for index in range(2):
-            one_frame(other.pipeline, index, None if index else PROMPTS["box"])
-        assert np.array_equal(ours.boxes, self.answers(other.pipeline, image, view).boxes)
+        assert np.array_equal(ours.boxes, self.of_another(shipped, image, view).boxes)
 
     def test_of_another_image_does_not_count(self, rig: Rig, copied: list[Image]) -> None:
         image, other, view = self.images(rig)
@@ -562,10 +565,7 @@ class TestPrefetching:
         beside = View.window(160, 180, 100, side)
         ours = self.answers(rig.pipeline, image, beside)
         assert copied == [first, image, image]
-        other = Rig(shipped)
-        for index in range(2):
-            one_frame(other.pipeline, index, None if index else PROMPTS["box"])
-        assert np.array_equal(ours.boxes, self.answers(other.pipeline, image, beside).boxes)
+        assert np.array_equal(ours.boxes, self.of_another(shipped, image, beside).boxes)
 
     def test_of_a_bad_or_larger_image_does_nothing(self, rig: Rig, copied: list[Image]) -> None:
         image, _, _ = self.images(rig)
@@ -721,8 +721,7 @@ class TestFailuresOnTheGpu:
 
     @pytest.mark.parametrize("work", ["image_encoder", "memory_encoder", "gather_memory", "Memcpy DtoH"])
     def test_end_the_pipeline_within_the_next_frame(self, rig: Rig, work: str) -> None:
-        for index in range(2):
-            one_frame(rig.pipeline, index, None if index else PROMPTS["box"])
+        begin(rig.pipeline, 2)
         rig.gpu.fail_work(work, 700)
         with pytest.raises(PipelineLostError, match="restart it"):
             list(map(partial(one_frame, rig.pipeline), (2, 3)))
