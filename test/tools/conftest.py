@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tools_helpers import package_environment, square_picture
+from tools_helpers import CAPTURED, package_environment, square_picture
 
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.video import NS, VideoWriter
@@ -25,10 +25,8 @@ def efftam(tmp_path: Path) -> Efftam:
             [sys.executable, "-m", "efftam_ros", *map(str, arguments)],
             cwd=tmp_path,
             env={**package_environment(), **(env or {})},
-            capture_output=True,
-            text=True,
             timeout=timeout,
-            check=False,
+            **CAPTURED,
         )
 
     return run

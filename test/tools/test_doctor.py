@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools_helpers import ROOT, driver_module
+from tools_helpers import CAPTURED, ROOT, driver_module
 
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.common.backends import MEASURABLE
@@ -107,12 +107,7 @@ def test_a_damaged_package_is_found_out(tmp_path: Path):
     )
     next((tmp_path / "efftam_ros" / "models").rglob("mask_decoder*.onnx")).unlink()
     result = subprocess.run(
-        [sys.executable, "-m", "efftam_ros", "doctor"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
+        [sys.executable, "-m", "efftam_ros", "doctor"], cwd=tmp_path, timeout=100, **CAPTURED
     )
     assert result.returncode == 1, result.stderr
     assert "mask_decoder" in result.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hub_server import Hub, serving
-from tools_helpers import assert_refused, package_environment
+from tools_helpers import CAPTURED, assert_refused, package_environment
 
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.fetch import NAMES, PUBLISHED_SHA256, REPOSITORY
@@ -258,10 +258,8 @@ def test_no_room_for_the_file(hub: Hub, tmp_path: Path):
         [sys.executable, "-m", "efftam_ros", "fetch", NAME, "--no-export", "--endpoint", hub.url],
         env={**package_environment(), "XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (half, half)),
-        capture_output=True,
-        text=True,
         timeout=100,
-        check=False,
+        **CAPTURED,
     )
     assert_refused(result, "no space left on the device")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from tools_helpers import ROOT, driver_module, package_environment
+from tools_helpers import CAPTURED, ROOT, driver_module, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import gpu_check_waits
@@ -25,10 +25,8 @@ def gpu_check(*arguments: object, env: Mapping[str, str] = NO_GPU) -> subprocess
     return subprocess.run(
         [sys.executable, ROOT / "scripts" / "gpu_check_run.py", *map(str, arguments)],
         env={**package_environment(), **env},
-        capture_output=True,
-        text=True,
         timeout=200,
-        check=False,
+        **CAPTURED,
     )
 
 
@@ -103,10 +101,8 @@ def test_without_a_gpu_it_says_so_in_one_line_and_leaves_nothing(tmp_path: Path)
         result = subprocess.run(
             [*map(str, command), "--out", str(tmp_path / "out")],
             env=package_environment(),
-            capture_output=True,
-            text=True,
             timeout=100,
-            check=False,
+            **CAPTURED,
         )
         assert result.returncode == 3, result.stderr
         assert "no NVIDIA GPU" in result.stderr

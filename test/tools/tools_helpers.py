@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 
 
 def package_environment() -> dict[str, str]:
