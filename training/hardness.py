@@ -111,8 +111,9 @@ class Sun:
         size = math.sqrt(float((mask > 127).sum()))
         cover = np.zeros_like(mask)
         for share in SHADOW_STEPS:
-            moved = np.float32([[1, 0, share * size * self.offset[0]], [0, 1, share * size * self.offset[1]]])
-            cover = np.maximum(cover, cv2.warpAffine(mask, moved, mask.shape[::-1]))
+            x, y = share * size * self.offset
+            moved = np.array([[1, 0, x], [0, 1, y]], np.float32)
+            cover = np.maximum(cover, cv2.warpAffine(mask, moved, (mask.shape[1], mask.shape[0])))
         solid = mask[..., None] / 255.0
         dark = self.darken(image, cover)
         return np.asarray(np.rint(image * solid + dark * (1 - solid)), np.uint8)
