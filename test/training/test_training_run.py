@@ -23,6 +23,7 @@ from training import checkpoints
 from training import train as module
 from training.__main__ import main
 from training.clips import ClipSource, Mixture
+from training.hardness import EASY
 from training.journal import Journal
 from training.schedule import parse_stages
 from training.train import TrainingOptions, new_network, train
@@ -136,7 +137,7 @@ def test_a_few_steps_lower_the_loss(archive, tmp_path):
     clips = stack([source.clip(SEED, index, 2) for index in range(4)])
     options = TrainingOptions(
         archive, tmp_path, steps=12, stages=parse_stages("0:2:4:frozen"), rate=0.05, seed=SEED,
-        validation_clips=1, workers=0, threads=THREADS,
+        validation_clips=1, workers=0, threads=THREADS, hardness=EASY,
     )  # fmt: skip
     network = fresh_network()
     with torch.inference_mode():
