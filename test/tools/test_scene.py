@@ -12,7 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.eval.sequences import find_sequences
 from efftam_ros.tools.scene.render import SceneFrame, render_scene, write_scene
-from efftam_ros.tools.scene.terrain import _fields
+from efftam_ros.tools.scene.terrain import SUN, _bridge, _fields
 
 SMALL = (320, 180)
 
@@ -106,6 +106,14 @@ def test_the_darkest_of_the_fields_are_green_hedges(seed: int):
     brightness = fields.sum(axis=2)
     blue, green, red = np.median(fields[brightness < np.quantile(brightness, 0.01)], axis=0)
     assert 30 <= blue < red < green <= 90
+
+
+def test_the_bridge_casts_its_shadow_away_from_the_sun():
+    """By 26 px on the ground, as the shadows of houses and trees."""
+    line = np.stack([np.full(60, 300.0), np.linspace(0, 599, 60)], axis=1)
+    _, light = _bridge(np.random.default_rng(0), line, 600, 600)
+    columns = np.nonzero(light < 190)[1]
+    assert columns.mean() - 300 == pytest.approx(26 * SUN[0], abs=1)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
