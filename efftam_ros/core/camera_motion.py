@@ -79,16 +79,16 @@ def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:
     return np.asarray(moved[:2] / moved[2], np.float64)
 
 
-def jacobian(matrix: Matrix, x: float, y: float) -> Matrix:
-    """Derivative [2, 2] of the moved point with respect to the point."""
-    depth = matrix[2] @ np.array([x, y, 1.0])
-    point = moved_point(matrix, x, y)
-    return np.asarray((matrix[:2, :2] - np.outer(point, matrix[2, :2])) / depth, np.float64)
+def linearised(matrix: Matrix, x: float, y: float) -> tuple[NDArray[np.float64], Matrix]:
+    """Position [2] of a point after the motion, px, and its derivative [2, 2] with respect to the point."""
+    moved = matrix @ np.array([x, y, 1.0])
+    point = np.asarray(moved[:2] / moved[2], np.float64)
+    return point, np.asarray((matrix[:2, :2] - np.outer(point, matrix[2, :2])) / moved[2], np.float64)
 
 
 def zoom(matrix: Matrix, x: float, y: float) -> float:
     """Magnification around a point: square root of the change of area."""
-    return float(np.sqrt(abs(np.linalg.det(jacobian(matrix, x, y)))))
+    return float(np.sqrt(abs(np.linalg.det(linearised(matrix, x, y)[1]))))
 
 
 def moved_box(matrix: Matrix, box: Box) -> Box:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+_INF = math.inf
+
 
 @dataclass(frozen=True)
 class Box:
@@ -59,30 +61,31 @@ class Box:
 
     @property
     def is_finite(self) -> bool:
-        # Not all(): this is checked several times per frame.
-        return (
-            math.isfinite(self.x)
-            and math.isfinite(self.y)
-            and math.isfinite(self.width)
-            and math.isfinite(self.height)
-        )
+        return all(map(math.isfinite, self.xywh()))
 
     @property
     def is_empty(self) -> bool:
         """True for a box without area, or with a number that is not finite."""
-        return not (self.is_finite and self.width > 0 and self.height > 0)
+        # Comparisons, without calls: this is checked a dozen times a frame. They are False for NaN.
+        return not (
+            0 < self.width < _INF
+            and 0 < self.height < _INF
+            and -_INF < self.x < _INF
+            and -_INF < self.y < _INF
+        )
 
     def edges(self) -> tuple[float, float, float, float]:
         """Left, top, right, bottom."""
-        return self.x, self.y, self.x1, self.y1
+        return self.x, self.y, self.x + self.width, self.y + self.height
 
     def xywh(self) -> tuple[float, float, float, float]:
         return self.x, self.y, self.width, self.height
 
     def clipped(self, width: float, height: float) -> Box:
         """The part inside an image of this size; may be empty."""
-        x0, y0 = min(max(self.x, 0.0), width), min(max(self.y, 0.0), height)
-        x1, y1 = min(max(self.x1, 0.0), width), min(max(self.y1, 0.0), height)
+        left, top, right, bottom = self.edges()
+        x0, y0 = min(max(left, 0.0), width), min(max(top, 0.0), height)
+        x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
         return Box(x0, y0, x1 - x0, y1 - y0)
 
     def moved(self, dx: float, dy: float) -> Box:
@@ -91,14 +94,16 @@ class Box:
 
 def iou(a: Box, b: Box) -> float:
     """Intersection over union of two boxes, 0 when either is empty."""
-    if a.is_empty or b.is_empty:
+    # One sum tells that all numbers are finite, without the calls of `Box.is_empty`.
+    total = a.x + a.y + a.width + a.height + b.x + b.y + b.width + b.height
+    if not (a.width > 0 and a.height > 0 and b.width > 0 and b.height > 0 and -_INF < total < _INF):
         return 0.0
-    w = min(a.x1, b.x1) - max(a.x, b.x)
-    h = min(a.y1, b.y1) - max(a.y, b.y)
+    w = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+    h = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
     if w <= 0 or h <= 0:
         return 0.0
     inter = w * h
-    return inter / (a.area + b.area - inter)
+    return inter / (a.width * a.height + b.width * b.height - inter)
 
 
 @dataclass(frozen=True)

@@ -130,8 +130,10 @@ class RankedFrames:
     max_pointers: int
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
-        prompted = [r.frame for r in records if r.prompted]
-        others = [r.frame for r in records if not r.prompted]
+        prompted: list[int] = []
+        others: list[int] = []
+        for record in records:
+            (prompted if record.prompted else others).append(record.frame)
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
         recent = others[-room:] if room > 0 else []
         maps = [(f, self.temporal_rows - 1) for f in prompted]

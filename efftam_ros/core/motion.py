@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import jacobian, moved_point
+from efftam_ros.core.camera_motion import linearised
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion
 
@@ -126,11 +126,10 @@ class MotionFilter:
             matrix: [3, 3] motion from the previous image to the current one (see `camera_motion`).
             dt_s: Time between the two images, s.
         """
-        j = jacobian(matrix, self._x[0], self._x[1])
+        centre, j = linearised(matrix, self._x[0], self._x[1])
         factor = float(np.sqrt(abs(np.linalg.det(j))))
         change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])
         change[:2, :2] = change[2:4, 2:4] = j
-        centre = moved_point(matrix, self._x[0], self._x[1])
         self._camera_velocity = (centre - self._x[:2]) / dt_s
         self._x = change @ self._x
         self._sized = self._sized * factor
@@ -160,6 +159,11 @@ class MotionFilter:
         width_rate, height_rate = self._size_rate.tolist()
         box = Box.from_centre(cx, cy, width, height)
         return Motion(stamp_ns, box, (vx, vy), p[:4, :4].copy(), (width_rate, height_rate))
+
+    @property
+    def ground_velocity(self) -> tuple[float, float]:
+        """Velocity relative to the ground, px/s."""
+        return float(self._x[2]), float(self._x[3])
 
     @property
     def ground(self) -> Motion:

@@ -98,7 +98,7 @@ class Tracker:
         self._policy.reset()
         self._crop_policy = self._make_crop_policy()
         self._stamp_ns: int | None = None
-        self._image_size: tuple[int, int] | None = None
+        self._image_size = (0, 0)
         self._motion: MotionFilter | None = None
         self._whole: MotionFilter | None = None  # motion when the whole target was last seen
         self._recognition_ns: int | None = None  # when the kept image was last compared
@@ -190,8 +190,8 @@ class Tracker:
         return self._track(frame, view, candidates, choice, choice.reason)
 
     def _step_tracked(self, frame: Frame) -> Track:
-        stamp, previous = frame.stamp_ns, self._stamp_ns
-        interruption = self._interruption(frame)
+        stamp, previous, size = frame.stamp_ns, self._stamp_ns, _size(frame)
+        interruption = self._interruption(stamp, size)
         camera = self._follow_camera(frame)
         believed = self._motion
         motion = believed.predicted(stamp) if believed is not None and not interruption else None
@@ -206,20 +206,20 @@ class Tracker:
         if interruption:
             self._target.lose(times_valid=previous is not None and stamp > previous)
         self._motion = motion
-        self._stamp_ns, self._image_size = stamp, _size(frame)
+        self._stamp_ns, self._image_size = stamp, size
         self._pipeline.attend(self._policy.plan())
         candidates = self._pipeline.decode(None)
         if not candidates.is_finite:
             self._policy.skip()
-            before = self.state
+            before = self._target.state
             self._target.miss(stamp)
             self._missed(stamp, before)
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        context = FrameContext(stamp, view, self.state, self._motion, _size(frame), self._describer(frame))
+        context = FrameContext(stamp, view, self._target.state, self._motion, size, self._describer(frame))
         choice = self._policy.choose(candidates, context)
-        before = self.state
+        before = self._target.state
         if choice.accepted:
             self._target.hit(stamp)
         else:
@@ -240,7 +240,7 @@ class Tracker:
         """Transform the motion estimates by the camera's motion since the previous image."""
         if self._camera is None or not self._policy.searches:
             return None
-        has_box = self._motion is not None and self.state is not TrackState.LOST
+        has_box = self._motion is not None and self._target.state is not TrackState.LOST
         target = self._motion.box if self._motion is not None and has_box else None
         camera = self._camera.estimate(frame.image, frame.stamp_ns, target)
         dt_s = (frame.stamp_ns - (self._stamp_ns or frame.stamp_ns)) * 1e-9
@@ -251,7 +251,7 @@ class Tracker:
                 motion.camera_unknown()
         if camera.matrix is not None:
             self._policy.follow_camera(camera.matrix)
-        if self.state in (TrackState.COASTING, TrackState.LOST):
+        if self._target.state in (TrackState.COASTING, TrackState.LOST):
             self._recognise_place(self._camera, frame.stamp_ns)
         return camera
 
@@ -272,13 +272,13 @@ class Tracker:
         even after an interruption. Raises InputError for a bad image.
         """
         stamp, size = frame.stamp_ns, _size(frame)
-        gone = interrupted or self.state in (TrackState.COASTING, TrackState.LOST)
+        gone = interrupted or self._target.state in (TrackState.COASTING, TrackState.LOST)
         extent = self._crop_policy.extent(size)
         if gone and self._policy.searches and extent is not None:
             absence = Absence(
                 stamp,
                 size,
-                self.state,
+                self._target.state,
                 believed,
                 extent,
                 self._pipeline.spec.image_side,
@@ -290,19 +290,19 @@ class Tracker:
                 return self._policy.found(windows, found, absence), tuple(windows)
         predicted = motion.box if motion is not None else None
         age = self._target.age_s(self._stamp_ns or stamp)
-        lost = self.state is TrackState.LOST or interrupted
+        lost = self._target.state is TrackState.LOST or interrupted
         return self._crop_policy.view(size, predicted, 0.0 if math.isnan(age) else age, lost), ()
 
-    def _interruption(self, frame: Frame) -> str:
+    def _interruption(self, stamp: int, size: tuple[int, int]) -> str:
         """Why the motion estimate no longer holds; empty if it does."""
         assert self._stamp_ns is not None
-        dt = (frame.stamp_ns - self._stamp_ns) * 1e-9
+        dt = (stamp - self._stamp_ns) * 1e-9
         if dt < 0:
             return f"the image's stamp went back by {-dt:.3f} s"
         if dt > self._config.max_gap:
             return f"no image for {dt:.2f} s (max_gap is {self._config.max_gap:g} s)"
-        if _size(frame) != self._image_size:
-            return f"the image's size changed from {self._image_size} to {_size(frame)}"
+        if size != self._image_size:
+            return f"the image's size changed from {self._image_size} to {size}"
         return ""
 
     def _measured(
@@ -321,9 +321,11 @@ class Tracker:
             self._motion.update(box, quality)
         if not choice.partial or choice.jumped:
             self._whole = self._motion.copy()
-        if self._target.confirmed and previous is not None:
+        if not self._target.confirmed:
+            return
+        if previous is not None:
             self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
-        if self._target.confirmed and self._camera is not None and self._policy.searches:
+        if self._camera is not None and self._policy.searches:
             self._camera.keep(box)
 
     def _missed(self, stamp: int, before: TrackState) -> None:
@@ -355,7 +357,7 @@ class Tracker:
         hypotheses: tuple[ScoredBox, ...] = (),
         camera: CameraMotion | None = None,
     ) -> Track:
-        known = self._motion is not None and self.state is not TrackState.LOST
+        known = self._motion is not None and self._target.state is not TrackState.LOST
         motion = self._motion.motion if self._motion is not None and known else None
         box = motion.box if motion is not None else None
         presence = quality = 0.0
@@ -367,7 +369,7 @@ class Tracker:
         box = self._policy.extent(box) if box is not None else None
         return Track(
             stamp_ns=frame.stamp_ns,
-            state=self.state,
+            state=self._target.state,
             box=box,
             measured=measured,
             presence=presence,
@@ -375,7 +377,7 @@ class Tracker:
             age_s=self._target.age_s(frame.stamp_ns),
             motion=self._grown(motion) if motion is not None else None,
             view=view,
-            image_size=_size(frame),
+            image_size=self._image_size,
             reason=reason,
             stage_seconds=dict(self._pipeline.stage_seconds),
             windows=windows,
@@ -384,7 +386,9 @@ class Tracker:
         )
 
     def _unused(self, frame: Frame, reason: str) -> Track:
-        return Track(frame.stamp_ns, self.state, image_size=_size(frame), reason=reason, processed=False)
+        return Track(
+            frame.stamp_ns, self._target.state, image_size=_size(frame), reason=reason, processed=False
+        )
 
     def mask(self) -> NDArray[np.uint8] | None:
         """The target's mask of the last frame, uint8 [H, W], 0 or 255; None if its box was not measured."""

@@ -96,7 +96,7 @@ class Candidates:
 
     @cached_property
     def _boxes(self) -> list[Box]:
-        return [Box.from_edges(*edges) for edges in self.boxes.tolist()]
+        return [Box(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in self.boxes.tolist()]
 
     @property
     def is_finite(self) -> bool:

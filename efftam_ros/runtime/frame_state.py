@@ -47,6 +47,10 @@ class FrameState:
         self._attended = False
         self._rows: tuple[int, ...] = ()
 
+    def close(self) -> None:
+        """No call is in order any more."""
+        self.is_closed, self._view = True, None
+
     def begin(self) -> None:
         """A new frame: nothing of the last one counts any more."""
         self.require_open()
@@ -66,7 +70,7 @@ class FrameState:
 
     def encode_prompt(self, prompt: Prompt | None) -> EncodedPrompt | None:
         """The inputs of the prompt encoder, None on a tracked frame. Raises InputError."""
-        view = self.view
+        view = self.require_image()
         if prompt is not None:
             return encode_prompt(prompt, view, *self.image_size)
         if not self._attended:
@@ -80,17 +84,12 @@ class FrameState:
         if prompt is not None and prompt.logits is not None:
             boxes, areas = boxes_and_areas(prompt.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return offered(self.view, answers, self._rows)
+        return offered(self.require_image(), answers, self._rows)
 
     def row(self, choice: int) -> int:
         """Row of the decoder's output that candidate ``choice`` is."""
         self.require_image()
         return self._rows[choice]
-
-    @property
-    def view(self) -> View:
-        """The view of the encoded image."""
-        return self.require_image()
 
     @property
     def is_prompted(self) -> bool:
@@ -100,8 +99,7 @@ class FrameState:
         """Raises IndexError for a slot that the ring lacks."""
         named = (*plan.slots, *plan.pointer_slots)
         if named:
-            self.check_slot(min(named))
-            self.check_slot(max(named))
+            self.check_slot(max(named) if min(named) >= 0 else min(named))
 
     def check_slot(self, slot: int) -> None:
         """Raises IndexError for a slot that the ring lacks."""
@@ -120,8 +118,8 @@ class FrameState:
 
     def require_image(self) -> View:
         """The view of the encoded image."""
-        self.require_open()
         if self._view is None:
+            self.require_open()
             raise RuntimeError("no image: encode comes first in every frame")
         return self._view
 
@@ -199,11 +197,11 @@ class FramePipeline(ABC):
         return found
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        return self._mask(self.frame.row(choice), self.frame.view, *self.frame.image_size)
+        return self._mask(self.frame.row(choice), self.frame.require_image(), *self.frame.image_size)
 
     def close(self) -> None:
         if not self.frame.is_closed:
-            self.frame.is_closed = True
+            self.frame.close()
             self._close()
 
     @abstractmethod

@@ -73,7 +73,7 @@ class NullPipeline:
         return rectangle_mask(self._candidates.box(choice), *self._frame.image_size)
 
     def close(self) -> None:
-        self._frame.is_closed = True
+        self._frame.close()
 
 
 def certain_candidate(box: Box) -> Candidates:

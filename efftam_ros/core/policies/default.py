@@ -104,8 +104,9 @@ class DefaultPolicy(RememberingPolicy):
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
-        items = self._loss.hypotheses.items if self._loss is not None else []
-        return tuple(ScoredBox(item.box, item.score) for item in items)
+        if self._loss is None:
+            return ()
+        return tuple(ScoredBox(item.box, item.score) for item in self._loss.hypotheses.items)
 
     def extent(self, box: Box) -> Box:
         return self._extent.grown(box)
@@ -252,14 +253,14 @@ class DefaultPolicy(RememberingPolicy):
     def _ranked(self, candidates: Candidates, motion: MotionFilter | None) -> list[tuple[int, Box, float]]:
         """Non-empty candidates with their box and overlap with the predicted box, best first."""
         found = []
-        favour = self._scale.favour(candidates)
-        for index in range(len(candidates)):
+        predicted = motion.box if motion is not None else None
+        for index, favour in enumerate(self._scale.favour(candidates)):
             box = candidates.box(index)
             if not box.is_empty:
-                overlap = iou(box, motion.box) if motion is not None else 0.0
-                score = float(candidates.ious[index]) + favour[index] + self.config.motion_weight * overlap
-                found.append((score, index, box, overlap))
-        found.sort(key=lambda item: (-item[0], item[1]))
+                overlap = iou(box, predicted) if predicted is not None else 0.0
+                score = float(candidates.ious[index]) + favour + self.config.motion_weight * overlap
+                found.append((-score, index, box, overlap))
+        found.sort()  # no two indices are equal, so that boxes are never compared
         return [(index, box, overlap) for _, index, box, overlap in found]
 
     def _misplaced(self, box: Box, quality: float, overlap: float, context: FrameContext) -> str:
@@ -298,7 +299,7 @@ class DefaultPolicy(RememberingPolicy):
             self._confirmed_ns = context.stamp_ns
             if choice.accepted:
                 self._loss = None
-                velocity = context.motion.ground.velocity if context.motion is not None else (0.0, 0.0)
+                velocity = context.motion.ground_velocity if context.motion is not None else (0.0, 0.0)
                 self._last_seen = Sighting(context.stamp_ns, candidates.box(choice.index), velocity)
         keep = self._prompted
         if choice.accepted and confirmed:

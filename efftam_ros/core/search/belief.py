@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix, jacobian, moved_point, zoom
+from efftam_ros.core.camera_motion import Matrix, linearised, zoom
 from efftam_ros.core.geometry import Box
 
 GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
@@ -47,18 +47,19 @@ class Belief:
     def follow_camera(self, matrix: Matrix) -> None:
         """Move the guess that the ground stays."""
         x, y = self._ground
-        self._velocity = jacobian(matrix, x, y) @ self._velocity
+        self._ground, derivative = linearised(matrix, x, y)
+        self._velocity = derivative @ self._velocity
         self.size *= zoom(matrix, x, y)
-        self._ground = moved_point(matrix, x, y)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
         """Replace the guess that the ground stays: ``matrix`` is the camera's motion from the image of a
         sighting to that of ``stamp_ns``. What `follow_camera` lost or got wrong between is mended by it."""
         x, y = seen.box.cx, seen.box.cy
         kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
-        velocity = jacobian(matrix, x, y) @ np.array(seen.velocity)
+        place, derivative = linearised(matrix, x, y)
+        velocity = derivative @ np.array(seen.velocity)
         self.size = max(seen.box.size, 1.0) * zoom(matrix, x, y)
-        self._ground = moved_point(matrix, x, y) + velocity * FADING_S * (1 - kept)
+        self._ground = place + velocity * FADING_S * (1 - kept)
         self._velocity = velocity * kept
         self.stamp_ns = stamp_ns
 

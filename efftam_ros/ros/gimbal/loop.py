@@ -16,17 +16,15 @@ from efftam_ros.flight.control_config import Instant, Phase
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.values import AttitudeSample, Control
 from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
+from efftam_ros.ros.common.attitudes import attitude_of, attitude_of_mavros, vehicle_of
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, sampled
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.gimbal.conversions import (
-    attitude_of,
-    attitude_of_mavros,
     control_of,
     estimate_of,
     intrinsics_of,
     limits_of,
-    vehicle_of,
 )
 from efftam_ros.ros.gimbal.outputs import Outputs
 from efftam_ros.ros.gimbal.parameters import GimbalParameters

@@ -30,7 +30,8 @@ class ColourAppearance:
             return None
         inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
         part = inner.clipped(image.width, image.height)
-        region = Region(math.floor(part.x), math.floor(part.y), math.ceil(part.x1), math.ceil(part.y1))
+        x0, y0, x1, y1 = part.edges()
+        region = Region(math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1))
         if (region.x1 - region.x0) * (region.y1 - region.y0) < LEAST_PIXELS:
             return None
         try:

@@ -183,10 +183,13 @@ class OrtPipeline(FramePipeline):
         self._run("mask_decoder")
         if prompt is not None and prompt.logits is not None:
             self._answers["masks"].array[0, 0] = prompt.logits
-        boxes, areas, ious, presence = (
-            self._answers[name].array for name in ("boxes", "areas", "ious", "presence")
+        answers = self._answers
+        return Answers(
+            answers["boxes"].array,
+            answers["areas"].array,
+            answers["ious"].array,
+            float(answers["presence"].array[0]),
         )
-        return Answers(boxes, areas, ious, float(presence[0]))
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         self._present.array[0] = present

@@ -71,7 +71,7 @@ class ScriptedPipeline(NullPipeline):
         encoded = self._frame.encode_prompt(prompt)
         if encoded is not None:
             self._frame.prompted(encoded)
-        self._candidates = self._scripted(self._index, self._frame.view)
+        self._candidates = self._scripted(self._index, self._frame.require_image())
         return self._candidates
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
