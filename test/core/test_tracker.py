@@ -188,6 +188,16 @@ def test_what_is_remembered_is_the_chosen_candidate_in_a_slot_of_its_own():
     assert [present for _, _, present in calls] == [True] * 6
 
 
+@pytest.mark.parametrize(("max_maps", "attended"), [(None, 7), (7, 7), (3, 3)])
+def test_no_more_maps_are_attended_to_than_the_network_takes(max_maps, attended):
+    """Without a limit of its own a network takes one for each of its seven temporal rows."""
+    pipeline = ScriptedPipeline(steady, replace(SPEC, max_maps=max_maps))
+    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    for i in range(12):
+        tracker.step(frame(i), None if i else Prompt(box=moving(0)))
+    assert len(pipeline.calls_of("attend")[-1].arguments[0].slots) == attended
+
+
 def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     """Frame 5 has a low predicted IoU and frame 6 no target; frames 0 and 1 count only when prompted."""
 

@@ -12,6 +12,7 @@ from export_helpers import compact_network
 from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx import parity
 from efftam_ros.export.onnx.parity import CHAINED_CLIP, compare_with_network, require_parity
 from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.runtime.bundle import Bundle
@@ -87,6 +88,17 @@ def test_a_weight_that_only_a_drawn_mask_meets_is_compared_too(bundle, network, 
     )
     assert refusal.startswith("prompt_encoder: output dense")
     assert "(mask)" in refusal
+
+
+def test_of_the_cases_of_an_output_the_worst_is_told(bundle, network, monkeypatch):
+    exported = Bundle.load(bundle("compact"))
+    cases = [
+        Deviation("mask_decoder", "masks", 0.1, off, 9.0, name) for name, off in [("box", 2.0), ("no", 1.0)]
+    ]
+    monkeypatch.setattr(parity._Comparison, "graphs", lambda self: iter(cases))
+    monkeypatch.setattr(parity._Comparison, "clip", lambda self: iter(()))
+    found = compare_with_network(exported, network("compact"))
+    assert [one.case for one in found] == ["box"]
 
 
 def test_the_worst_output_is_named_and_not_a_number_is_worse_than_any():

@@ -57,6 +57,21 @@ def test_3_control_is_taken_with_explicit_ids_and_given_back(flavour):
 
 
 @both
+def test_3_who_is_second_in_control_stays(flavour):
+    """-1 leaves control as it is, -2 would take it, -3 gives back what is ours."""
+    rig = Rig(flavour).steer().run(3)
+    rig.bridge.take_control(False)
+    rig.run(0.5)
+    asked = [
+        (c.param1, c.param2, c.param3, c.param4)
+        for c in rig.sent("COMMAND_LONG")
+        if c.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
+    ]
+    assert set(asked) == {(1, 100, -1, -1), (-3, -3, -1, -1)}
+    assert asked[-1] == (-3, -3, -1, -1)
+
+
+@both
 def test_3_whoever_takes_the_gimbal_gets_it(flavour):
     rig = Rig(flavour).steer().run(3)
     rig.station.heartbeat()
@@ -229,6 +244,21 @@ def test_9_a_command_to_the_camera_is_answered_by_the_camera_alone(flavour):
     answers = rig.station.acks(mav.MAV_CMD_CAMERA_STOP_TRACKING)
     assert answers[-1] == (mav.MAV_RESULT_ACCEPTED, 100)
     assert {component for _, component in answers} == {100}
+
+
+@both
+@pytest.mark.parametrize(
+    ("result", "refusals"),
+    [(mav.MAV_RESULT_ACCEPTED, 0), (mav.MAV_RESULT_IN_PROGRESS, 0), (mav.MAV_RESULT_DENIED, 1)],
+)
+def test_9_the_managers_refusal_of_control_is_said(flavour, result, refusals):
+    rig = Rig(flavour).steer().run(3)
+    ack = mav.MAVLink_command_ack_message(
+        mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, result, target_system=1, target_component=100
+    )
+    Peer(rig.bridge_port, rig.time, (1, 1)).send(ack)
+    rig.run(0.1)
+    assert rig.said(f"result {result}") == refusals
 
 
 @both

@@ -368,6 +368,12 @@ def test_rates_from_the_vehicle_take_its_own_turn_off():
     assert locked.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
 
 
+def test_of_two_ranges_of_stops_the_nearer_ends_count():
+    one, other = GimbalLimits(-1.0, 0.5, -2.0, 3.0), GimbalLimits(-1.5, 0.3, -1.0, 4.0)
+    assert one.tightened(other) == other.tightened(one) == GimbalLimits(-1.0, 0.3, -1.0, 3.0)
+    assert one.tightened(GimbalLimits()) == one
+
+
 # Clocks and bad input
 
 

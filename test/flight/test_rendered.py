@@ -18,8 +18,22 @@ from efftam_ros.flight.simulation.paths import direction
 from efftam_ros.flight.values import NS, TargetEstimate
 
 pytest.importorskip("panda3d", reason="rendering needs panda3d: pip install efftam_ros[sim]")
-from efftam_ros.flight.simulation.rendered_flight import RenderedFlight
+from efftam_ros.flight.simulation.rendered_flight import RenderedFlight, angle_between
 from efftam_ros.flight.simulation.world import Shot, World, WorldConfig
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "angle"),
+    [
+        ((0.3, 0.0), (0.8, 0.0), 0.5),
+        ((1.0, 0.2), (1.0, -0.3), 0.5),
+        ((0.0, -math.pi / 2), (2.0, 0.0), math.pi / 2),
+        ((0.0, 0.0), (math.pi, 0.0), math.pi),
+        ((0.4, 0.1), (0.4, 0.1), 0.0),
+    ],
+)
+def test_the_angle_between_two_directions_is_that_on_the_sphere(one, other, angle):
+    assert angle_between(one, other) == pytest.approx(angle, abs=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,20 @@ def test_what_cannot_be_a_prompt_is_refused_and_asked_again(command, fields, sai
     thread.join()
 
 
+def test_a_file_that_is_tracked_keeps_its_target(command):
+    url, _, thread = command
+
+    async def draw() -> None:
+        async with page(url) as client:
+            await client.until(lambda: client.frames)
+            await client.send(op="clear", id="c1")
+            assert not (await client.answer("c1"))["ok"]
+            assert (await select(client, id="c2"))["ok"]
+
+    asyncio.run(draw())
+    thread.join()
+
+
 def test_a_box_over_the_edge_is_cut(command):
     url, prompts, thread = command
 

@@ -155,6 +155,22 @@ def test_pages_beyond_the_limit_are_turned_away(serve, feed):
     asyncio.run(connect())
 
 
+def test_a_page_that_left_makes_room_for_another(serve, feed):
+    async def connect() -> bool:
+        url = serve(feed, most_viewers=1).url
+        async with page(url) as first:
+            await first.until(lambda: first.frames)
+        for _ in range(20):  # the server may hear of it a little later
+            async with page(url) as second:
+                await second.until(lambda: second.frames or second.socket.closed)
+                if second.frames:
+                    return True
+            await asyncio.sleep(0.05)
+        return False
+
+    assert asyncio.run(connect())
+
+
 # What they see
 
 

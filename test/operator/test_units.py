@@ -91,6 +91,7 @@ def test_any_text_is_a_message_or_a_refusal_of_one_line(text):
         ({"kind": "mask"}, "box or points"),
         ({"kind": "points", "points": []}, "16"),
         ({"kind": "points", "points": [[1, 2]], "labels": [2]}, "labels"),
+        ({"kind": "points", "points": [[1, 2], [3, 4]], "labels": [1, 2]}, "labels"),
         ({"id": "x" * 65}, "64"),
     ],
 )
@@ -256,13 +257,16 @@ def test_only_pictures_with_a_box_are_given_out_the_newest_first():
     assert pairing.newest_picture().stamp_ns == 3
 
 
-def test_a_silent_tracker_doesn_t_fill_the_memory():
+def test_a_silent_tracker_doesn_t_fill_the_memory_and_when_it_speaks_again_the_newest_is_shown():
     pairing = Pairing()
     for stamp in range(1000):
         pairing.add_picture(picture(stamp))
         pairing.add_motion(MotionReport(stamp), 0.0)
     assert len(pairing._pictures) <= 8
     assert len(pairing._open) <= 64
+    pairing.add_box(report(999), 0.0)
+    assert [image.stamp_ns for image in pairing.finished(0.0)] == [999]
+    assert pairing.newest_picture().stamp_ns == 999
 
 
 # Palette and settings

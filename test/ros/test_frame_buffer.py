@@ -205,6 +205,13 @@ def test_no_more_than_the_span_is_kept():
         frame_buffer.find(1300 * MS)
 
 
+def test_after_a_gap_longer_than_the_span_nothing_of_before_is_kept():
+    frame_buffer = filled(1000, 1100, 1200, 6000, 6100, keep_s=2.0)
+    assert frame_buffer.find(6000 * MS).stamp_ns == 6000 * MS
+    with pytest.raises(InputError, match=r"is 4\.90 s old and only 0\.10 s of images are kept"):
+        frame_buffer.find(1200 * MS)
+
+
 def test_no_more_than_the_bytes_are_kept_but_always_the_newest():
     frame_buffer = filled(*range(0, 1000, 100), keep_bytes=350)
     assert frame_buffer.find(700 * MS)

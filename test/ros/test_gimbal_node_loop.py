@@ -15,6 +15,7 @@ from geometry_msgs.msg import QuaternionStamped
 from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S, new_namespace
 from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Bool
 
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.loop import Loop
@@ -38,6 +39,8 @@ class Flight:
         self.statuses: list[GimbalStatus] = []
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.peer.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, reliable())
+        self.wanted: list[Bool] = []
+        self.peer.create_subscription(Bool, "steering_enabled", self.wanted.append, latched())
         self._velocity = self.peer.create_publisher(TargetVelocity, "velocity", reliable())
         self._attitude = self.peer.create_publisher(QuaternionStamped, "gimbal_attitude", reliable())
         self._camera_info = self.peer.create_publisher(CameraInfo, "camera_info", reliable())
@@ -96,3 +99,9 @@ def test_a_camera_that_loses_its_calibration_stops_the_gimbal(flight):
     assert (stopped.pitch_rate, stopped.yaw_rate) == (0.0, 0.0)
     flight.focal_px = 900.0
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING)
+
+
+def test_that_the_gimbal_is_wanted_is_said_once(flight):
+    """Said again at every turn of the loop, it would take the gimbal back from whoever took it."""
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    assert [message.data for message in flight.wanted if message.data] == [True]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
@@ -13,6 +15,7 @@ from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
 
 from efftam_ros.core.types import PipelineSpec
+from efftam_ros.ros.tracker import session
 from efftam_ros.ros.tracker.node import TrackerNode
 
 pytestmark = pytest.mark.ros
@@ -73,3 +76,11 @@ def test_an_internal_error_is_an_error_in_diagnostics_and_the_node_goes_on(runni
     peer.show(2)
     peer.follow(2, bright_box(2))
     assert peer.show(3).measured
+
+
+def test_once_images_arrive_none_is_missed_however_long_the_node_runs(running, monkeypatch, capfd):
+    monkeypatch.setattr(session, "FIRST_IMAGE_S", math.inf)
+    _, peer = running()
+    monkeypatch.setattr(session, "FIRST_IMAGE_S", 0.0)
+    peer.spin_for(2 * session.INPUT_PERIOD_S)
+    assert "no image has arrived yet" not in capfd.readouterr().err

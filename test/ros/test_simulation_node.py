@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -46,14 +47,17 @@ def test_answers_and_the_gimbals_status_are_recorded_field_by_field(ros, tmp_pat
         assert time.monotonic() < end_s
         executor.spin_once(timeout_sec=0.1)
     executor.shutdown()
+    answer.width = math.nan
+    node._on_bbox(answer)
     for one in (node, peer):
         one.destroy_node()
     writer.close()
     record = read_record(tmp_path)
-    (heard,), (steering,) = record.answers, record.steering
+    (heard, without_width), (steering,) = record.answers, record.steering
     assert (heard.stamp_ns, heard.selection, heard.state) == (7_000_000_008, 3, 2)
     assert (heard.measured, heard.valid, heard.reason) == (True, False, "why")
     assert tuple(heard.box) == (10.0, 20.0, 30.0, 40.0)
+    assert without_width.box is None
     assert (heard.presence, heard.quality, heard.age_s) == (0.25, 0.75, 0.5)
     assert (steering.phase, steering.law, steering.reason) == (3, 1, "because")
     assert (steering.pitch_rate, steering.yaw_rate) == (0.125, -0.5)

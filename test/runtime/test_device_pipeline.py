@@ -530,6 +530,13 @@ class TestPrefetching:
         assert copied == [image]
         assert np.array_equal(ours.boxes, self.of_another(shipped, image, view).boxes)
 
+    def test_spares_every_frame_its_copy(self, rig: Rig, copied: list[Image]) -> None:
+        second, third, view = self.images(rig)
+        for image in (second, third, second):
+            rig.pipeline.prefetch(image)
+            self.answers(rig.pipeline, image, view)
+        assert copied == [second, third, second]
+
     def test_leaves_alone_what_the_frame_in_work_reads(
         self, shipped: Bundle, rig: Rig, copied: list[Image]
     ) -> None:

@@ -132,6 +132,16 @@ def test_a_search_remembers_nothing(pipeline: Pipeline) -> None:
     assert same(tracked(pipeline, 2), before)
 
 
+def test_the_time_of_a_search_belongs_to_the_frame_that_follows_it(
+    pipeline: Pipeline, has_network: bool
+) -> None:
+    pipeline.search(image(1), [window(pipeline, 1)], ONE_MAP)
+    tracked(pipeline, 1)
+    assert ("search" in pipeline.stage_seconds) == has_network
+    tracked(pipeline, 2)
+    assert "search" not in pipeline.stage_seconds
+
+
 def test_a_search_leaves_no_frame_to_go_on_with(pipeline: Pipeline) -> None:
     tracked(pipeline, 1)
     pipeline.search(image(1), [window(pipeline, 1)], ONE_MAP)

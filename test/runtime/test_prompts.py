@@ -106,6 +106,13 @@ class TestMask:
         )
 
 
+@pytest.mark.parametrize("point", [(250.0, 250.0), (350.0, 350.0), (250.5, 300.0), (300.0, 250.5)])
+def test_a_point_may_lie_anywhere_in_the_view_and_on_its_edges(point: tuple[float, float]) -> None:
+    view = View.window(300, 300, 100, 192)
+    seen = encode(Prompt(points=(point,), labels=(1,)), view).points[0, 0]
+    assert seen == pytest.approx([(v - 250) * 1.92 for v in point], abs=1e-4)
+
+
 SMALL = np.zeros((480, 640), bool)
 SMALL[10, 10] = True
 

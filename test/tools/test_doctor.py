@@ -154,6 +154,13 @@ def test_an_old_jetpack_is_wrong():
     assert by_name(gpu_findings(facts))["Jetson"].state == "wrong"
 
 
+def test_a_jetson_is_named_and_a_desktop_is_not_called_one():
+    facts = dataclasses.replace(BARE, platform=Platform("JetPack 6", "JetPack 6.1", "Orin"))
+    found = by_name(gpu_findings(facts))["Jetson"]
+    assert (found.state, found.found) == ("ok", "JetPack 6.1")
+    assert "Jetson" not in by_name(gpu_findings(BARE))
+
+
 # --- what is gathered ---------------------------------------------------------------------------------------
 
 DRIVER = driver_module(12060, (8, 7), "Orin")

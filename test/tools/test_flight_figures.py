@@ -11,6 +11,7 @@ pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.simulation.record import Answer, FlightRecord, RecordWriter, Sample, read_record
+from efftam_ros.tools.demo.command import load_percent
 from efftam_ros.tools.demo.figures import SETTLE_S, FlightFigures, figures, slowness, summary
 
 SIZE = (640, 360)
@@ -142,3 +143,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert record.events == {"following": 1.5}
     assert replace(record.samples[0], box=tuple(record.samples[0].box)) == sample(3)
     assert record.answers == [answer(3, age_s=None, box=None)]
+
+
+def test_the_load_of_a_process_is_its_share_of_one_core():
+    first, last = {"tracker": 2.0, "gimbal": 0.5}, {"tracker": 14.0, "gimbal": 0.75}
+    assert load_percent(first, last, 10.0) == {"tracker": 120.0, "gimbal": 2.5}

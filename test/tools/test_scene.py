@@ -12,6 +12,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.eval.sequences import find_sequences
 from efftam_ros.tools.scene.render import SceneFrame, render_scene, write_scene
+from efftam_ros.tools.scene.terrain import SUN, _bridge, _fields
 
 SMALL = (320, 180)
 
@@ -96,6 +97,23 @@ def test_it_is_covered_step_by_step(small: list[SceneFrame]):
     areas = [small[i].mask.sum() for i in range(first - 8, first)]
     assert areas == sorted(areas, reverse=True)
     assert areas[-1] < 0.6 * areas[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_darkest_of_the_fields_are_green_hedges(seed: int):
+    """Blue 33 to 40, green 70 to 83, red 49 to 65, depending on the crop."""
+    fields = _fields(np.random.default_rng(seed), 900, 700).astype(int)
+    brightness = fields.sum(axis=2)
+    blue, green, red = np.median(fields[brightness < np.quantile(brightness, 0.01)], axis=0)
+    assert 30 <= blue < red < green <= 90
+
+
+def test_the_bridge_casts_its_shadow_away_from_the_sun():
+    """By 26 px on the ground, as the shadows of houses and trees."""
+    line = np.stack([np.full(60, 300.0), np.linspace(0, 599, 60)], axis=1)
+    _, light = _bridge(np.random.default_rng(0), line, 600, 600)
+    columns = np.nonzero(light < 190)[1]
+    assert columns.mean() - 300 == pytest.approx(26 * SUN[0], abs=1)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -84,8 +84,6 @@ class PX4(Autopilot):
         elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE:
             self._configure(message)
             self.acknowledge(port, message, ACCEPTED)
-        elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW:
-            self.acknowledge(port, message, DENIED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:
             self._request(port, message)
         elif number == mav.MAV_CMD_REQUEST_CAMERA_INFORMATION:

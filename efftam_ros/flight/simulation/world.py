@@ -214,7 +214,6 @@ class World:
         for colour, tag in ((0.0, None), (1.0, "target")):
             state = panda.NodePath("state")
             state.setTextureOff(1)
-            state.setLightOff(1)
             state.setColor((colour, colour, colour, 1.0), 1)
             if tag is None:
                 camera.node().setInitialState(state.getState())

@@ -16,6 +16,7 @@ import math
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,12 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
                     bar.update(int(seconds) - bar.n)
                     last, flown_s = processes.cpu_s(), seconds
                     first = first or last
-    return {name: 100.0 * (last[name] - first[name]) / flown_s for name in last}
+    return load_percent(first, last, flown_s)
+
+
+def load_percent(first: Mapping[str, float], last: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """Mean load of each process, % of one core, from its CPU times at the begin and the end, s."""
+    return {name: 100.0 * (last[name] - first[name]) / seconds for name in last}
 
 
 def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, float]) -> dict[str, Any]:
