@@ -16,7 +16,6 @@ from efftam_ros.flight.simulation.autopilot import (
     MANAGER_STATUS,
     SET_PITCHYAW,
     SYSTEM,
-    TRACKING_COMMANDS,
     UNSUPPORTED,
     YAW_LOCK,
     Autopilot,
@@ -88,8 +87,6 @@ class PX4(Autopilot):
             self._request(port, message)
         elif number == mav.MAV_CMD_REQUEST_CAMERA_INFORMATION:
             return
-        elif number in TRACKING_COMMANDS:
-            self.acknowledge(port, message, UNSUPPORTED)
         else:
             self.acknowledge(port, message, UNSUPPORTED)
 
