@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FOCAL_WEIGHT, DICE_WEIGHT, EXTENT_WEIGHT = 6.0, 1.0, 0.5
+FOCAL_WEIGHT, DICE_WEIGHT, EXTENT_WEIGHT = 6.0, 1.0, 1.0
 OBJECT_WEIGHT = 4.0  # added to the weight of object pixels, because most of a window is background
 IOU_WEIGHT, PRESENCE_WEIGHT = 0.5, 0.5
 ABSENT_WEIGHT = 2.0  # weight of frames without the target, which are rarer
