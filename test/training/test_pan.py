@@ -48,6 +48,16 @@ def test_the_target_starts_in_the_middle_and_its_place_is_that_of_the_turned_pic
             assert (box.cx, box.cy) == pytest.approx(tuple(there), abs=1.5)
 
 
+def test_without_a_pan_the_same_part_of_the_clip_is_seen_and_its_target_moves_as_in_the_clip(clip):
+    film = pan.PanFilm(clip, turns=False)
+    first = film.view(0.0)
+    for i, (_, _, box) in enumerate(film):
+        assert film.view(i / pan.FPS) == pytest.approx(first)
+        true = clip.box(i)
+        if box is not None and true is not None:
+            assert (box.cx, box.cy) == pytest.approx(tuple(moved_point(first, true.cx, true.cy)), abs=1.5)
+
+
 def test_the_gyro_tells_where_the_ground_went(clip):
     film, motion = pan.PanFilm(clip), pan.gyro()
     blank = Image.from_array(np.zeros((360, 640, 3), np.uint8))
