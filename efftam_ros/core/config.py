@@ -30,7 +30,7 @@ def setting(
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedSettings:
     """Base of dataclasses of `setting` fields. Raises InputError naming the field, the value and the allowed
     values."""
 
@@ -40,7 +40,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class TrackerConfig(Checked):
+class TrackerConfig(CheckedSettings):
     """All user settings of the tracker. Times in seconds of image stamps, lengths in image px."""
 
     policy: str = setting(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from efftam_ros.core.config import Checked, setting
+from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError
 
 
 @dataclass(frozen=True)
-class Settings(Checked):
+class Settings(CheckedSettings):
     """``token``: what a page must send, None for a new one where one is needed; ``hosts``: further names of
     this computer; ``certificate``, ``key``: PEM files for https."""
 

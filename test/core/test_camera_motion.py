@@ -55,6 +55,17 @@ def test_the_filter_follows_a_pan_that_its_target_does_not_make():
     assert filter_.at(filter_.stamp_ns + NS // 10).box.cx == pytest.approx(630, abs=0.5)
 
 
+def test_the_velocity_over_the_ground_is_without_the_cameras():
+    """The ground moves by 30 px an image of 0.1 s, the target by 35 to the right and 4 up."""
+    filter_ = MotionFilter(0, Box.from_centre(300, 200, 40, 30))
+    for i in range(1, 21):
+        filter_.follow_camera(shift(30, 0), 0.1)
+        filter_.predict(i * NS // 10)
+        filter_.update(Box.from_centre(300 + 35 * i, 200 - 4 * i, 40, 30))
+    assert filter_.ground_velocity == pytest.approx((50, -40), abs=2.0)
+    assert filter_.ground_velocity == filter_.ground.velocity
+
+
 def test_the_filters_covariance_turns_with_the_image():
     """A quarter turn swaps the variances of x and y and keeps the matrix symmetric and positive."""
     filter_ = MotionFilter(0, Box.from_centre(0, 0, 40, 30))

@@ -20,6 +20,15 @@ def test_iou_is_symmetric_and_between_zero_and_one(a, b):
     assert 0 <= iou(a, b) <= 1 + 1e-12
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", range(4))
+def test_iou_with_a_box_that_is_not_finite_is_zero(place, number):
+    sides = [1.0, 2.0, 30.0, 40.0]
+    whole = Box(*sides)
+    sides[place] = number
+    assert iou(whole, Box(*sides)) == iou(Box(*sides), whole) == 0.0
+
+
 @given(boxes)
 def test_iou_with_itself_is_one_and_with_an_empty_box_zero(a):
     assert iou(a, a) == pytest.approx(1)

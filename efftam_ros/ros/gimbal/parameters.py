@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from efftam_ros.core.config import Checked, setting
+from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.flight.law import ImageGains, LineOfSightGains
 from efftam_ros.flight.values import GimbalLimits, Rates
@@ -17,7 +17,7 @@ NO_STOP = 10.0
 
 
 @dataclass(frozen=True)
-class GimbalParameters(Checked):
+class GimbalParameters(CheckedSettings):
     """The controller's settings as a user gives them."""
 
     kp: float = setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from efftam_ros.core.config import Checked, setting
+from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.parameters import ParameterSet
 
@@ -12,7 +12,7 @@ MOST_LINKS = 8
 
 
 @dataclass(frozen=True)
-class BridgeParameters(Checked):
+class BridgeParameters(CheckedSettings):
     """The bridge's settings as a user gives them."""
 
     links: str = setting(

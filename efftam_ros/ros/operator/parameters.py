@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.config import Checked, setting
+from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.operator.settings import Settings
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.ros.tracker.parameters import NodeConfig
@@ -20,7 +20,7 @@ def _as_in(config_type: type[Any], name: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class OperatorConfig(Checked):
+class OperatorConfig(CheckedSettings):
     """Everything is read when the node starts."""
 
     tracker: str = setting("efftam_tracker", "name of the tracker's node, whose services are called")

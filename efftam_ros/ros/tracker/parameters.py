@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efftam_ros.core.config import Checked, TrackerConfig, setting
+from efftam_ros.core.config import CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.runtime.image.limits import MOST_PIXELS
@@ -16,7 +16,7 @@ RELIABILITIES = ("auto", "reliable", "best_effort")
 
 
 @dataclass(frozen=True)
-class NodeConfig(Checked):
+class NodeConfig(CheckedSettings):
     """Settings of the node itself. Times in seconds."""
 
     bundle: str = setting("", "folder of the network bundle; empty: the default network")
