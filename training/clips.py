@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.composites import Compositor, RawClip
+from training.crossings import Crossing
 from training.footage import FootageSampler, PhotographSampler
 from training.hardness import EASY, Hardness
 from training.material import Material, mask_bounds
@@ -100,7 +101,8 @@ class ClipSource:
                 return _prompted(rng, raw, visible, self._side)
 
     def _raw(self, rng: np.random.Generator, sampler: Sampler, frames: int, outer: int) -> RawClip:
-        """Draw a clip; a real one sometimes at the lower resolution of small targets, or with a shadow."""
+        """Draw a clip; a real one sometimes at the lower resolution of small targets, with a shadow, or
+        with a copy of the target that crosses its path."""
         if sampler is self._draws_small:
             return sampler.clip(rng, frames, outer, outer / self._side)
         resolution = self._hardness.resolution(rng)
@@ -109,6 +111,8 @@ class ClipSource:
         if sun is not None and not raw.is_part:
             shaded = [sun.cast(image, mask) for image, mask in zip(raw.images, raw.masks, strict=True)]
             raw = replace(raw, images=np.stack(shaded))
+        if not raw.is_part and self._hardness.has_crossing(rng):
+            raw = Crossing.draw(rng, frames).through(raw)
         return raw if resolution == 1 else enlarged(raw, outer)
 
 

@@ -24,6 +24,7 @@ class Hardness:
     Attributes:
         shadows: Composites whose objects cast shadows, which do not belong to their masks.
         real_shadows: Real clips with a drawn shadow of the whole target, which does not belong to its mask.
+        crossings: Real clips with a copy of the target that crosses its path.
         companions: Composites with a look-alike beside the target, and a bar that hides both.
         small: Real clips at a fraction of the resolution.
         parts: Real clips whose target is a part of an object.
@@ -34,6 +35,7 @@ class Hardness:
 
     shadows: float = 0.0
     real_shadows: float = 0.0
+    crossings: float = 0.0
     companions: float = 0.0
     small: float = 0.0
     parts: float = 0.0
@@ -55,6 +57,10 @@ class Hardness:
             return None
         return Sun.draw(rng)
 
+    def has_crossing(self, rng: np.random.Generator) -> bool:
+        """Draw whether a copy of the target crosses its path in a real clip."""
+        return self.crossings > 0 and bool(rng.random() < self.crossings)
+
     def resolution(self, rng: np.random.Generator) -> float:
         """Draw the resolution of a real clip; 1 is the window's own."""
         if self.small == 0 or rng.random() >= self.small:
@@ -66,6 +72,7 @@ EASY = Hardness()
 HARD = Hardness(
     shadows=0.4,
     real_shadows=0.2,
+    crossings=0.25,
     companions=0.2,
     small=0.4,
     parts=0.15,

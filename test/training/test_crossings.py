@@ -1,0 +1,108 @@
+"""Copies of the target that cross its path in real clips."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from training_helpers import bright_material
+
+from training.clips import ClipSource, Mixture
+from training.composites import RawClip
+from training.crossings import Crossing
+from training.hardness import EASY, Hardness
+
+SIDE, FRAMES = 96, 5
+TARGET = (slice(40, 52), slice(44, 52))
+"""Rows and columns of the target: 12 px high, 8 px wide, at (47.5, 45.5)."""
+
+
+def still_clip() -> RawClip:
+    """A target whose right half is bright, on grey ground; it does not move."""
+    images = np.full((FRAMES, SIDE, SIDE, 3), 100, np.uint8)
+    masks = np.zeros((FRAMES, SIDE, SIDE), np.uint8)
+    images[:, 40:52, 44:52], images[:, 40:52, 48:52] = 160, 250
+    masks[(slice(None), *TARGET)] = 255
+    return RawClip(images, masks, None, np.full(FRAMES, 96.0))
+
+
+def crossing(**changes: object) -> Crossing:
+    """From the left at two widths through the target's place, one width a frame."""
+    same = {"lag": 0, "scale": 1.0, "gains": np.ones(3), "is_mirrored": False, "is_in_front": True}
+    return Crossing(start=np.array([-2.0, 0.0]), step=np.array([1.0, 0.0]), **{**same, **changes})  # type: ignore[arg-type]
+
+
+def assert_grey(shown: np.ndarray, level: int | list[int]) -> None:
+    np.testing.assert_allclose(shown, np.broadcast_to(level, shown.shape), atol=2)
+
+
+def test_the_copy_moves_in_extents_of_the_targets_box():
+    through = crossing().through(still_clip())
+    for frame in (0, 1, 3, 4):
+        left = 44 + 8 * (frame - 2)
+        assert_grey(through.images[frame, 42:50, left + 1 : left + 3], 160)
+        assert_grey(through.images[frame, 42:50, left + 5 : left + 7], 250)
+
+
+def test_a_copy_in_front_hides_the_target_and_one_behind_does_not():
+    in_front, behind = (
+        (crossing(is_in_front=value).through(still_clip()).masks > 127).sum((1, 2)) for value in (True, False)
+    )
+    assert list(in_front[[0, 4]]) == [96, 96]
+    assert in_front[2] <= 40  # the copy's edges are soft
+    assert (behind == 96).all()
+
+
+def test_a_copy_behind_leaves_the_target_as_it_was():
+    through = crossing(is_in_front=False).through(still_clip())
+    assert (through.images[(slice(None), *TARGET)] == still_clip().images[(slice(None), *TARGET)]).all()
+
+
+def test_looks_of_the_copy():
+    through = crossing(is_mirrored=True, gains=np.array([1.0, 0.5, 0.5])).through(still_clip())
+    first = through.images[0, 42:50]
+    assert_grey(first[:, 29:31], [250, 125, 125])  # mirrored: the bright half is at the left
+    assert_grey(first[:, 33:35], [160, 80, 80])
+
+
+def test_the_whole_targets_area_is_kept_so_that_a_hidden_one_counts_as_absent():
+    assert (crossing().through(still_clip()).whole == still_clip().whole).all()
+
+
+def test_frames_without_the_target_stay_as_they_are():
+    raw = still_clip()
+    raw.masks[1] = 0
+    through = crossing().through(raw)
+    assert (through.images[1] == raw.images[1]).all()
+    assert (through.images[0] != raw.images[0]).any()
+
+
+def test_a_copy_takes_its_shape_from_the_frame_of_its_lag():
+    raw = still_clip()
+    raw.images[1, 40:52, 44:52] = 30
+    through = crossing(lag=1).through(raw)
+    assert_grey(through.images[0, 42:50, 30:34], 30)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_prompted_frame_shows_target_and_copy_apart(seed):
+    drawn = Crossing.draw(np.random.default_rng(seed), FRAMES)
+    raw = still_clip()
+    through = drawn.through(raw)
+    overlapped = raw.masks[0].astype(int) - through.masks[0]
+    assert (overlapped > 127).sum() <= 0.2 * 96
+
+
+def test_crossings_change_real_clips_and_hide_some_targets():
+    real = Mixture(0, 0.5, 0.5)
+    plain, crossed = (
+        ClipSource(bright_material(), real, SIDE, hardness) for hardness in (EASY, Hardness(crossings=1.0))
+    )
+    smaller = []
+    for index in range(12):
+        without, copied = plain.clip(1, index, FRAMES), crossed.clip(1, index, FRAMES)
+        if not torch.equal(without.prompt_mask, copied.prompt_mask):
+            continue  # its first frame was hidden, another clip was drawn
+        assert (without.images != copied.images).any()
+        smaller.append(bool(copied.masks.float().sum() < without.masks.float().sum()))
+    assert 0 < np.mean(smaller) < 1

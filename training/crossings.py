@@ -1,0 +1,110 @@
+"""A copy of the target that crosses its path in a real clip: another object of nearly the same looks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from training.composites import RawClip
+from training.imaging import over, similarity
+from training.material import mask_bounds
+
+Bytes = NDArray[np.uint8]
+Box = tuple[int, int, int, int]
+
+NEAREST = 1.1  # most distance of the copy's path from the target's centre, in extents of the target's box
+FIRST = (1.4, 2.8)  # distance along the path in frame 0: the prompted frame shows both apart
+TRAVEL = (0.3, 2.2)  # length of the path by the last frame, as a share of that distance
+IN_FRONT_SHARE = 0.55
+LARGEST_LAG = 3  # frames between the target's shape and the copy's
+LEAST_PIXELS = 30  # of a target that is copied
+EDGE_BLUR = 0.7  # px; hard edges would tell the copy from the image
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Motion and looks of the copy.
+
+    ``start`` [2] and ``step`` [2] per frame: its centre from the target's, in extents of the target's box;
+    ``lag``: frames; ``scale``: of its extent; ``gains`` [3]: of its RGB.
+    """
+
+    start: NDArray[np.float64]
+    step: NDArray[np.float64]
+    lag: int
+    scale: float
+    gains: NDArray[np.float64]
+    is_mirrored: bool
+    is_in_front: bool
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator, frames: int) -> Crossing:
+        direction = rng.uniform(0, 2 * math.pi)
+        along = np.array([math.cos(direction), math.sin(direction)])
+        across = np.array([-along[1], along[0]])
+        first = rng.uniform(*FIRST)
+        start = rng.uniform(-NEAREST, NEAREST) * across - first * along
+        step = first * rng.uniform(*TRAVEL) / max(1, frames - 1) * along
+        return cls(
+            start=start,
+            step=step,
+            lag=int(rng.integers(-LARGEST_LAG, LARGEST_LAG + 1)),
+            scale=math.exp(rng.normal(0, 0.15)),
+            gains=rng.uniform(0.8, 1.15) * np.exp(rng.normal(0, 0.06, 3)),
+            is_mirrored=bool(rng.random() < 0.5),
+            is_in_front=bool(rng.random() < IN_FRONT_SHARE),
+        )
+
+    def through(self, raw: RawClip) -> RawClip:
+        """The clip with the copy in every frame that shows the target; its mask loses what the copy hides."""
+        images, masks = raw.images.copy(), raw.masks.copy()
+        boxes = [_box_of(mask) for mask in raw.masks]
+        for index, box in enumerate(boxes):
+            if box is None:
+                continue
+            shape = int(np.clip(index + self.lag, 0, len(boxes) - 1))
+            source = shape if boxes[shape] is not None else index
+            layer = self._layer(raw, source, boxes[source] or box, box, index)
+            if not self.is_in_front:
+                layer = _hidden(layer, raw.masks[index])
+            images[index] = over(images[index], layer)
+            if self.is_in_front:
+                masks[index] = cv2.multiply(masks[index], 255 - layer[..., 3], scale=1 / 255)
+        return replace(raw, images=images, masks=masks)
+
+    def _layer(self, raw: RawClip, source: int, shape: Box, box: Box, index: int) -> Bytes:
+        """The copy alone, premultiplied uint8 [S,S,4]: the target of frame ``source`` beside that of
+        ``index``."""
+        side = raw.images.shape[1]
+        alpha = cv2.GaussianBlur(raw.masks[source], (0, 0), EDGE_BLUR)
+        alpha = np.minimum(alpha, raw.masks[source])
+        coloured = np.minimum(raw.images[source] * self.gains, 255) * (alpha / 255.0)[..., None]
+        cut = np.dstack([coloured, alpha]).astype(np.uint8)
+        extents = np.array([box[2] - box[0], box[3] - box[1]])
+        place = _centre(box) + (self.start + self.step * index) * extents
+        zoom = self.scale * math.sqrt(_area(box) / _area(shape))
+        matrix = similarity(zoom, 0.0, _centre(shape), place, self.is_mirrored)
+        return np.asarray(cv2.warpAffine(cut, matrix, (side, side)), np.uint8)
+
+
+def _hidden(layer: Bytes, mask: Bytes) -> Bytes:
+    """A premultiplied layer [S,S,4] behind an object of ``mask`` [S,S]."""
+    return np.asarray(cv2.multiply(layer, cv2.merge([255 - mask] * 4), scale=1 / 255), np.uint8)
+
+
+def _box_of(mask: Bytes) -> Box | None:
+    """Box of a target that is large enough to be copied; else None."""
+    solid = mask > 127
+    return mask_bounds(solid) if solid.sum() >= LEAST_PIXELS else None
+
+
+def _centre(box: Box) -> NDArray[np.float64]:
+    return np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5
+
+
+def _area(box: Box) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
