@@ -39,7 +39,9 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
     recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
     card = (out / CARD).read_text(encoding="utf-8") if (out / CARD).is_file() else None
     network = load_checkpoint_network(weights, recipe["config"])
-    note = f"Trained with training/ of this package: {recipe['steps']} steps, seed {recipe['seed']}"
+    hours = recipe["hours"]
+    length = f"{recipe['steps']} steps" if hours is None else f"{60 * hours:.0f} minutes"
+    note = f"Trained with training/ of this package: {length}, seed {recipe['seed']}"
     if mean_with is not None:
         average(network, mean_with, share)
         note += f"; the mean with other weights, which count {share:g}"

@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     torch.save({"model": network(2).state_dict()}, folder / "weights.pt")
-    recipe = {"config": NAME, "steps": 7, "seed": 3, "open_data_only": False}
+    recipe = {"config": NAME, "steps": 7, "hours": None, "seed": 3, "open_data_only": False}
     (folder / "recipe.json").write_text(json.dumps(recipe))
     return folder
 
@@ -90,6 +90,15 @@ def test_the_shipped_bundle_says_what_it_is_and_keeps_its_card(run, start, tmp_p
     other = load_bundle_network(start).state_dict()["mask_decoder.tokens"]
     expected = (own["mask_decoder.tokens"] + other) / 2
     assert torch.allclose(shipped["mask_decoder.tokens"], expected, atol=1e-3)
+
+
+def test_of_a_run_limited_by_time_the_bundle_says_how_long_it_was(run, tmp_path):
+    recipe = json.loads((run / "recipe.json").read_text())
+    (run / "recipe.json").write_text(json.dumps(recipe | {"hours": 0.25}))
+    ship(run, tmp_path / "out")
+    note = json.loads((tmp_path / "out" / "bundle.json").read_text())["source"]["note"]
+    assert "15 minutes" in note
+    assert "steps" not in note
 
 
 def test_another_network_is_refused(start):
