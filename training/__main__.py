@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ def _data(args: argparse.Namespace) -> int:
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
+    from training.mixture import Mixture
     from training.schedule import DEFAULT_STAGES
 
     parser.add_argument(
@@ -90,6 +91,11 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--stages",
         default=DEFAULT_STAGES,
         help="start (share of steps or hours):frames:clips:frozen, top or trunk, ...; default %(default)s",
+    )
+    parser.add_argument(
+        "--mixture",
+        default=",".join(str(share) for share in astuple(Mixture())),
+        help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
     )
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
@@ -138,10 +144,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     from training.hardness import EASY, HARD
+    from training.mixture import parse_mixture
     from training.schedule import parse_stages
     from training.train import TrainingOptions, new_network, train
 
     args.hardness, args.stages = EASY if args.easy else HARD, parse_stages(args.stages)
+    args.mixture = parse_mixture(args.mixture)
     options = TrainingOptions(**_given(args, TrainingOptions))
     network = new_network(options.config)
     if not args.resume:
@@ -193,8 +201,9 @@ def _start(network: object, args: argparse.Namespace) -> None:
     load_backbone(network.image_encoder, path)
     print(f"trunk from {name}")
     if args.heads_from is not None:
-        from training.clips import ClipSource, Mixture
+        from training.clips import ClipSource
         from training.material import load_material
+        from training.mixture import Mixture
         from training.warm_start import warm_start
 
         material = load_material(args.material, "train", args.open_data_only)

@@ -3,7 +3,7 @@ index."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import cv2
@@ -18,6 +18,7 @@ from training.crossings import Crossing
 from training.footage import FootageSampler, PhotographSampler
 from training.hardness import EASY, Hardness
 from training.material import Material, mask_bounds
+from training.mixture import Mixture
 
 LEAST_VISIBLE = 24  # least px in the window, and least share of the whole target, for it to count as present
 LEAST_SHARE = 0.12
@@ -50,15 +51,6 @@ class Clip(NamedTuple):
     labels: Tensor
     prompt_mask: Tensor
     has_mask: Tensor
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Shares of the kinds of clips."""
-
-    composite: float = 0.45
-    footage: float = 0.32
-    photograph: float = 0.23
 
 
 class Sampler(Protocol):

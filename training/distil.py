@@ -23,10 +23,11 @@ from torch.utils.data import DataLoader
 from efftam_ros.model.compact.network import CompactTAM, ImageEncoder
 from efftam_ros.runtime.bundle import Bundle
 from training import checkpoints
-from training.clips import ClipDataset, ClipSource, Mixture
+from training.clips import ClipDataset, ClipSource
 from training.journal import Journal
 from training.lesson import Backbone
 from training.material import load_material
+from training.mixture import Mixture
 from training.norms import add_norms, merge_norms
 from training.schedule import learning_rate
 from training.tensor_runner import TensorRunner

@@ -16,10 +16,11 @@ from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools import cli
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
 from efftam_ros.tools.common.table import print_table
-from training.clips import ClipSource, Mixture
+from training.clips import ClipSource
 from training.disappearance import SEEDS, TrackerFollower, judge
 from training.hardness import EASY, Hardness
 from training.material import Material, load_material
+from training.mixture import Mixture
 from training.validation import validate, validation_clips
 
 KINDS: dict[str, tuple[Mixture, Hardness]] = {

@@ -21,12 +21,13 @@ from torch.utils.data import DataLoader
 from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from training import checkpoints
-from training.clips import Clip, ClipDataset, ClipSource, Mixture
+from training.clips import Clip, ClipDataset, ClipSource
 from training.closed_loop import outer_side
 from training.hardness import HARD, Hardness
 from training.journal import Journal
 from training.lesson import Backbone, Lesson
 from training.material import load_material, require_archive
+from training.mixture import Mixture
 from training.schedule import Stage, learning_rate, stage_at
 from training.unroll import unroll
 from training.validation import validate, validation_clips
@@ -117,7 +118,7 @@ def train(
     lesson = _lesson(options, network, source)
     trainer = Trainer(options, network.to(options.device), Journal(options.out), lesson)
     held_out = ClipSource(
-        load_material(options.material, "validation", options.open_data_only), options.mixture, spec.side
+        load_material(options.material, "validation", options.open_data_only), Mixture(), spec.side
     )
     validation = [_moved(b, options.device) for b in validation_clips(held_out, options.validation_clips)]
     if resume:

@@ -25,12 +25,12 @@ from training.clips import (
     Clip,
     ClipDataset,
     ClipSource,
-    Mixture,
 )
 from training.composites import Body, Compositor, RawClip, cut_out_sequence
 from training.footage import LONGEST_STEP, FootageSampler, PhotographSampler
 from training.imaging import pyramid, sprite_pyramid, warp
 from training.material import Footage, Material, Photograph, mask_bounds
+from training.mixture import Mixture
 from training.windows import WindowPath
 
 SIDE = 192

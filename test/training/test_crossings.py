@@ -7,10 +7,11 @@ import pytest
 import torch
 from training_helpers import bright_material
 
-from training.clips import ClipSource, Mixture
+from training.clips import ClipSource
 from training.composites import RawClip
 from training.crossings import Crossing
 from training.hardness import EASY, Hardness
+from training.mixture import Mixture
 
 SIDE, FRAMES = 96, 5
 TARGET = (slice(40, 52), slice(44, 52))

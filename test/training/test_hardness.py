@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from training_helpers import BRIGHT, DARK, bright_footage, bright_material, disc, ground, same
 
-from training.clips import ClipSource, Mixture
+from training.clips import ClipSource
 from training.composites import FROM_ABOVE, KIND_WEIGHTS, Compositor
 from training.footage import FootageSampler
 from training.hardness import EASY, HARD, LARGEST, SMALLEST, Hardness, Sun
 from training.material import Backdrop, Material, Sprite
+from training.mixture import Mixture
 
 SIDE = 192
 

@@ -10,10 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from training_helpers import bright_footage, bright_material
 
-from training.clips import CLICK, ClipSource, Mixture
+from training.clips import CLICK, ClipSource
 from training.footage import FootageSampler
 from training.hardness import Hardness
 from training.material import Material, mask_bounds
+from training.mixture import Mixture
 from training.parts import BAND, END, LEAST_PART, MOST_PART, Part, Piece, draw_part, keeps_aspect
 
 SIDE = 192

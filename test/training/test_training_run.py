@@ -22,9 +22,11 @@ from efftam_ros.runtime.bundle import default_bundle
 from training import checkpoints
 from training import train as module
 from training.__main__ import main
-from training.clips import ClipSource, Mixture
+from training.clips import ClipSource
 from training.hardness import EASY
 from training.journal import Journal
+from training.material import Material
+from training.mixture import Mixture
 from training.schedule import parse_stages
 from training.train import TrainingOptions, new_network, train
 from training.unroll import unroll
@@ -303,6 +305,19 @@ def test_the_weights_are_the_running_average_and_a_matter_of_the_seed(options, t
 # The command line
 
 
+def test_the_mixture_is_that_of_training_and_held_out_clips_keep_theirs(archive, tmp_path, monkeypatch):
+    drawn: list[Mixture] = []
+
+    def source(material: Material, mixture: Mixture, *more: Any) -> ClipSource:
+        drawn.append(mixture)
+        return ClipSource(material, mixture, *more)
+
+    monkeypatch.setattr(module, "ClipSource", source)
+    monkeypatch.setattr(module.Trainer, "run", lambda *_: None)
+    assert main(arguments(tmp_path / "run", archive, "--mixture", "2,0,1")) == 0
+    assert drawn == [Mixture(2.0, 0.0, 1.0), Mixture()]
+
+
 def test_data_packs_a_folder_and_says_what_it_holds(source, tmp_path, capsys):
     out = tmp_path / "new" / "material.zip"
     assert main(["data", str(source), "--out", str(out)]) == 0
@@ -326,6 +341,11 @@ def refused_run(*change: object) -> Callable[[Path, Path], list[str]]:
     ("given", "words"),
     [
         (refused_run("--stages", "0:2:16"), ["'0:2:16'"]),
+        (refused_run("--mixture", "0.5,0.5"), ["'0.5,0.5'", "0.45,0.32,0.23"]),
+        (refused_run("--mixture", "0,0,0"), ["'0,0,0'"]),
+        (refused_run("--mixture", "1,-1,1"), ["'1,-1,1'"]),
+        (refused_run("--mixture", "1,nan,1"), ["'1,nan,1'"]),
+        (refused_run("--mixture", "1,1,1,1"), ["'1,1,1,1'"]),
         (refused_run("--material", "/nowhere/material.zip"), ["/nowhere/material.zip", "training data"]),
         (refused_run("--resume"), ["resume.pt", "without --resume"]),
         (refused_run("--continue-from", "/nowhere/bundle"), ["/nowhere/bundle"]),

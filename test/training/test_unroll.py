@@ -20,8 +20,9 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, RankedFrames, Record
 from efftam_ros.core.types import Image, Prompt
 from training import unroll as module
-from training.clips import Clip, ClipSource, Mixture
+from training.clips import Clip, ClipSource
 from training.closed_loop import ClosedWindows, outer_side
+from training.mixture import Mixture
 from training.train import new_network, trunk_parameters
 from training.unroll import DROPPED_SHARE, MOST_RECENT, normalised, unroll
 from training.validation import stack, validate, validation_clips
