@@ -314,7 +314,7 @@ def test_the_mixture_is_that_of_training_and_held_out_clips_keep_theirs(archive,
 
     monkeypatch.setattr(module, "ClipSource", source)
     monkeypatch.setattr(module.Trainer, "run", lambda *_: None)
-    given = ("--mixture", "2,0,1", "--continue-from", default_bundle())
+    given = ("--mixture", "2,0,1", "--continue-from", default_bundle().folder)
     assert main(arguments(tmp_path / "run", archive, *given)) == 0
     assert drawn == [Mixture(2.0, 0.0, 1.0), Mixture()]
 
