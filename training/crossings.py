@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.composites import RawClip
+from training.footage import Box, box_size, middle_of
 from training.imaging import over, similarity
 from training.material import mask_bounds
 
 Bytes = NDArray[np.uint8]
-Box = tuple[int, int, int, int]
 
 NEAREST = 1.1  # most distance of the copy's path from the target's centre, in extents of the target's box
 FIRST = (1.4, 2.8)  # distance along the path in frame 0: the prompted frame shows both apart
@@ -66,9 +66,11 @@ class Crossing:
         for index, box in enumerate(boxes):
             if box is None:
                 continue
-            shape = int(np.clip(index + self.lag, 0, len(boxes) - 1))
-            source = shape if boxes[shape] is not None else index
-            layer = self._layer(raw, source, boxes[source] or box, box, index)
+            source = int(np.clip(index + self.lag, 0, len(boxes) - 1))
+            shape = boxes[source]
+            if shape is None:
+                source, shape = index, box
+            layer = self._layer(raw, source, shape, box, index)
             if not self.is_in_front:
                 layer = _hidden(layer, raw.masks[index])
             images[index] = over(images[index], layer)
@@ -85,9 +87,9 @@ class Crossing:
         coloured = np.minimum(raw.images[source] * self.gains, 255) * (alpha / 255.0)[..., None]
         cut = np.dstack([coloured, alpha]).astype(np.uint8)
         extents = np.array([box[2] - box[0], box[3] - box[1]])
-        place = _centre(box) + (self.start + self.step * index) * extents
-        zoom = self.scale * math.sqrt(_area(box) / _area(shape))
-        matrix = similarity(zoom, 0.0, _centre(shape), place, self.is_mirrored)
+        place = middle_of(box) + (self.start + self.step * index) * extents
+        zoom = self.scale * box_size(box) / box_size(shape)
+        matrix = similarity(zoom, 0.0, middle_of(shape), place, self.is_mirrored)
         return np.asarray(cv2.warpAffine(cut, matrix, (side, side)), np.uint8)
 
 
@@ -100,11 +102,3 @@ def _box_of(mask: Bytes) -> Box | None:
     """Box of a target that is large enough to be copied; else None."""
     solid = mask > 127
     return mask_bounds(solid) if solid.sum() >= LEAST_PIXELS else None
-
-
-def _centre(box: Box) -> NDArray[np.float64]:
-    return np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5
-
-
-def _area(box: Box) -> int:
-    return (box[2] - box[0]) * (box[3] - box[1])

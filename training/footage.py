@@ -131,7 +131,7 @@ class FootageSampler:
                 offset, extent = rng.normal(0, JITTER, 2) * scale, extent * scale
             elif path.elsewhere[index]:
                 offset = offset + away(rng, path.factor[index])
-            centre = _middle_of(target) + offset * size
+            centre = middle_of(target) + offset * size
             extent = max(extent, 1.5 * max(target[2] - target[0], target[3] - target[1]))
             if target is rival_box:
                 extent = min(extent, margin * max(limits))
@@ -192,7 +192,7 @@ def _rival_scale(rival: _Rival, box: Box, size: float) -> float:
     return min(max(scale, 0.5), 2.0) if rival.is_same_scene else scale
 
 
-def _middle_of(box: Box) -> NDArray[np.float64]:
+def middle_of(box: Box) -> NDArray[np.float64]:
     return np.array([box[0] + box[2], box[1] + box[3]]) / 2 - 0.5
 
 
@@ -302,14 +302,14 @@ class PhotographSampler:
             extent = min(path.factor[index] * size, most)
             offset = path.offset[index] * fair_share(extent / margin, size)
             picture, limits = photograph, (width, height)
-            centre = _middle_of(box) + offset * size
+            centre = middle_of(box) + offset * size
             if path.elsewhere[index]:
                 picture = other
             if rival is not None and path.elsewhere[index]:
                 picture = self._objects[rival][0]
                 limits = (picture.labels.shape[1], picture.labels.shape[0])
                 rival_size = box_size(self._boxes[rival])
-                centre = _middle_of(self._boxes[rival]) + rng.normal(0, JITTER, 2) * rival_size
+                centre = middle_of(self._boxes[rival]) + rng.normal(0, JITTER, 2) * rival_size
                 extent = min(extent * rival_size / size, margin * max(limits))
             if kept_inside:
                 centre = inside(centre, extent, limits)

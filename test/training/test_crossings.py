@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -27,10 +30,10 @@ def still_clip() -> RawClip:
     return RawClip(images, masks, None, np.full(FRAMES, 96.0))
 
 
-def crossing(**changes: object) -> Crossing:
+def crossing(**changes: Any) -> Crossing:
     """From the left at two widths through the target's place, one width a frame."""
-    same = {"lag": 0, "scale": 1.0, "gains": np.ones(3), "is_mirrored": False, "is_in_front": True}
-    return Crossing(start=np.array([-2.0, 0.0]), step=np.array([1.0, 0.0]), **{**same, **changes})  # type: ignore[arg-type]
+    plain = Crossing(np.array([-2.0, 0.0]), np.array([1.0, 0.0]), 0, 1.0, np.ones(3), False, True)
+    return replace(plain, **changes)
 
 
 def assert_grey(shown: np.ndarray, level: int | list[int]) -> None:
