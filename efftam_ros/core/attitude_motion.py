@@ -1,7 +1,7 @@
 """The camera's motion from its attitude: a gyro's or a gimbal's, with the camera's intrinsics.
 
 A rotation moves pixels the same at every distance, so it needs no features in the image. What the vehicle
-travels between two images is not in it.
+travels between two images is not in it: `GuidedMotion` adds what the images tell.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.camera_motion import (
     MOST_SHIFT,
     CameraMotionSource,
+    GuidedSource,
     Matrix,
     moved_point,
     rejection,
@@ -32,7 +33,9 @@ MOST_AHEAD_S = 0.05  # of an image's stamp from the newest: a gimbal does not ke
 COMPARED_IMAGES = 10
 MOST_KEPT_SHIFT = 3.0  # image sides: beyond it, the kept place is far outside the image
 LEAST_SHIFT_PX = 3.0  # of an image's centre, for a comparison to say anything
-MOST_DIFFERENCE = 0.5  # of two shifts, in the larger
+# Of two shifts, in the larger. Wrong axes make it 1.4, a wrong sign 2. A camera that travels and turns to
+# keep a place in its middle makes it 1: the images stand still while the attitude turns.
+MOST_DIFFERENCE = 1.2
 
 
 class AttitudeMotion:
@@ -143,37 +146,49 @@ class AttitudeMotion:
         )
 
 
-class ComparedMotion:
-    """A source that another one watches: where they disagree for long, the first one is not believed."""
+class GuidedMotion:
+    """A camera's motion from its attitude and its images together.
 
-    def __init__(self, source: CameraMotionSource, witness: CameraMotionSource) -> None:
-        self._source, self._witness = source, witness
+    The attitude tells where to look for the previous image's points, and stands in for the images where they
+    tell nothing. What the images tell holds otherwise: they also know how the camera travelled. An attitude
+    that contradicts them in most of the last images is not used, with a reason.
+    """
+
+    def __init__(self, attitude: CameraMotionSource, images: GuidedSource) -> None:
+        self._attitude, self._images = attitude, images
         self._shifts: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=COMPARED_IMAGES)
 
     def reset(self) -> None:
-        self._source.reset()
-        self._witness.reset()
+        self._attitude.reset()
+        self._images.reset()
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        told = self._source.estimate(image, stamp_ns, target)
-        seen = self._witness.estimate(image, stamp_ns, target)
-        if told.matrix is None or seen.matrix is None:
-            return told
-        centre = np.array([image.width, image.height]) / 2
-        told_shift, seen_shift = (moved_point(m, *centre) - centre for m in (told.matrix, seen.matrix))
-        if max(np.hypot(*told_shift), np.hypot(*seen_shift)) >= LEAST_SHIFT_PX:
-            self._shifts.append((told_shift, seen_shift))
-        fault = self._disagreement()
-        return CameraMotion(None, fault) if fault else told
+        told = self._attitude.estimate(image, stamp_ns, target)
+        seen = self._images.estimate(image, stamp_ns, target, told.matrix)
+        if told.matrix is not None and seen.matrix is not None:
+            self._compare(told.matrix, seen.matrix, np.array([image.width, image.height]) / 2)
+        return self._combined(told, seen)
 
     def keep(self, target: Box | None) -> None:
-        self._source.keep(target)
+        self._attitude.keep(target)
+        self._images.keep(target)
 
     def since_kept(self) -> CameraMotion:
-        fault = self._disagreement()
-        return CameraMotion(None, fault) if fault else self._source.since_kept()
+        return self._combined(self._attitude.since_kept(), self._images.since_kept())
 
-    def _disagreement(self) -> str:
+    def _combined(self, told: CameraMotion, seen: CameraMotion) -> CameraMotion:
+        fault = told.reason or self._contradiction()
+        if seen.matrix is not None or fault:
+            return CameraMotion(seen.matrix, fault)
+        return told
+
+    def _compare(self, told: Matrix, seen: Matrix, centre: NDArray[np.float64]) -> None:
+        told_shift, seen_shift = (moved_point(matrix, *centre) - centre for matrix in (told, seen))
+        # A camera that does not turn may still travel: only a turn that is told can be contradicted.
+        if np.hypot(*told_shift) >= LEAST_SHIFT_PX:
+            self._shifts.append((told_shift, seen_shift))
+
+    def _contradiction(self) -> str:
         """What the two say, when they disagree in most of the last images; empty when they do not."""
         if len(self._shifts) < COMPARED_IMAGES:
             return ""

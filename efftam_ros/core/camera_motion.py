@@ -46,6 +46,17 @@ class CameraMotionSource(Protocol):
         ...
 
 
+class GuidedSource(CameraMotionSource, Protocol):
+    """A `CameraMotionSource` that can be told about where the motion is to be found."""
+
+    def estimate(
+        self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
+    ) -> CameraMotion:
+        """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
+        for first; None: nothing is known of it."""
+        ...
+
+
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
     """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
     can."""

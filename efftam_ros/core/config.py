@@ -72,7 +72,7 @@ class TrackerConfig(CheckedSettings):
     )
     camera_motion: str = setting(
         "auto",
-        "source of the camera's motion (policy default): auto: the images, topic: a gimbal or gyro, off",
+        "source of the camera's motion (policy default): auto: the images, topic: also an attitude, off",
         choices=CAMERA_MOTIONS,
     )
     presence_threshold: float = setting(

@@ -173,8 +173,8 @@ class Motion:
 class CameraMotion:
     """The camera's motion since the previous image.
 
-    ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, one
-    line.
+    ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, or
+    which part of its source could not be used, one line.
     """
 
     matrix: NDArray[np.float64] | None

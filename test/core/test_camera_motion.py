@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.attitude_motion import AttitudeMotion, ComparedMotion
+from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.camera_motion import moved_box, moved_point, rejection, rotation_motion
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import MotionFilter
@@ -202,35 +202,78 @@ def test_beyond_the_newest_sample_the_turn_goes_on_for_a_twentieth_of_a_second()
 
 
 class Scripted:
-    """A source that tells the same motion each time."""
+    """A source that tells the same motion each time, and remembers what it was told to look near."""
 
-    def __init__(self, matrix):
-        self.matrix = matrix
+    def __init__(self, matrix, reason=""):
+        self.matrix, self.reason = matrix, reason
+        self.guesses = []
 
-    def estimate(self, image, stamp_ns, target):
-        return CameraMotion(self.matrix)
+    def estimate(self, image, stamp_ns, target, guess=None):
+        self.guesses.append(guess)
+        return CameraMotion(self.matrix, self.reason)
 
     def keep(self, target):
         pass
 
     def since_kept(self):
-        return CameraMotion(self.matrix)
+        return CameraMotion(self.matrix, self.reason)
 
     def reset(self):
         pass
 
 
-def test_swapped_axes_are_found_by_the_images_and_end_belief():
-    compared = ComparedMotion(Scripted(shift(0, 20)), Scripted(shift(20, 0)))
-    told = [compared.estimate(IMAGE, i, None) for i in range(12)]
-    assert told[0].matrix is not None
-    assert told[-1].matrix is None
-    assert "(0, 20)" in told[-1].reason
-    assert "(20, 0)" in told[-1].reason
-    assert compared.since_kept().matrix is None
+def guided(told, seen, images=12):
+    """The last motion of an attitude and images, and the one since the kept image."""
+    motion = GuidedMotion(told, seen)
+    answers = [motion.estimate(IMAGE, i, None) for i in range(images)]
+    return answers[-1], motion.since_kept()
 
 
-def test_an_attitude_that_the_images_confirm_is_believed():
-    compared = ComparedMotion(Scripted(shift(20, 1)), Scripted(shift(18, 0)))
-    told = [compared.estimate(IMAGE, i, None) for i in range(30)]
-    assert all(one.matrix is not None for one in told)
+def test_the_images_are_told_where_to_look_and_what_they_find_there_holds():
+    """They know how the camera travelled, too."""
+    told, seen = Scripted(shift(20, 1)), Scripted(shift(23, 0))
+    for motion in guided(told, seen):
+        assert motion == CameraMotion(seen.matrix)
+    assert seen.guesses[-1] is told.matrix
+
+
+def test_where_the_images_tell_nothing_the_attitude_stands_in():
+    told = Scripted(shift(20, 1))
+    for motion in guided(told, Scripted(None, "no corners")):
+        assert motion == CameraMotion(told.matrix)
+
+
+def test_without_an_attitude_the_images_are_used_and_its_reason_is_told():
+    seen = Scripted(shift(20, 0))
+    for motion in guided(Scripted(None, "no calibration"), seen):
+        assert motion == CameraMotion(seen.matrix, "no calibration")
+    for motion in guided(Scripted(None, "no calibration"), Scripted(None, "no corners")):
+        assert motion == CameraMotion(None, "no calibration")
+
+
+@pytest.mark.parametrize("told", [shift(0, 20), shift(-20, 0), shift(-12, 9)], ids=["axes", "sign", "both"])
+def test_an_attitude_that_contradicts_the_images_is_not_used_and_both_are_told(told):
+    images = Scripted(shift(20, 0))
+    motion = GuidedMotion(Scripted(told), images)
+    answers = [motion.estimate(IMAGE, i, None) for i in range(12)]
+    assert [bool(one.reason) for one in answers] == [False] * 9 + [True] * 3
+    assert answers[-1].matrix is images.matrix
+    assert f"({told[0, 2]:.0f}, {told[1, 2]:.0f})" in answers[-1].reason
+    assert "(20, 0)" in answers[-1].reason
+    images.matrix = None
+    assert motion.estimate(IMAGE, 12, None).matrix is None
+    assert motion.since_kept().matrix is None
+
+
+@pytest.mark.parametrize(
+    ("told", "seen"),
+    [
+        (shift(0, 0), shift(15, 0)),  # it flies past and does not turn
+        (shift(15, 0), shift(0, 0)),  # it turns to keep a place in its middle
+        (shift(15, 0), shift(30, 3)),
+        (shift(15, 0), shift(6, -5)),
+    ],
+)
+def test_a_camera_that_also_travels_is_no_contradiction(told, seen):
+    motion, _ = guided(Scripted(told), Scripted(seen), images=30)
+    assert motion == CameraMotion(seen)

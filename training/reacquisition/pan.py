@@ -1,8 +1,9 @@
-"""Frames lost while the camera pans at 60 deg/s: by the images' own motion, by a gyro's, and without a pan.
+"""Frames lost while the camera pans at 60 deg/s: by the images' own motion, with a gyro, and without a pan.
 
-A virtual camera looks at a part of each frame of a real clip and turns to and fro about its vertical axis, so
-that the target crosses its picture: at 30 Hz by 16 px an image of 640 px width (32 px at 1280). The gyro
-tells the virtual camera's rotation alone, not the motion of the drone that filmed the clip.
+A virtual camera looks at half of each frame's width and turns to and fro about its vertical axis, as far as
+the frame goes: at 30 Hz by 16 px an image of 640 px width (32 px at 1280). The gyro tells the virtual
+camera's rotation alone, not the motion of the drone that filmed the clip. What is lost without a pan, too, is
+not lost by the pan: the last two columns leave it out.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.attitude_motion import AttitudeMotion
+from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
@@ -33,10 +35,16 @@ RATE_RAD_S = math.radians(60)
 FPS = 30.0
 SIZE = (640, 360)  # of the picture, px
 FOCAL_PX = 457.0  # 914 px at 1280 px width: 70 degrees wide
-MOST_TURN_RAD = math.radians(26)  # to either side: the target stays in the picture
+SHARE = 0.5  # width of the picture, in frame widths
+HALF_WIDE_RAD = math.atan(SIZE[0] / 2 / FOCAL_PX)
+MOST_TURN_RAD, LEAST_TURN_RAD = math.radians(26), math.radians(10)  # to either side
+# Between the target's first place and the picture's edge: sideways at the end of a turn, and upwards in
+# halves of the picture's height.
+EDGE_RAD, EDGE = math.radians(2), 0.1
 STILL_FRAMES = 12  # before the pan
-LEAST_WIDTH = 1000  # of a clip
-FRAMES = STILL_FRAMES + round(4 * MOST_TURN_RAD / RATE_RAD_S * FPS)
+FRAMES = STILL_FRAMES + 52
+LEAST_FRAMES = 30  # of a clip
+TARGET_PX = (8.0, 120.0)  # size of the target in the picture
 GYRO_HZ = 200.0
 NS = 1_000_000_000
 STILL, IMAGES, GYRO = "still", "images", "gyro"
@@ -46,10 +54,54 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Lost:
-    """Frames of a pan that show the whole target, and those of them without a claim on it."""
+    """Frames of pans that show the whole target, and those of them without a claim on it, each by the name of
+    its pan and its index."""
 
-    shown: int
-    lost: int
+    shown: frozenset[tuple[str, int]]
+    lost: frozenset[tuple[str, int]]
+
+    @property
+    def share(self) -> float:
+        return len(self.lost) / len(self.shown) if self.shown else math.nan
+
+    def beside(self, other: Lost) -> float:
+        """Share of the frames that are lost here and not there."""
+        return len(self.lost - other.lost) / len(self.shown) if self.shown else math.nan
+
+    def __or__(self, other: Lost) -> Lost:
+        return Lost(self.shown | other.shown, self.lost | other.lost)
+
+
+NOTHING = Lost(frozenset(), frozenset())
+
+
+@dataclass(frozen=True)
+class Swing:
+    """Where in a frame the camera looks at rest, px, and how far it turns to either side."""
+
+    x: float
+    y: float
+    turn_rad: float
+
+
+def swing(clip: Footage, target: Box) -> Swing | None:
+    """The widest pan for which the picture stays inside the clip's frame and the target, at rest, inside the
+    picture; None when there is none of `LEAST_TURN_RAD`."""
+    focal = _frame_focal(clip)
+    half_height = clip.width * SHARE * SIZE[1] / SIZE[0] / 2
+    for degrees in range(round(math.degrees(MOST_TURN_RAD)), round(math.degrees(LEAST_TURN_RAD)) - 1, -1):
+        turn = math.radians(degrees)
+        reach_x = focal * math.tan(turn + HALF_WIDE_RAD)
+        reach_y = half_height / (math.cos(turn) - math.tan(HALF_WIDE_RAD) * math.sin(turn))
+        if 2 * reach_x > clip.width or 2 * reach_y > clip.height:
+            continue
+        x = min(max(target.cx, reach_x), clip.width - reach_x)
+        y = min(max(target.cy, reach_y), clip.height - reach_y)
+        aside = math.atan((abs(target.cx - x) + target.width / 2) / focal)
+        above = abs(target.cy - y) + target.height / 2
+        if aside + turn <= HALF_WIDE_RAD - EDGE_RAD and above <= half_height * (1 - EDGE):
+            return Swing(x, y, turn)
+    return None
 
 
 class PanFilm:
@@ -61,11 +113,13 @@ class PanFilm:
         self._turns = turns
         self._count = min(len(clip), FRAMES)
         self._boxes = [clip.box(i) for i in range(self._count)]
-        self._frames = clip.pictures(range(self._count))
         first = self._boxes[0]
-        if first is None:
-            raise InputError(f"{clip.name} does not show its target on the first frame; leave it out")
-        self._aim = (first.cx, first.cy)
+        found = None if first is None else swing(clip, first)
+        if found is None:
+            raise InputError(f"{clip.name} has no room to turn around its target's first place; leave it out")
+        self.swing = found
+        self._frames = clip.pictures(range(self._count))
+        self._frame_camera = _intrinsics(_frame_focal(clip), found.x, found.y)
 
     def __len__(self) -> int:
         return self._count
@@ -73,16 +127,13 @@ class PanFilm:
     def __iter__(self) -> Iterator[tuple[NDArray[np.uint8], int, Box | None]]:
         for index in range(self._count):
             view = self.view(index / FPS)
-            picture = cv2.warpPerspective(
-                self._frames[index], view, SIZE, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-            )
+            picture = cv2.warpPerspective(self._frames[index], view, SIZE, flags=cv2.INTER_LINEAR)
             yield np.asarray(picture, np.uint8), stamp_ns(index / FPS), self._truth(index, view)
 
     def view(self, time_s: float) -> Matrix:
         """Homography [3, 3] from the frame's pixels to the picture's."""
-        frame_camera = _intrinsics(*self._aim)
-        turned = rotation(time_s if self._turns else 0.0)
-        view = picture_camera() @ turned @ np.linalg.inv(frame_camera)
+        turned = rotation(time_s, self.swing.turn_rad) if self._turns else np.eye(3)
+        view = picture_camera() @ turned @ np.linalg.inv(self._frame_camera)
         return np.asarray(view / view[2, 2], np.float64)
 
     def _truth(self, index: int, view: Matrix) -> Box | None:
@@ -99,62 +150,74 @@ class PanFilm:
         return Box.from_edges(float(left), float(top), float(right), float(bottom))
 
 
-def turn_rad(time_s: float) -> float:
-    """The camera's yaw: at rest, then at the full rate to one side, to the other, and back."""
-    period = 4 * MOST_TURN_RAD / RATE_RAD_S
+def turn_rad(time_s: float, most_rad: float) -> float:
+    """The camera's yaw: at rest, then at the full rate to one side, to the other, and so on."""
+    period = 4 * most_rad / RATE_RAD_S
     phase = max(0.0, time_s - STILL_FRAMES / FPS) % period / period
-    return MOST_TURN_RAD * (4 * phase if phase < 0.25 else 2 - 4 * phase if phase < 0.75 else 4 * phase - 4)
+    return most_rad * (4 * phase if phase < 0.25 else 2 - 4 * phase if phase < 0.75 else 4 * phase - 4)
 
 
-def rotation(time_s: float) -> Matrix:
+def rotation(time_s: float, most_rad: float) -> Matrix:
     """[3, 3]: directions at rest to those of the turned camera's optical frame."""
-    c, s = math.cos(turn_rad(time_s)), math.sin(turn_rad(time_s))
+    yaw = turn_rad(time_s, most_rad)
+    c, s = math.cos(yaw), math.sin(yaw)
     return np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
 
 
 def picture_camera() -> Matrix:
     """Intrinsics [3, 3] of the picture, px."""
-    return _intrinsics(SIZE[0] / 2, SIZE[1] / 2)
+    return _intrinsics(FOCAL_PX, SIZE[0] / 2, SIZE[1] / 2)
 
 
-def _intrinsics(cx: float, cy: float) -> Matrix:
-    return np.array([[FOCAL_PX, 0.0, cx], [0.0, FOCAL_PX, cy], [0.0, 0.0, 1.0]])
+def _frame_focal(clip: Footage) -> float:
+    """Focal length of the camera in px of the clip's frames."""
+    return FOCAL_PX * SHARE * clip.width / SIZE[0]
+
+
+def _intrinsics(focal: float, cx: float, cy: float) -> Matrix:
+    return np.array([[focal, 0.0, cx], [0.0, focal, cy], [0.0, 0.0, 1.0]])
 
 
 def stamp_ns(time_s: float) -> int:
     return NS + round(time_s * NS)
 
 
-def gyro() -> AttitudeMotion:
-    """What a gyro would tell of the pan."""
+def gyro(most_rad: float) -> AttitudeMotion:
+    """What a gyro would tell of a pan to either side."""
     motion = AttitudeMotion(picture_camera())
-    duration = STILL_FRAMES / FPS + 4 * MOST_TURN_RAD / RATE_RAD_S + 0.5
-    for i in range(round(duration * GYRO_HZ)):
-        motion.add(stamp_ns(i / GYRO_HZ), rotation(i / GYRO_HZ))
+    for i in range(round((FRAMES / FPS + 0.5) * GYRO_HZ)):
+        motion.add(stamp_ns(i / GYRO_HZ), rotation(i / GYRO_HZ, most_rad))
     return motion
 
 
 def suits(clip: Footage) -> bool:
-    """Whether a clip is large enough to turn in, and its target does not disappear by itself."""
-    shown = all(clip.box(i) is not None for i in range(min(len(clip), FRAMES)))
-    return shown and clip.width >= LEAST_WIDTH
+    """Whether a clip has room to turn in, and its target neither disappears by itself nor is too small or too
+    large."""
+    boxes = [clip.box(i) for i in range(min(len(clip), FRAMES))]
+    first = boxes[0]
+    if first is None or any(box is None for box in boxes) or len(boxes) < LEAST_FRAMES:
+        return False
+    size_px = first.size * FOCAL_PX / _frame_focal(clip)
+    return TARGET_PX[0] <= size_px <= TARGET_PX[1] and swing(clip, first) is not None
 
 
-def run_pan(follower: Follower, clip: Footage, turns: bool = True) -> Lost:
-    """Follow a clip's target through the pan, or without one."""
-    shown = lost = 0
-    for index, (picture, stamp, box) in enumerate(PanFilm(clip, turns)):
+def run_pan(follower: Follower, film: PanFilm, name: str, run: int = 1) -> Lost:
+    """Follow a clip's target through the pan, or without one. ``run``: number of the jitter of its first
+    box."""
+    shown, lost = set(), set()
+    for index, (picture, stamp, box) in enumerate(film):
         first = None
         if index == 0:
-            if box is None:
-                return Lost(0, 0)
-            first = jittered(box, f"{clip.name}:pan", 1)
+            assert box is not None  # `swing` keeps it inside
+            first = jittered(box, f"{name}:pan", run)
         claim = follower(picture, stamp, first)
         if index < STILL_FRAMES or box is None:
             continue
-        shown += 1
-        lost += not claim.present or claim.box is None or iou(claim.box, box) < WRONG_IOU
-    return Lost(shown, lost)
+        frame = f"{name}:{run}", index
+        shown.add(frame)
+        if not claim.present or claim.box is None or iou(claim.box, box) < WRONG_IOU:
+            lost.add(frame)
+    return Lost(frozenset(shown), frozenset(lost))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +225,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders of clips")
     add_network_arguments(parser)
     add_tracker_arguments(parser)
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs of each pan, with other first boxes; default 1",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -169,38 +239,44 @@ def run(args: argparse.Namespace) -> int:
     clips = [clip for clip in find_footage(args.folders) if suits(clip)]
     if not clips:
         raise InputError(
-            f"no clip there is {LEAST_WIDTH} px wide and shows its target throughout; give folders of others"
+            "no clip there has room for a pan around its target, shows it throughout and at a size of "
+            f"{TARGET_PX[0]:g} to {TARGET_PX[1]:g} px in the picture; give folders of others"
         )
     cv2.setNumThreads(args.threads)
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     rows: list[list[Cell]] = []
-    total = {source: Lost(0, 0) for source in SOURCES}
+    total = dict.fromkeys(SOURCES, NOTHING)
     try:
-        with progress_bar(len(clips) * len(SOURCES), "pans", unit="pan", quiet=args.quiet) as bar:
+        with progress_bar(
+            len(clips) * len(SOURCES) * args.repeats, "pans", unit="pan", quiet=args.quiet
+        ) as bar:
             for clip in clips:
-                found = {}
+                found = dict.fromkeys(SOURCES, NOTHING)
                 for source in SOURCES:
                     settings = {"camera_motion": "topic" if source == GYRO else "auto"}
                     config = tracker_config(args.settings, policy=args.policy, view=args.view, **settings)
-                    attitude = gyro() if source == GYRO else None
-                    tracker = open_tracker(pipeline, config, attitude)
-                    one = run_pan(TrackerFollower(tracker), clip, source != STILL)
-                    found[source] = one
-                    before = total[source]
-                    total[source] = Lost(before.shown + one.shown, before.lost + one.lost)
-                    bar.update()
+                    film = PanFilm(clip, source != STILL)
+                    for number in range(1, args.repeats + 1):
+                        camera = None
+                        if source == GYRO:
+                            camera = GuidedMotion(gyro(film.swing.turn_rad), ImageCameraMotion())
+                        follower = TrackerFollower(open_tracker(pipeline, config, camera))
+                        found[source] |= run_pan(follower, film, clip.name, number)
+                        bar.update()
+                    total[source] |= found[source]
                 rows.append(_row(clip.name, found))
     finally:
         pipeline.close()
     rows.append(_row("all", total))
     print_table(
-        ("clip", "frames", "lost without a pan", "lost, images alone", "lost, gyro"),
+        ("clip", "frames", "without", "images", "gyro", "by the pan: images", "gyro"),
         rows,
-        title=f"pan at {math.degrees(RATE_RAD_S):.0f} deg/s, policy {args.policy or 'default'}",
+        title=f"lost in a pan at {math.degrees(RATE_RAD_S):.0f} deg/s, policy {args.policy or 'default'}",
     )
     return 0
 
 
 def _row(name: str, found: dict[str, Lost]) -> list[Cell]:
-    shares: list[Cell] = [one.lost / one.shown if one.shown else math.nan for one in found.values()]
-    return [name, found[IMAGES].shown, *shares]
+    still = found[STILL]
+    shares: list[Cell] = [one.share for one in found.values()]
+    return [name, len(found[IMAGES].shown), *shares, *(found[s].beside(still) for s in (IMAGES, GYRO))]

@@ -8,7 +8,7 @@ from typing import Any
 from geometry_msgs.msg import QuaternionStamped
 from rclpy.node import Node
 
-from efftam_ros.core.attitude_motion import AttitudeMotion, ComparedMotion
+from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.camera_motion import CameraMotionSource
 from efftam_ros.core.errors import InputError
@@ -23,14 +23,13 @@ class AttitudeInput:
     """Between the topics and the tracker, as long as the node is configured. ``offset_s``: added to the
     stamps of the topics, s.
 
-    The images watch over it: an attitude with wrong axes or another clock moves the picture otherwise than
-    they show, and is then not used.
+    It works together with the images, which also tell how the camera travels: see `GuidedMotion`.
     """
 
     def __init__(self, offset_s: float) -> None:
         motion = AttitudeMotion()
         self._attitude = CameraAttitude(motion, offset_s)
-        self.source: CameraMotionSource = ComparedMotion(motion, ImageCameraMotion())
+        self.source: CameraMotionSource = GuidedMotion(motion, ImageCameraMotion())
         self._refused: Callable[[str], None] = lambda reason: None
         self._subscriptions: list[Any] = []
         self.refusal = ""

@@ -136,9 +136,9 @@ class Statistics:
     def no_bearing(self, reason: str) -> None:
         self._fault("bearing", reason)
 
-    def no_camera_motion(self, reason: str) -> None:
-        """Record that the source named by the parameter camera_motion gives no motion."""
-        self._fault("camera", f"the camera's motion is not known: {reason}")
+    def no_camera_motion(self, fault: str) -> None:
+        """Record that the attitude that the parameter camera_motion asks for gives no motion."""
+        self._fault("camera", fault)
 
     def failed(self, reason: str, for_good: bool = False) -> None:
         """Record that the tracker raised. ``for_good``: it will keep failing until the process is

@@ -449,7 +449,8 @@ class Session:
         if no_bearing:
             self._no_bearing(no_bearing)
         if self._attitude is not None and track.camera is not None and track.camera.reason:
-            self._no_camera_motion(self._attitude.refusal or track.camera.reason)
+            images_alone = track.camera.matrix is not None
+            self._no_camera_motion(self._attitude.refusal or track.camera.reason, images_alone)
 
     def _catching_up(self, frame: BufferedFrame) -> str:
         """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
@@ -501,9 +502,11 @@ class Session:
         self._statistics.failed(f"{type(error).__name__}: {error}", isinstance(error, PipelineLostError))
         self._fail("failure", "".join(traceback.format_exception(error)).rstrip())
 
-    def _no_camera_motion(self, reason: str) -> None:
-        self._statistics.no_camera_motion(reason)
-        self._warn("camera motion", f"the camera's motion is not known: {reason}")
+    def _no_camera_motion(self, reason: str, images_alone: bool = False) -> None:
+        known = "known from the images alone" if images_alone else "not known"
+        fault = f"the camera's motion is {known}: {reason}"
+        self._statistics.no_camera_motion(fault)
+        self._warn("camera motion", fault)
 
     def _no_bearing(self, reason: str) -> None:
         self._statistics.no_bearing(reason)

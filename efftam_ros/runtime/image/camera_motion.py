@@ -48,7 +48,7 @@ class _Kept:
 
 
 class ImageCameraMotion:
-    """A `CameraMotionSource` that compares consecutive images, and the kept one by its features."""
+    """A `GuidedSource` that compares consecutive images, and the kept one by its features."""
 
     def __init__(self) -> None:
         self.reset()
@@ -58,7 +58,9 @@ class ImageCameraMotion:
         self._size = (0, 0)
         self._kept: _Kept | None = None
 
-    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+    def estimate(
+        self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
+    ) -> CameraMotion:
         try:
             small = _small_grey(image)
         except InputError as refusal:
@@ -70,7 +72,10 @@ class ImageCameraMotion:
         if size != self._size:
             return CameraMotion(None, f"the image's size changed from {size} to {self._size}")
         scale = small.shape[1] / image.width
-        return _answer(_between(previous, small, _left_out(target, scale, previous.shape)), scale, size)
+        if guess is not None:
+            guess = _rescaled(guess, scale)
+        found = _between(previous, small, _left_out(target, scale, previous.shape), guess)
+        return _answer(found, scale, size)
 
     def keep(self, target: Box | None) -> None:
         if self._previous is not None:
@@ -93,10 +98,15 @@ def _answer(
     """The answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
     if isinstance(found, str):
         return CameraMotion(None, f"camera motion unknown: {found}")
-    enlarged = np.diag([1 / scale, 1 / scale, 1.0]) @ found @ np.diag([scale, scale, 1.0])
-    matrix = np.asarray(enlarged / enlarged[2, 2], np.float64)
+    matrix = _rescaled(found, 1 / scale)
     fault = rejection(matrix, *size, most_shift)
     return CameraMotion(None, f"camera motion refused: {fault}") if fault else CameraMotion(matrix)
+
+
+def _rescaled(matrix: Matrix, scale: float) -> Matrix:
+    """A homography between images for the same images ``scale`` times as large."""
+    larger = np.diag([scale, scale, 1.0]) @ matrix @ np.diag([1 / scale, 1 / scale, 1.0])
+    return np.asarray(larger / larger[2, 2], np.float64)
 
 
 def _small_grey(image: Image) -> Grey:
@@ -124,14 +134,20 @@ def _left_out(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
     return allowed
 
 
-def _between(previous: Grey, present: Grey, allowed: Grey) -> Matrix | str:
-    """The homography between two reduced images, or the reason why there is none."""
+def _between(previous: Grey, present: Grey, allowed: Grey, guess: Matrix | None) -> Matrix | str:
+    """The homography between two reduced images, looked for near ``guess`` first, or the reason why there is
+    none."""
     corners = cv2.goodFeaturesToTrack(previous, CORNERS, CORNER_QUALITY, CORNER_DISTANCE_PX, mask=allowed)
     count = 0 if corners is None else len(corners)
     if count < LEAST_INLIERS:
         return f"{count} corners in the previous image (at least {LEAST_INLIERS})"
     start = np.asarray(corners, np.float32)
-    found = _homography(previous, present, start, start)
+    found: Matrix | str = ""
+    if guess is not None:
+        near = cv2.perspectiveTransform(start, guess)
+        found = _homography(previous, present, start, np.asarray(near, np.float32))
+    if isinstance(found, str):
+        found = _homography(previous, present, start, start)
     if isinstance(found, str):
         # A fast pan exceeds the range of the flow; the shift of the whole image is used as the initial guess.
         halves = [
