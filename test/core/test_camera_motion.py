@@ -164,6 +164,30 @@ def test_a_gyro_without_a_kept_image_says_so():
     assert "kept" in source.since_kept().reason
 
 
+def test_a_gyro_that_does_not_know_the_present_image_knows_no_way_back():
+    source = AttitudeMotion(K)
+    told = source.since_kept()
+    assert told.matrix is None
+    assert "attitude" in told.reason
+
+
+def test_between_two_samples_far_apart_an_image_near_one_of_them_is_told():
+    source = AttitudeMotion(K)
+    source.add(0, yaw(0.0))
+    source.add(3 * NS // 10, yaw(0.3))
+    source.estimate(IMAGE, 0, None)
+    told = source.estimate(IMAGE, NS // 20, None)
+    assert told.matrix == pytest.approx(rotation_motion(K, yaw(0.05)), abs=1e-9)
+    assert source.estimate(IMAGE, 3 * NS // 20, None).matrix is None
+
+
+def test_the_sample_that_is_named_is_the_nearest():
+    source = AttitudeMotion(K)
+    for second in (0, 1):
+        source.add(second * NS, yaw(0))
+    assert "-4.00 s" in source.estimate(IMAGE, 5 * NS, None).reason
+
+
 def test_a_gyro_with_another_clock_is_no_motion_and_says_how_far_off_it_is():
     source = AttitudeMotion(K)
     source.add(0, yaw(0))
@@ -206,20 +230,20 @@ class Scripted:
 
     def __init__(self, matrix, reason=""):
         self.matrix, self.reason = matrix, reason
-        self.guesses = []
+        self.guesses, self.calls = [], []
 
     def estimate(self, image, stamp_ns, target, guess=None):
         self.guesses.append(guess)
         return CameraMotion(self.matrix, self.reason)
 
     def keep(self, target):
-        pass
+        self.calls.append(("keep", target))
 
     def since_kept(self):
         return CameraMotion(self.matrix, self.reason)
 
     def reset(self):
-        pass
+        self.calls.append("reset")
 
 
 def guided(told, seen, images=12):
@@ -277,3 +301,11 @@ def test_an_attitude_that_contradicts_the_images_is_not_used_and_both_are_told(t
 def test_a_camera_that_also_travels_is_no_contradiction(told, seen):
     motion, _ = guided(Scripted(told), Scripted(seen), images=30)
     assert motion == CameraMotion(seen)
+
+
+def test_both_keep_and_forget_an_image():
+    told, seen, target = Scripted(shift(1, 1)), Scripted(shift(1, 1)), Box(1, 2, 3, 4)
+    motion = GuidedMotion(told, seen)
+    motion.keep(target)
+    motion.reset()
+    assert told.calls == seen.calls == [("keep", target), "reset"]
