@@ -149,6 +149,24 @@ class View:
         """Width and height of the visible region, image px."""
         return self.side / self.scale_x, self.side / self.scale_y
 
+    def is_full(self, width: int, height: int) -> bool:
+        """Whether it is the `full` view of an image of this size."""
+        return self == View.full(width, height, self.side)
+
+    def pixels(self, width: int, height: int, margin: int) -> tuple[int, int, int, int]:
+        """Left, top, right, bottom of the pixels of an image of this size inside the view, half-open.
+
+        ``margin``: number of neighbours to every side that belong to them. Right does not exceed left, or
+        bottom top, where the view lies outside the image.
+        """
+        extent_x, extent_y = self.extent
+        return (
+            max(0, math.floor(self.x) - margin),
+            max(0, math.floor(self.y) - margin),
+            min(width, math.ceil(self.x + extent_x) + margin),
+            min(height, math.ceil(self.y + extent_y) + margin),
+        )
+
     def to_network(self, box: Box) -> Box:
         return Box(
             (box.x - self.x) * self.scale_x,

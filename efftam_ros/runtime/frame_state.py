@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.image.masks import boxes_and_areas, make_candidates
+from efftam_ros.runtime.image.masks import boxes_and_areas
 from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt
 
 ALTERNATIVES = (1, 2, 3)
@@ -125,10 +125,18 @@ class FrameState:
 
 
 def offered(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
-    """Consecutive rows of the decoder's answers as Candidates in image px."""
+    """Consecutive rows of the decoder's answers as Candidates in image px.
+
+    The arrays are new; the box of an empty mask is NaN.
+    """
     chosen = slice(rows[0], rows[-1] + 1)
-    return make_candidates(
-        view, answers.boxes[chosen], answers.areas[chosen], answers.ious[chosen], answers.presence
+    boxes, areas = view.edges_to_image(answers.boxes[chosen]), answers.areas[chosen]
+    boxes[areas == 0] = np.nan
+    return Candidates(
+        boxes=boxes,
+        areas=(areas / (view.scale_x * view.scale_y)).astype(np.float32),
+        ious=answers.ious[chosen].astype(np.float32),
+        presence_logit=float(answers.presence),
     )
 
 

@@ -69,6 +69,24 @@ def test_the_full_view_squeezes_the_whole_image():
     assert view.extent == (1280, 720)
 
 
+def test_only_the_view_of_the_whole_image_is_full():
+    assert View.full(1280, 720, 512).is_full(1280, 720)
+    assert not View.full(1280, 720, 512).is_full(1280, 721)
+    assert not View.window(640, 360, 720, 512).is_full(1280, 720)
+
+
+def test_the_pixels_of_a_view_are_those_it_touches_and_their_neighbours_in_the_image():
+    assert View.window(100, 60, 40.5, 64).pixels(640, 480, margin=0) == (79, 39, 121, 81)
+    assert View.window(100, 60, 40.5, 64).pixels(640, 480, margin=3) == (76, 36, 124, 84)
+    assert View.window(10, 470, 40, 64).pixels(640, 480, margin=3) == (0, 447, 33, 480)
+
+
+def test_a_view_beside_the_image_has_no_pixels():
+    left, top, right, bottom = View.window(-100, 600, 40, 64).pixels(640, 480, margin=2)
+    assert left >= right
+    assert top >= bottom
+
+
 def test_arrays_map_like_boxes():
     view = View.window(300.5, 200.25, 157, 192)
     box = Box(250, 190, 40, 22)

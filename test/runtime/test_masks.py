@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, make_candidates, rectangle_mask
+from efftam_ros.runtime.frame_state import Answers, offered
+from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, rectangle_mask
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:
@@ -51,13 +52,13 @@ class TestBoxes:
 class TestCandidates:
     def test_are_in_image_pixels(self) -> None:
         view = View(100.0, 50.0, 2.0, 4.0, 192)
-        found = make_candidates(
-            view,
+        answers = Answers(
             np.array([[20, 40, 60, 120]], np.float32),
             np.array([80.0], np.float32),
             np.array([0.5], np.float32),
             1.5,
         )
+        found = offered(view, answers, [0])
         assert found.boxes.tolist() == [[110, 60, 130, 80]]
         assert found.areas.tolist() == [10]
         assert found.presence_logit == 1.5
@@ -65,31 +66,25 @@ class TestCandidates:
 
     def test_do_not_change_when_the_network_s_buffers_do(self) -> None:
         boxes, areas, ious = np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.float32)
-        found = make_candidates(View(0, 0, 1, 1, 8), boxes, areas, ious, 0.0)
+        found = offered(View(0, 0, 1, 1, 8), Answers(boxes, areas, ious, 0.0), [0])
         boxes[:], areas[:], ious[:] = 7, 7, 7
         assert found.boxes.max() == found.areas.max() == found.ious.max() == 1
 
     def test_have_no_box_where_the_mask_is_empty(self) -> None:
-        found = make_candidates(
-            View(0, 0, 1, 1, 8),
-            np.zeros((2, 4), np.float32),
-            np.array([0, 5], np.float32),
-            np.ones(2, np.float32),
-            0.0,
+        answers = Answers(
+            np.zeros((2, 4), np.float32), np.array([0, 5], np.float32), np.ones(2, np.float32), 0.0
         )
+        found = offered(View(0, 0, 1, 1, 8), answers, [0, 1])
         assert found.box(0).is_empty
         assert np.isnan(found.boxes[0]).all()
         assert not np.isnan(found.boxes[1]).any()
         assert found.is_finite
 
     def test_carry_on_what_is_not_finite(self) -> None:
-        found = make_candidates(
-            View(0, 0, 1, 1, 8),
-            np.full((1, 4), np.nan, np.float32),
-            np.ones(1, np.float32),
-            np.array([np.nan]),
-            np.inf,
+        answers = Answers(
+            np.full((1, 4), np.nan, np.float32), np.ones(1, np.float32), np.array([np.nan]), np.inf
         )
+        found = offered(View(0, 0, 1, 1, 8), answers, [0])
         assert not found.is_finite
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -100,7 +99,7 @@ class PreprocessParameters:
         record["scale_x"], record["scale_y"] = view.scale_x, view.scale_y
         record["gain"] = 1.0 / (self._std * encoding.full_scale)
         record["shift"] = self._shift
-        record["full_view"] = _is_full(image, view)
+        record["full_view"] = view.is_full(image.width, image.height)
         return record
 
     def needed_parts(self, image: Image, view: View) -> tuple[Part, ...]:
@@ -111,11 +110,9 @@ class PreprocessParameters:
         """
         encoding = self._checked(image, view)
         stored = image.height * encoding.rows_per_pair // 2
-        if _is_full(image, view):
+        if view.is_full(image.width, image.height):
             return (Part(0, stored, 0, image.width * encoding.bytes_per_pixel),)
-        width, height = view.extent
-        top, bottom = _shown(view.y, height, image.height)
-        left, right = _shown(view.x, width, image.width)
+        left, top, right, bottom = view.pixels(image.width, image.height, _MARGIN)
         if top >= bottom or left >= right:
             return ()
         # Pixels that share colour are stored together.
@@ -144,7 +141,7 @@ def mask_view(view: View, width: int, height: int, low: int) -> Record:
     """
     cells_x, cells_y = view.scale_x * low / view.side, view.scale_y * low / view.side
     x0, x1, y0, y1 = 0, width, 0, height
-    if view != View.full(width, height, view.side):
+    if not view.is_full(width, height):
         extent_x, extent_y = view.extent
         x0, x1 = centres_within(view.x, view.x + extent_x, width)
         y0, y1 = centres_within(view.y, view.y + extent_y, height)
@@ -157,12 +154,3 @@ def mask_view(view: View, width: int, height: int, low: int) -> Record:
     record["start_y"] = (y0 + 0.5 - view.y) * cells_y - 0.5
     record["cells_x"], record["cells_y"] = cells_x, cells_y
     return record
-
-
-def _shown(start: float, extent: float, size: int) -> tuple[int, int]:
-    """The pixels along an axis, half-open, that a view from ``start`` on may read."""
-    return max(0, math.floor(start) - _MARGIN), min(size, math.ceil(start + extent) + _MARGIN)
-
-
-def _is_full(image: Image, view: View) -> bool:
-    return view == View.full(image.width, image.height, view.side)

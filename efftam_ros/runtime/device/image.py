@@ -84,7 +84,7 @@ class DeviceImage:
             if self._last_view is None or self._hosts[0].nbytes < image.rows.size:
                 return
             view = self._last_view
-            if view != View.full(image.width, image.height, view.side):
+            if not view.is_full(image.width, image.height):
                 view = _grown(view, STAGED_MARGIN)
             parts = self._needed(image, [view])
             index = 1 - self._using

@@ -1,4 +1,4 @@
-"""Computes boxes, candidates and image masks from the decoder's mask logits."""
+"""Computes boxes and image masks from the decoder's mask logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.types import Candidates
 
 # Network px per pixel of the decoder's logits.
 CELL = 4
@@ -43,34 +42,13 @@ def _crossings(profile: NDArray[np.float32]) -> tuple[float, float]:
     return low, high
 
 
-def make_candidates(
-    view: View,
-    boxes: NDArray[np.float32],
-    areas: NDArray[np.float32],
-    ious: NDArray[np.float32],
-    presence_logit: float,
-) -> Candidates:
-    """Convert the decoder's rows from network pixels to Candidates in image pixels.
-
-    The arrays are new; the box of an empty mask is NaN.
-    """
-    image_boxes = view.edges_to_image(boxes)
-    image_boxes[areas == 0] = np.nan
-    return Candidates(
-        boxes=image_boxes,
-        areas=(areas / (view.scale_x * view.scale_y)).astype(np.float32),
-        ious=ious.astype(np.float32),
-        presence_logit=float(presence_logit),
-    )
-
-
 def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int) -> NDArray[np.uint8]:
     """Resample the logits [L, L] of a view to a mask uint8 [height, width], 255 where the bilinear logit is
     above 0.
 
     Pixels whose centre lies outside the view are 0.
     """
-    if view == View.full(width, height, view.side):
+    if view.is_full(width, height):
         scaled = cv2.resize(logits, (width, height), interpolation=cv2.INTER_LINEAR)
         return _positive(scaled)
     mask = np.zeros((height, width), np.uint8)
