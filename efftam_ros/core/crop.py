@@ -115,9 +115,9 @@ class FollowingCrop:
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
         if box is not None:
             self.settle(box)
-            return self._inside(image_size, box.cx, box.cy, self.extent(image_size))
+            return View.window_inside(image_size, box.cx, box.cy, self.extent(image_size), self._side)
         x, y = point if point is not None else (image_size[0] / 2, image_size[1] / 2)
-        return self._inside(image_size, x, y, self.POINT_SHARE * min(image_size))
+        return View.window_inside(image_size, x, y, self.POINT_SHARE * min(image_size), self._side)
 
     def settle(self, box: Box) -> None:
         self._first = self._size = max(box.size, 1.0)
@@ -129,20 +129,17 @@ class FollowingCrop:
         width, height = image_size
         if predicted is None:
             predicted = Box.from_centre(width / 2, height / 2, self._size, self._size)
-        cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
         extent = self.extent(image_size)
+        cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
         if not lost:
             wider = self.OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
-            return self._inside(image_size, cx, cy, extent * wider)
+            return View.window_inside(image_size, cx, cy, extent * wider, self._side)
         turn = self.LOST_TURNS[self._turn % len(self.LOST_TURNS)]
         self._turn += 1
         if turn is not None:
-            return self._inside(image_size, cx, cy, extent * turn)
+            return View.window_inside(image_size, cx, cy, extent * turn, self._side)
         self._swept += 1
         return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, self._swept - 1)
-
-    def _inside(self, image_size: tuple[int, int], x: float, y: float, extent: float) -> View:
-        return View.window_inside(image_size, x, y, extent, self._side)
 
     def _tile(
         self, image_size: tuple[int, int], start: tuple[float, float], extent: float, index: int
@@ -156,7 +153,7 @@ class FollowingCrop:
             axes.append([(i + 0.5) * length / count for i in range(count)])
         tiles = sorted(((x, y) for x in axes[0] for y in axes[1]), key=lambda p: math.dist(p, start))
         x, y = tiles[index % len(tiles)]
-        return self._inside(image_size, x, y, extent)
+        return View.window_inside(image_size, x, y, extent, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
         self._turn = self._swept = 0

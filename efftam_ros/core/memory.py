@@ -180,3 +180,33 @@ class MemoryBank:
         self._slots[record.frame] = slot
         self.records.append(record)
         return slot
+
+
+class FrameMemory:
+    """Counts the frames since the prompt and keeps those that a policy stores. Per frame: `plan`, then either
+    `store` or `skip`."""
+
+    def __init__(self, bank: MemoryBank) -> None:
+        self._bank = bank
+        self._frame = 0
+        self.prompted = False
+        """Whether the present frame is a prompted one; until it is stored or skipped."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._bank.records
+
+    def plan(self) -> MemoryPlan:
+        """The memory that the next frame attends to."""
+        return self._bank.plan(self._frame)
+
+    def store(self, quality: float, presence_logit: float, motion_iou: float | None = None) -> int:
+        """Close the frame and keep it; returns its slot."""
+        record = Record(self._frame, self.prompted, quality, presence_logit, motion_iou)
+        self.skip()
+        return self._bank.add(record)
+
+    def skip(self) -> None:
+        """Close the frame without keeping it."""
+        self._frame += 1
+        self.prompted = False

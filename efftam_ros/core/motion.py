@@ -37,6 +37,16 @@ _H = np.array(
     ],
     float,
 )
+# Left, top, width, height from the state.
+_BOX = np.array(
+    [
+        [1, 0, 0, 0, -0.5, 0],
+        [0, 1, 0, 0, 0, -0.5],
+        [0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 1],
+    ],
+    float,
+)
 _INWARD = np.array([1.0, 1.0, -1.0, -1.0])
 _IDENTITY = np.eye(6)
 _MIN_SIZE_PX = 1.0
@@ -155,15 +165,9 @@ class MotionFilter:
         if camera:
             x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
             x[2:4] += self._camera_velocity
-        cx, cy, vx, vy, width, height = x.tolist()
+        vx, vy = x[2:4].tolist()
         width_rate, height_rate = self._size_rate.tolist()
-        box = Box.from_centre(cx, cy, width, height)
-        return Motion(stamp_ns, box, (vx, vy), p[:4, :4].copy(), (width_rate, height_rate))
-
-    @property
-    def ground_velocity(self) -> tuple[float, float]:
-        """Velocity relative to the ground, px/s."""
-        return float(self._x[2]), float(self._x[3])
+        return Motion(stamp_ns, _box(x), (vx, vy), p[:4, :4].copy(), (width_rate, height_rate))
 
     @property
     def ground(self) -> Motion:
@@ -179,12 +183,13 @@ class MotionFilter:
         if box.is_empty:
             raise ValueError(f"cannot update from an empty box {box}")
         was_measured, self._measured = self._measured, True
-        innovation = np.array(box.edges()) - _H @ self._x
+        edges, size = box.edges(), box.size
+        innovation = np.array(edges) - _H @ self._x
         # An edge inside the predicted box may be the edge of an occluder: its weight decreases with its
         # distance inside, so that the opposite edge carries the estimate. Without this, a target that moves
         # behind a tree seems to shrink, stop and turn back at the tree's edge.
         hidden = np.maximum(innovation * _INWARD, 0.0)
-        r = _diagonal(self._edge_sigma(box, quality) ** 2 + hidden**2)
+        r = _diagonal(self._edge_sigma(size, quality) ** 2 + hidden**2)
         observed = _H @ self._p
         gain = np.linalg.solve(observed @ _H.T + r, observed).T
         self._x = self._x + gain @ innovation
@@ -203,9 +208,9 @@ class MotionFilter:
             self._size_rate = self._size_rate + (1 - math.exp(-dt / SIZE_RATE_S)) * (seen - self._size_rate)
         self._sized_ns, self._sized = self.stamp_ns, self._x[4:].copy()
 
-    def _edge_sigma(self, box: Box, quality: float) -> float:
+    def _edge_sigma(self, size: float, quality: float) -> float:
         doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
-        return (self.noise.edge * max(box.size, _MIN_SIZE_PX) + self.noise.pixel) * doubt
+        return (self.noise.edge * max(size, _MIN_SIZE_PX) + self.noise.pixel) * doubt
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
         """Squared Mahalanobis distance of a measured centre from the prediction (2 degrees of freedom).
@@ -216,18 +221,22 @@ class MotionFilter:
         offset = np.array([box.cx, box.cy]) - self._x[:2]
         slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2
         offset = np.sign(offset) * np.maximum(np.abs(offset) - slack, 0.0)
-        spread = self._p[:2, :2] + np.eye(2) * self._edge_sigma(box, quality) ** 2 / 2
+        spread = self._p[:2, :2] + np.eye(2) * self._edge_sigma(box.size, quality) ** 2 / 2
         return float(offset @ np.linalg.solve(spread, offset))
 
     @property
     def box(self) -> Box:
-        cx, cy, _, _, width, height = self._x.tolist()
-        return Box.from_centre(cx, cy, width, height)
+        return _box(self._x)
 
     @property
     def motion(self) -> Motion:
         """The estimate at the filter's own stamp."""
         return self.at(self.stamp_ns)
+
+
+def _box(x: Array) -> Box:
+    left, top, width, height = (_BOX @ x).tolist()
+    return Box(left, top, width, height)
 
 
 def _diagonal(values: Sequence[float] | Array) -> Array:

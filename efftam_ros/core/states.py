@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.types import TrackState
+from efftam_ros.core.types import MISSED, TrackState
 
 
 class TargetState:
@@ -39,17 +39,19 @@ class TargetState:
         self.state = TrackState.ACQUIRING
         self.hit(stamp_ns)
 
-    def hit(self, stamp_ns: int) -> None:
-        """The target's box was accepted on this frame."""
-        if self.state in (TrackState.COASTING, TrackState.LOST):
+    def hit(self, stamp_ns: int) -> bool:
+        """The target's box was accepted on this frame. Returns `confirmed`."""
+        if self.state in MISSED:
             self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
         self._streak += 1
         needed = self.config.reacquire_frames if self._returning else self.config.acquire_frames
         if self._streak >= needed:
             self.state, self._returning = TrackState.TRACKING, False
         self.measured_ns = stamp_ns
-        if self.confirmed:
+        confirmed = self.confirmed
+        if confirmed:
             self._confirmed_ns = stamp_ns
+        return confirmed
 
     def miss(self, stamp_ns: int) -> None:
         """No box was accepted on this frame."""

@@ -22,6 +22,7 @@ from efftam_ros.core.policies.registry import make_policy
 from efftam_ros.core.search.appearance import AppearanceSource
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (
+    MISSED,
     CameraMotion,
     Candidates,
     Frame,
@@ -100,7 +101,7 @@ class Tracker:
         self._stamp_ns: int | None = None
         self._image_size = (0, 0)
         self._motion: MotionFilter | None = None
-        self._whole: MotionFilter | None = None  # motion when the whole target was last seen
+        self._whole: MotionFilter | None = None  # when the whole target was last seen; or the same filter
         self._recognition_ns: int | None = None  # when the kept image was last compared
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
@@ -143,7 +144,7 @@ class Tracker:
         if self.state is TrackState.IDLE:
             raise InputError("there is no target to look for; select one first")
         self._shown = None
-        return self._pipeline.search(image, views, self._policy.plan())
+        return self._pipeline.search(image, views, self._policy.memory.plan())
 
     def prefetch(self, image: Image) -> None:
         """This very image will probably be stepped next. The one call that any thread may make."""
@@ -165,72 +166,83 @@ class Tracker:
         candidates = self._pipeline.decode(prompt)
         if not candidates.is_finite:
             raise InputError("the network's output for the selected image is not finite; check the bundle")
-        seen = [b for b in map(candidates.box, range(len(candidates))) if not b.is_empty]
+        seen = [shown for _, shown in candidates.visible]
         if box is None and not seen:
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
         context = FrameContext(
-            frame.stamp_ns, view, TrackState.ACQUIRING, None, _size(frame), self._describer(frame), box
+            frame.stamp_ns, view, TrackState.ACQUIRING, _size(frame), self._describer(frame), drawn=box
         )
         choice = self._policy.begin(candidates, context)
-        measured = candidates.box(choice.index) if choice.accepted else None
-        start = measured or box or seen[0]
+        start = choice.box or box or seen[0]
         crop_policy.settle(start)
         self._crop_policy, self._motion = crop_policy, MotionFilter(frame.stamp_ns, start)
         if self._camera is not None and self._policy.searches:
             self._camera.reset()
             self._camera.estimate(frame.image, frame.stamp_ns, None)
-            if measured is not None:
-                self._camera.keep(measured)
+            if choice.box is not None:
+                self._camera.keep(choice.box)
         self._whole = None
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
-        self._remember(candidates, choice, context)
+        self._remember(choice, self._policy.finish(candidates, choice, context, self._target.confirmed))
         return self._track(frame, view, candidates, choice, choice.reason)
 
     def _step_tracked(self, frame: Frame) -> Track:
         stamp, previous, size = frame.stamp_ns, self._stamp_ns, _size(frame)
-        interruption = self._interruption(stamp, size)
+        assert previous is not None
+        interruption = self._interruption(stamp, previous, size)
+        describe = self._describer(frame)
         camera = self._follow_camera(frame)
-        believed = self._motion
+        believed, before = self._motion, self._target.state
         motion = believed.predicted(stamp) if believed is not None and not interruption else None
+        expected = motion.ground if motion is not None else None
         self._shown = None
         try:
-            view, windows = self._look(
-                frame, motion, believed if stamp > (previous or 0) else None, bool(interruption)
-            )
+            searched = None
+            if interruption or before in MISSED:
+                searched = self._search(frame, believed if stamp > previous else None, describe)
+            if searched is None:
+                coasted_s = self._target.age_s(previous) if before is TrackState.COASTING else 0.0
+                place = expected.box if expected is not None else None
+                lost = before is TrackState.LOST or bool(interruption)
+                searched = self._crop_policy.view(size, place, coasted_s, lost), ()
+            view, windows = searched
+            plan = self._policy.memory.plan()
             self._pipeline.encode(frame.image, view)
         except InputError as refusal:
             return self._unused(frame, str(refusal))
         if interruption:
-            self._target.lose(times_valid=previous is not None and stamp > previous)
+            self._target.lose(times_valid=stamp > previous)
+            before = self._target.state
         self._motion = motion
         self._stamp_ns, self._image_size = stamp, size
-        self._pipeline.attend(self._policy.plan())
+        self._pipeline.attend(plan)
         candidates = self._pipeline.decode(None)
         if not candidates.is_finite:
-            self._policy.skip()
-            before = self._target.state
+            self._policy.memory.skip()
             self._target.miss(stamp)
             self._missed(stamp, before)
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        context = FrameContext(stamp, view, self._target.state, self._motion, size, self._describer(frame))
+        context = FrameContext(stamp, view, before, size, describe, motion, expected)
         choice = self._policy.choose(candidates, context)
-        before = self._target.state
-        if choice.accepted:
-            self._target.hit(stamp)
+        confirmed = False
+        if choice.box is not None:
+            confirmed = self._target.hit(stamp)
         else:
             self._target.miss(stamp)
-        self._remember(candidates, choice, context)
-        if choice.accepted:
-            self._measured(stamp, previous, candidates, choice, before)
+        self._remember(choice, self._policy.finish(candidates, choice, context, confirmed))
+        if choice.box is not None:
+            self._measured(choice.box, choice, candidates, context, previous, confirmed)
         else:
             self._missed(stamp, before)
+        # A confirmed target is not missed.
+        hypotheses = () if confirmed else self._policy.hypotheses
         reason = interruption or choice.reason
-        return self._track(frame, view, candidates, choice, reason, windows, self._policy.hypotheses, camera)
+        return self._track(frame, view, candidates, choice, reason, windows, hypotheses, camera)
 
     def _describer(self, frame: Frame) -> Describe:
         source = self._appearance
@@ -244,14 +256,15 @@ class Tracker:
         target = self._motion.box if self._motion is not None and has_box else None
         camera = self._camera.estimate(frame.image, frame.stamp_ns, target)
         dt_s = (frame.stamp_ns - (self._stamp_ns or frame.stamp_ns)) * 1e-9
-        for motion in (self._motion, self._whole):
+        whole = None if self._whole is self._motion else self._whole
+        for motion in (self._motion, whole):
             if motion is not None and camera.matrix is not None and dt_s > 0:
                 motion.follow_camera(camera.matrix, dt_s)
             elif motion is not None:
                 motion.camera_unknown()
         if camera.matrix is not None:
             self._policy.follow_camera(camera.matrix)
-        if self._target.state in (TrackState.COASTING, TrackState.LOST):
+        if self._target.state in MISSED:
             self._recognise_place(self._camera, frame.stamp_ns)
         return camera
 
@@ -263,40 +276,30 @@ class Tracker:
         if kept.matrix is not None:
             self._policy.recognise_place(kept.matrix, stamp_ns)
 
-    def _look(
-        self, frame: Frame, motion: MotionFilter | None, believed: MotionFilter | None, interrupted: bool
-    ) -> tuple[View, tuple[View, ...]]:
-        """Choose the frame's view; returns it and the windows that were searched to choose it.
+    def _search(
+        self, frame: Frame, believed: MotionFilter | None, describe: Describe
+    ) -> tuple[View, tuple[View, ...]] | None:
+        """Search an image for the missed target.
 
-        ``motion``: the motion estimate predicted to the frame's stamp; ``believed``: the one before, kept
-        even after an interruption. Raises InputError for a bad image.
+        Returns the view of the frame's own look and the windows that were searched to choose it; None where
+        there is nothing to search. ``believed``: the motion estimate before this frame, kept even after an
+        interruption. Raises InputError for a bad image.
         """
-        stamp, size = frame.stamp_ns, _size(frame)
-        gone = interrupted or self._target.state in (TrackState.COASTING, TrackState.LOST)
+        size = _size(frame)
         extent = self._crop_policy.extent(size)
-        if gone and self._policy.searches and extent is not None:
-            absence = Absence(
-                stamp,
-                size,
-                self._target.state,
-                believed,
-                extent,
-                self._pipeline.spec.image_side,
-                self._describer(frame),
-            )
-            windows = self._policy.windows(absence)
-            if windows:
-                found = self._pipeline.search(frame.image, windows, self._policy.plan())
-                return self._policy.found(windows, found, absence), tuple(windows)
-        predicted = motion.box if motion is not None else None
-        age = self._target.age_s(self._stamp_ns or stamp)
-        lost = self._target.state is TrackState.LOST or interrupted
-        return self._crop_policy.view(size, predicted, 0.0 if math.isnan(age) else age, lost), ()
+        if extent is None or not self._policy.searches:
+            return None
+        state, side = self._target.state, self._pipeline.spec.image_side
+        absence = Absence(frame.stamp_ns, size, state, believed, extent, side, describe)
+        windows = self._policy.windows(absence)
+        if not windows:
+            return None
+        found = self._pipeline.search(frame.image, windows, self._policy.memory.plan())
+        return self._policy.found(windows, found, absence), tuple(windows)
 
-    def _interruption(self, stamp: int, size: tuple[int, int]) -> str:
+    def _interruption(self, stamp: int, previous: int, size: tuple[int, int]) -> str:
         """Why the motion estimate no longer holds; empty if it does."""
-        assert self._stamp_ns is not None
-        dt = (stamp - self._stamp_ns) * 1e-9
+        dt = (stamp - previous) * 1e-9
         if dt < 0:
             return f"the image's stamp went back by {-dt:.3f} s"
         if dt > self._config.max_gap:
@@ -307,30 +310,29 @@ class Tracker:
 
     def _measured(
         self,
-        stamp: int,
-        previous: int | None,
-        candidates: Candidates,
+        box: Box,
         choice: Choice,
-        before: TrackState,
+        candidates: Candidates,
+        context: FrameContext,
+        previous: int,
+        confirmed: bool,
     ) -> None:
-        """Update motion and crop by an accepted box. ``before``: the state before this frame."""
-        box, quality = candidates.box(choice.index), float(candidates.ious[choice.index])
-        if self._motion is None or choice.jumped or before is TrackState.LOST:
-            self._motion = MotionFilter(stamp, box)
+        """Update motion and crop by the accepted box. ``previous``: the stamp before this frame's."""
+        if self._motion is None or choice.jumped or context.state is TrackState.LOST:
+            self._motion = MotionFilter(context.stamp_ns, box)
         else:
-            self._motion.update(box, quality)
+            self._motion.update(box, float(candidates.ious[choice.index]))
         if not choice.partial or choice.jumped:
-            self._whole = self._motion.copy()
-        if not self._target.confirmed:
+            self._whole = self._motion
+        if not confirmed:
             return
-        if previous is not None:
-            self._crop_policy.update(box, max(0.0, (stamp - previous) * 1e-9))
+        self._crop_policy.update(box, max(0.0, (context.stamp_ns - previous) * 1e-9))
         if self._camera is not None and self._policy.searches:
             self._camera.keep(box)
 
     def _missed(self, stamp: int, before: TrackState) -> None:
         """Let the motion coast. ``before``: the state before this frame."""
-        was_seen = before not in (TrackState.COASTING, TrackState.LOST)
+        was_seen = before not in MISSED
         if was_seen and self._whole is not None and stamp - self._whole.stamp_ns < WHOLE_VALID_NS:
             # While a target disappears behind an occluder, its boxes lag and stop at the edge; coasting
             # therefore continues from the last motion of the whole target.
@@ -339,8 +341,8 @@ class Tracker:
         if self._motion is not None:
             self._motion.coast()
 
-    def _remember(self, candidates: Candidates, choice: Choice, context: FrameContext) -> None:
-        slot = self._policy.finish(candidates, choice, context, self._target.confirmed)
+    def _remember(self, choice: Choice, slot: int | None) -> None:
+        """Have the frame stored in a slot of the ring, None: not at all."""
         if slot is not None:
             self._uncommitted = (choice.index, slot, choice.present)
             if self._pipeline.is_asynchronous:
@@ -357,16 +359,16 @@ class Tracker:
         hypotheses: tuple[ScoredBox, ...] = (),
         camera: CameraMotion | None = None,
     ) -> Track:
-        known = self._motion is not None and self._target.state is not TrackState.LOST
-        motion = self._motion.motion if self._motion is not None and known else None
-        box = motion.box if motion is not None else None
+        motion = None
+        if self._motion is not None and self._target.state is not TrackState.LOST:
+            motion = self._motion.motion
+            motion = replace(motion, box=self._policy.extent.grown(motion.box))
+        box, measured = motion.box if motion is not None else None, False
         presence = quality = 0.0
-        measured = False
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
-            if choice.accepted:
-                box, measured, self._shown = candidates.box(choice.index), True, choice.index
-        box = self._policy.extent(box) if box is not None else None
+            if choice.box is not None:
+                box, measured, self._shown = self._policy.extent.grown(choice.box), True, choice.index
         return Track(
             stamp_ns=frame.stamp_ns,
             state=self._target.state,
@@ -374,8 +376,8 @@ class Tracker:
             measured=measured,
             presence=presence,
             quality=quality,
-            age_s=self._target.age_s(frame.stamp_ns),
-            motion=self._grown(motion) if motion is not None else None,
+            age_s=0.0 if measured else self._target.age_s(frame.stamp_ns),
+            motion=motion,
             view=view,
             image_size=self._image_size,
             reason=reason,
@@ -398,11 +400,8 @@ class Tracker:
         """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
         if self._motion is None or self.state is TrackState.LOST or stamp_ns < self._motion.stamp_ns:
             return None
-        return self._grown(self._motion.at(stamp_ns))
-
-    def _grown(self, motion: Motion) -> Motion:
-        """The motion with the target's box in place of its mask's."""
-        return replace(motion, box=self._policy.extent(motion.box))
+        motion = self._motion.at(stamp_ns)
+        return replace(motion, box=self._policy.extent.grown(motion.box))
 
 
 def _size(frame: Frame) -> tuple[int, int]:

@@ -24,6 +24,9 @@ class TrackState(IntEnum):
     LOST = 4
 
 
+MISSED = (TrackState.COASTING, TrackState.LOST)
+
+
 @dataclass(frozen=True)
 class Image:
     """Image bytes as delivered by the camera, not copied.
@@ -97,6 +100,11 @@ class Candidates:
     @cached_property
     def _boxes(self) -> list[Box]:
         return [Box(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in self.boxes.tolist()]
+
+    @property
+    def visible(self) -> list[tuple[int, Box]]:
+        """Index and box of the candidates that show something."""
+        return [(index, box) for index, box in enumerate(self._boxes) if not box.is_empty]
 
     @property
     def is_finite(self) -> bool:

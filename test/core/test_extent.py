@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.extent import FRAMES, LARGEST_PX, MOST, DrawnExtent
+from efftam_ros.core.policies.drawn_box import EXTENT_FRAMES, LARGEST_PX, MOST, DrawnExtent
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
@@ -34,7 +34,7 @@ def test_one_bad_mask_among_the_first_changes_nothing():
 
 def test_later_boxes_do_not_count_because_the_target_may_come_closer():
     extent = DrawnExtent(Box(0, 0, 16, 16))
-    for _ in range(FRAMES):
+    for _ in range(EXTENT_FRAMES):
         extent.add(Box(0, 0, 12, 12))
     before = extent.factors
     extent.add(Box(0, 0, 30, 30))

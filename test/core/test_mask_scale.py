@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.policies.mask_scale import BORDER, CLEAR, FRAMES, WEIGHT, MaskScale, size_overlap
+from efftam_ros.core.policies.drawn_box import BORDER, CLEAR, SCALE_FRAMES, WEIGHT, MaskScale, size_overlap
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
@@ -55,7 +55,7 @@ def test_a_fit_that_is_hardly_better_changes_nothing():
 
 def test_only_the_first_frames_are_compared_because_the_target_may_come_closer():
     part = nested(1.0, 1.6, 2.0)
-    scale = after(*[part] * FRAMES)
+    scale = after(*[part] * SCALE_FRAMES)
     expected = scale.favour(part)
     scale.add(nested(2.0, 3.0, 4.0))
     for factor in (0.5, 2.0, 5.0):
@@ -102,7 +102,7 @@ def test_a_single_candidate_has_no_rival():
 
 def test_frames_with_another_number_of_candidates_do_not_count():
     single = nested(1.0, ious=(0.9,))
-    assert after(*[single] * FRAMES).favour(nested(1.0, 1.6, 2.0)) == [0, 0, 0]
+    assert after(*[single] * SCALE_FRAMES).favour(nested(1.0, 1.6, 2.0)) == [0, 0, 0]
 
 
 @given(sides, sides, sides, sides)

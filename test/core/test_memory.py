@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.memory import MemoryBank, RankedFrames, RecentFrames, Record
+from efftam_ros.core.memory import FrameMemory, MemoryBank, RankedFrames, RecentFrames, Record
 
 
 def filled(rule, frames, slots=24, prompted=(0,)):
@@ -100,3 +100,16 @@ def test_a_frame_is_remembered_once():
     bank = filled(RecentFrames(), range(3))
     with pytest.raises(ValueError, match="already"):
         bank.add(Record(2, False, 0.9, 1.0))
+
+
+def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
+    memory = FrameMemory(MemoryBank(RecentFrames(), 24))
+    assert memory.is_empty
+    memory.prompted = True
+    prompted = memory.store(0.9, 3.0)
+    assert not memory.prompted
+    first = memory.store(0.9, 3.0)
+    memory.skip()
+    plan = memory.plan()  # of frame 3: the prompt on the last row, frame 1 two frames ago
+    assert list(zip(plan.slots, plan.rows, strict=True)) == [(prompted, 6), (first, 1)]
+    assert not memory.is_empty

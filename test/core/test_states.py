@@ -51,6 +51,13 @@ def test_sequences(events, states):
     assert play(events)[0] == states
 
 
+def test_a_hit_tells_whether_the_target_is_claimed():
+    _, target = play("shhm")
+    assert [target.hit(i * FRAME) for i in (4, 5)] == [False, True]  # two frames confirm a return
+    _, target = play("s")
+    assert target.hit(FRAME)
+
+
 def test_coasting_becomes_lost_when_the_last_confirmed_box_is_too_old():
     states, _ = play("shh" + "m" * 8)
     assert states[3:9] == [COASTING] * 6  # 0.2 s at 30 images per second

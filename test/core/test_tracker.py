@@ -481,6 +481,18 @@ def test_the_window_follows_a_size_in_seconds_not_in_images(every):
         assert track.view.extent[0] == pytest.approx(first * grown, rel=1e-6)
 
 
+def test_slow_images_from_stamp_0_on_do_not_widen_the_window():
+    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0), None, None), SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    tracks = [
+        tracker.step(
+            Frame(Image.from_array(PICTURE), i * SECOND // 2), Prompt(box=moving(0)) if not i else None
+        )
+        for i in range(3)
+    ]
+    assert [track.view.extent[0] for track in tracks] == pytest.approx([4 * moving(0).size] * 3)
+
+
 def test_what_returns_at_quite_another_size_is_not_the_target():
     def script(i, view):
         if i >= 20:

@@ -11,10 +11,11 @@ import numpy as np
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.memory import MemoryBank, Record
+from efftam_ros.core.memory import FrameMemory, MemoryBank, Rule
 from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.policies.drawn_box import DrawnExtent
 from efftam_ros.core.search.appearance import Descriptor
-from efftam_ros.core.types import Candidates, MemoryPlan, ScoredBox, TrackState
+from efftam_ros.core.types import Candidates, Motion, ScoredBox, TrackState
 
 Describe = Callable[[Box], Descriptor | None]
 
@@ -27,16 +28,17 @@ def no_description(box: Box) -> Descriptor | None:
 class FrameContext:
     """What is known about a frame before its candidates are judged.
 
-    ``motion`` is predicted to the frame's stamp, None without an estimate; ``describe`` returns the
-    appearance of a box of the image, None where it can't be computed; ``drawn``: the prompt's box, or that of
-    its mask."""
+    ``motion`` is predicted to the frame's stamp, None without an estimate; ``expected``: what it says, its
+    velocity relative to the ground; ``describe`` returns the appearance of a box of the image, None where it
+    can't be computed; ``drawn``: the prompt's box, or that of its mask."""
 
     stamp_ns: int
     view: View
     state: TrackState
-    motion: MotionFilter | None
     image_size: tuple[int, int]
     describe: Describe = no_description
+    motion: MotionFilter | None = None
+    expected: Motion | None = None
     drawn: Box | None = None
 
 
@@ -58,15 +60,15 @@ class Absence:
 class Choice:
     """A policy's decision.
 
-    ``accepted``: the box counts as measured; ``present``: presence passed to the memory encoder; ``reason``:
-    why it was not accepted, one line; ``motion_iou``: overlap with the predicted box, where the policy uses
-    it; ``jumped``: accepted away from the predicted position, so that the motion filter is re-initialised;
-    ``partial``: accepted, but only part of the target is visible.
+    ``present``: presence passed to the memory encoder; ``box``: the candidate's, which counts as measured,
+    None when it is not accepted; ``reason``: why it was not, one line; ``motion_iou``: overlap with the
+    predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position, so that
+    the motion filter is re-initialised; ``partial``: accepted, but only part of the target is visible.
     """
 
     index: int
     present: bool
-    accepted: bool
+    box: Box | None
     reason: str = ""
     motion_iou: float | None = None
     jumped: bool = False
@@ -74,31 +76,25 @@ class Choice:
 
 
 class Policy(Protocol):
-    """Per frame: `plan`, then `choose` (or `begin` on a prompted frame), then `finish`, exactly once each.
-    ``config`` may be replaced between frames."""
+    """Per frame: `choose` (or `begin` on a prompted frame), then `finish`, exactly once each.
+
+    ``config`` may be replaced between frames. ``memory`` plans what the next frame attends to; ``extent``
+    gives the box of the whole target for the box of its mask. ``searches``: the policy compensates the
+    camera's motion and searches for a lost target itself.
+    """
 
     config: TrackerConfig
+    memory: FrameMemory
+    extent: DrawnExtent
+    searches: bool
 
     def reset(self) -> None:
         """Discard all state, for a new target."""
         ...
 
-    def plan(self) -> MemoryPlan:
-        """The memory that the next frame attends to."""
-        ...
-
-    @property
-    def searches(self) -> bool:
-        """True for a policy that compensates the camera's motion and searches for a lost target itself."""
-        ...
-
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         """Possible positions of a missed target, best first."""
-        ...
-
-    def extent(self, box: Box) -> Box:
-        """The box of the whole target, given the box of its mask."""
         ...
 
     def follow_camera(self, matrix: Matrix) -> None:
@@ -133,10 +129,6 @@ class Policy(Protocol):
         the state after this frame claims the target (first frames of a selection, or TRACKING)."""
         ...
 
-    def skip(self) -> None:
-        """Close a frame without usable candidates."""
-        ...
-
 
 def best_quality(candidates: Candidates) -> int:
     """The candidate with the highest predicted IoU; the first of equals."""
@@ -147,12 +139,13 @@ def accept_if_visible(
     candidates: Candidates, index: int, present: bool, motion_iou: float | None = None
 ) -> Choice:
     """Accept a candidate when the target is present and its mask is not empty."""
+    box = candidates.box(index)
     reason = ""
     if not present:
         reason = unseen(candidates)
-    elif candidates.box(index).is_empty:
+    elif box.is_empty:
         reason = "the mask is empty"
-    return Choice(index, present, not reason, reason, motion_iou)
+    return Choice(index, present, None if reason else box, reason, motion_iou)
 
 
 def unseen(candidates: Candidates) -> str:
@@ -161,30 +154,21 @@ def unseen(candidates: Candidates) -> str:
 
 
 class RememberingPolicy:
-    """Frame counter and memory bank, common to the policies."""
+    """The memory of a target, and a policy that does not search; common to the policies."""
 
-    def __init__(self, bank: MemoryBank, config: TrackerConfig) -> None:
-        self._empty, self.config = bank, config
+    searches = False
+
+    def __init__(self, rule: Rule, slots: int, config: TrackerConfig) -> None:
+        self._rule, self._slots, self.config = rule, slots, config
         self.reset()
 
     def reset(self) -> None:
-        self._bank = MemoryBank(self._empty.rule, self._empty.size)
-        self._frame = 0
-        self._prompted = False
-
-    def plan(self) -> MemoryPlan:
-        return self._bank.plan(self._frame)
-
-    @property
-    def searches(self) -> bool:
-        return False
+        self.memory = FrameMemory(MemoryBank(self._rule, self._slots))
+        self.extent = DrawnExtent(None)
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         return ()
-
-    def extent(self, box: Box) -> Box:
-        return box
 
     def follow_camera(self, matrix: Matrix) -> None:
         return
@@ -197,20 +181,3 @@ class RememberingPolicy:
 
     def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
         raise RuntimeError("this policy does not search")
-
-    def skip(self) -> None:
-        self._frame += 1
-        self._prompted = False
-
-    def _store(self, candidates: Candidates, choice: Choice) -> int:
-        slot = self._bank.add(
-            Record(
-                self._frame,
-                self._prompted,
-                float(candidates.ious[choice.index]),
-                candidates.presence_logit,
-                choice.motion_iou,
-            )
-        )
-        self.skip()
-        return slot

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.memory import MemoryBank, RankedFrames
+from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.base import (
     Absence,
@@ -22,16 +23,27 @@ from efftam_ros.core.policies.base import (
     best_quality,
     unseen,
 )
-from efftam_ros.core.policies.extent import DrawnExtent
-from efftam_ros.core.policies.mask_scale import MaskScale
+from efftam_ros.core.policies.drawn_box import DrawnExtent, MaskScale
 from efftam_ros.core.search.appearance import Appearance
 from efftam_ros.core.search.belief import Sighting
 from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
-from efftam_ros.core.types import Candidates, PipelineSpec, ScoredBox, TrackState
+from efftam_ros.core.types import MISSED, Candidates, Motion, PipelineSpec, ScoredBox, TrackState
 
 UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
 SAME_IOU = 0.1  # of two candidates from which they show one thing
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A candidate that shows something. ``area`` px^2, of the box; ``quality``: predicted IoU; ``overlap``:
+    with the predicted box."""
+
+    index: int
+    box: Box
+    area: float
+    quality: float
+    overlap: float = 0.0
 
 
 class DefaultPolicy(RememberingPolicy):
@@ -81,6 +93,8 @@ class DefaultPolicy(RememberingPolicy):
     RETURN_MARGIN = 1.2
     LEAST_PRESENCE = 0.2  # of what becomes a hypothesis
 
+    searches = True
+
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         rule = RankedFrames(
             temporal_rows=spec.temporal_rows,
@@ -88,7 +102,7 @@ class DefaultPolicy(RememberingPolicy):
             max_maps=spec.max_maps or spec.temporal_rows,
             max_pointers=spec.max_pointers,
         )
-        super().__init__(MemoryBank(rule, spec.slots), config)
+        super().__init__(rule, spec.slots, config)
 
     def reset(self) -> None:
         super().reset()
@@ -99,23 +113,15 @@ class DefaultPolicy(RememberingPolicy):
         self._worths: deque[float] = deque(maxlen=self.USUAL_FRAMES)  # evidence of their boxes
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
         self._appearance = Appearance()
-        self._extent = DrawnExtent(None)
         self._scale = MaskScale(None, (0, 0))
         self._loss: Reacquisition | None = None  # since the target was last confirmed
         self._last_seen: Sighting | None = None  # on the last confirmed frame
-
-    @property
-    def searches(self) -> bool:
-        return True
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         if self._loss is None:
             return ()
         return tuple(ScoredBox(item.box, item.score) for item in self._loss.hypotheses.items)
-
-    def extent(self, box: Box) -> Box:
-        return self._extent.grown(box)
 
     def follow_camera(self, matrix: Matrix) -> None:
         if self._loss is not None:
@@ -127,7 +133,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def windows(self, absence: Absence) -> list[View]:
         loss = self._searching(absence.motion, absence.image_size)
-        if not self._bank.records:
+        if self.memory.is_empty:
             return []
         budget = self.config.search_windows
         return loss.windows(absence.stamp_ns, absence.image_size, absence.extent_px, absence.side, budget)
@@ -147,40 +153,38 @@ class DefaultPolicy(RememberingPolicy):
         return self._loss
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
-        self._prompted = True
-        self._extent = DrawnExtent(context.drawn)
+        self.memory.prompted = True
+        self.extent = DrawnExtent(context.drawn)
         self._scale = MaskScale(context.drawn, context.image_size)
         # The operator says that the target is here: presence does not overrule a selection.
         return accept_if_visible(candidates, best_quality(candidates), present=True)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
-        gone = context.state in (TrackState.COASTING, TrackState.LOST)
+        gone = context.state in MISSED
         self._confirmed &= not gone
         if gone:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
-            return Choice(best_quality(candidates), False, False, unseen(candidates))
-        ranked = self._ranked(candidates, context.motion)
+            return Choice(best_quality(candidates), False, None, unseen(candidates))
+        ranked = self._ranked(candidates, context.expected)
         if not ranked:
-            return Choice(best_quality(candidates), False, False, "every mask is empty")
+            return Choice(best_quality(candidates), False, None, "every mask is empty")
         reasons = []
-        for index, box, overlap in ranked:
-            quality = float(candidates.ious[index])
+        for seen in ranked:
             reason = (
-                self._misplaced(box, quality, overlap, context)
-                or self._unclear(quality, self.SEEN_SHARE)
-                or self._recoloured(box, candidates.presence_logit, context)
-                or self._unproven(candidates, index, box, context)
+                self._misplaced(seen, context)
+                or self._unclear(seen.quality, self.SEEN_SHARE)
+                or self._recoloured(seen.box, candidates.presence_logit, context)
+                or self._unproven(seen, candidates.presence_logit, context)
             )
             if not reason:
-                partial = self._confirmed and self._share(box.area) < self.MOVING_SHARE
-                return Choice(index, True, True, motion_iou=overlap, partial=partial)
+                partial = self._confirmed and self._share(seen.area) < self.MOVING_SHARE
+                return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reasons.append(reason)
         self._searching(context.motion, context.image_size).observe(
             context.stamp_ns, [(context.view, self._looks(candidates, context.describe))]
         )
-        index, _, overlap = ranked[0]
-        return Choice(index, True, False, reasons[0], overlap)
+        return Choice(ranked[0].index, True, None, reasons[0], ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
@@ -188,21 +192,21 @@ class DefaultPolicy(RememberingPolicy):
         best = loss.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
-        for index, box, overlap in ranked:
-            if (
-                self._is_near(box, context, loss)
-                and self._evidence(candidates, index, box, context.describe) > self._least_worth
+        for seen in ranked:
+            if self._is_near(seen.box, context, loss) and not self._unproven(
+                seen, candidates.presence_logit, context
             ):
-                return Choice(index, True, True, motion_iou=overlap)
+                return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         if best is not None and loss.accepted(best):
-            for index, box, overlap in ranked:
-                if _is_one(best, box):
-                    return Choice(index, True, True, "the target was found again", overlap, jumped=True)
-        seen = "not sure of what is seen" if ranked else unseen(candidates)
+            for seen in ranked:
+                if _is_one(best, seen.box):
+                    reason = "the target was found again"
+                    return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
+        reason = "not sure of what is seen" if ranked else unseen(candidates)
         if present and not ranked:
-            seen = "every mask is empty"
-        index = ranked[0][0] if ranked else best_quality(candidates)
-        return Choice(index, present, False, f"{seen}; {loss.summary}")
+            reason = "every mask is empty"
+        index = ranked[0].index if ranked else best_quality(candidates)
+        return Choice(index, present, None, f"{reason}; {loss.summary}")
 
     def _is_near(self, box: Box, context: FrameContext, loss: Reacquisition) -> bool:
         """Whether the target, only just missed, may well be here."""
@@ -222,11 +226,12 @@ class DefaultPolicy(RememberingPolicy):
             return ""
         return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
 
-    def _unproven(self, candidates: Candidates, index: int, box: Box, context: FrameContext) -> str:
+    def _unproven(self, seen: Seen, presence_logit: float, context: FrameContext) -> str:
         """Why a candidate does not confirm a return; empty when it does, or nothing is to be confirmed."""
         if self._confirmed:
             return ""
-        evidence, least = self._evidence(candidates, index, box, context.describe), self._least_worth
+        change = self._appearance.change(context.describe(seen.box))
+        evidence, least = self._evidence(seen, presence_logit, change), self._least_worth
         if evidence > least:
             return ""
         return f"seen too unlike the target for a return (evidence {evidence:.1f}, above {least:.1f} needed)"
@@ -241,45 +246,45 @@ class DefaultPolicy(RememberingPolicy):
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         looks: list[Look] = []
-        for index, box, _ in self._ranked(candidates, None):
-            if all(iou(box, look.box) < SAME_IOU for look in looks):
-                evidence = self._evidence(candidates, index, box, describe)
-                looks.append(Look(box, float(candidates.ious[index]), evidence))
+        for seen in self._ranked(candidates, None):
+            if all(iou(seen.box, look.box) < SAME_IOU for look in looks):
+                change = self._appearance.change(describe(seen.box))
+                evidence = self._evidence(seen, candidates.presence_logit, change)
+                looks.append(Look(seen.box, seen.quality, evidence))
         return looks
 
-    def _evidence(self, candidates: Candidates, index: int, box: Box, describe: Describe) -> float:
-        """Logarithm of the odds that a candidate is the target rather than something else."""
-        quality, change = float(candidates.ious[index]), self._appearance.change(describe(box))
-        usual = median(self._qualities) if self._qualities else quality
-        area = median(self._areas) if self._areas else box.area
-        size = abs(math.log(max(box.area, 1.0) / max(area, 1.0)))
+    def _evidence(self, seen: Seen, presence_logit: float, change: float) -> float:
+        """Logarithm of the odds that a candidate is the target rather than something else. ``change``: of its
+        colours."""
+        usual = median(self._qualities) if self._qualities else seen.quality
+        area = median(self._areas) if self._areas else seen.area
+        size = abs(math.log(max(seen.area, 1.0) / max(area, 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
-        return worth(candidates.presence_logit, quality / max(usual, 0.1), size, change)
+        return worth(presence_logit, seen.quality / max(usual, 0.1), size, change)
 
-    def _ranked(self, candidates: Candidates, motion: MotionFilter | None) -> list[tuple[int, Box, float]]:
-        """Non-empty candidates with their box and overlap with the predicted box, best first."""
+    def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[Seen]:
+        """The non-empty candidates, best first."""
         found = []
-        predicted = motion.box if motion is not None else None
-        for index, favour in enumerate(self._scale.favour(candidates)):
-            box = candidates.box(index)
-            if not box.is_empty:
-                overlap = iou(box, predicted) if predicted is not None else 0.0
-                score = float(candidates.ious[index]) + favour + self.config.motion_weight * overlap
-                found.append((-score, index, box, overlap))
-        found.sort()  # no two indices are equal, so that boxes are never compared
-        return [(index, box, overlap) for _, index, box, overlap in found]
+        favours = self._scale.favour(candidates)
+        for index, box in candidates.visible:
+            quality = float(candidates.ious[index])
+            overlap = iou(box, expected.box) if expected is not None else 0.0
+            score = quality + favours[index] + self.config.motion_weight * overlap
+            # No two indices are equal, so that no more than the first two are compared.
+            found.append((-score, index, Seen(index, box, box.area, quality, overlap)))
+        return [seen for _, _, seen in sorted(found)]
 
-    def _misplaced(self, box: Box, quality: float, overlap: float, context: FrameContext) -> str:
+    def _misplaced(self, seen: Seen, context: FrameContext) -> str:
         """Why the target cannot be where a candidate is; empty when it can."""
         motion = context.motion
-        if motion is None or overlap >= self.config.gate_iou:
+        if motion is None or seen.overlap >= self.config.gate_iou:
             return ""
-        distance, gate = motion.mahalanobis(box, quality), self.config.gate_mahalanobis
-        if distance <= gate or self._is_still(box, context.stamp_ns):
+        distance, gate = motion.mahalanobis(seen.box, seen.quality), self.config.gate_mahalanobis
+        if distance <= gate or self._is_still(seen.box, context.stamp_ns):
             return ""
         return (
             f"seen where it cannot be (distance^2 {distance:.0f} above {gate:g}, "
-            f"overlap {overlap:.2f} below {self.config.gate_iou:g})"
+            f"overlap {seen.overlap:.2f} below {self.config.gate_iou:g})"
         )
 
     def _is_still(self, box: Box, stamp_ns: int) -> bool:
@@ -300,34 +305,34 @@ class DefaultPolicy(RememberingPolicy):
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> int | None:
         quality = float(candidates.ious[choice.index])
+        keep = self.memory.prompted
         self._confirmed = confirmed
         if confirmed:
             self._confirmed_ns = context.stamp_ns
-            if choice.accepted:
-                self._loss = None
-                velocity = context.motion.ground_velocity if context.motion is not None else (0.0, 0.0)
-                self._last_seen = Sighting(context.stamp_ns, candidates.box(choice.index), velocity)
-        keep = self._prompted
-        if choice.accepted and confirmed:
-            box = candidates.box(choice.index)
-            area = max(box.area, 1.0)
-            self._worths.append(self._evidence(candidates, choice.index, box, context.describe))
-            if not self._prompted:
-                self._extent.add(box)
+        if confirmed and choice.box is not None:
+            self._loss = None
+            velocity = context.expected.velocity if context.expected is not None else (0.0, 0.0)
+            self._last_seen = Sighting(context.stamp_ns, choice.box, velocity)
+            seen = Seen(choice.index, choice.box, choice.box.area, quality)
+            if not self.memory.prompted:
+                self.extent.add(choice.box)
                 self._scale.add(candidates)
+            area = max(seen.area, 1.0)
             keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)
             is_itself = self._share(area) >= self.WHOLE_SHARE and not self._is_merged(area, quality)
-            keep &= self._prompted or is_itself
+            keep &= self.memory.prompted or is_itself
+            descriptor = context.describe(choice.box)
+            change = self._appearance.change(descriptor)
+            if keep and descriptor is not None:
+                self._appearance.add(descriptor)
+            self._worths.append(self._evidence(seen, candidates.presence_logit, change))
             self._qualities.append(quality)
             self._confirmed_areas.append(area)
             if keep:
                 self._areas.append(area)
-                descriptor = context.describe(box)
-                if descriptor is not None:
-                    self._appearance.add(descriptor)
         if keep:
-            return self._store(candidates, choice)
-        self.skip()
+            return self.memory.store(quality, candidates.presence_logit, choice.motion_iou)
+        self.memory.skip()
         return None
 
     def _is_merged(self, area: float, quality: float) -> bool:
