@@ -13,20 +13,17 @@ from efftam_ros.core.errors import InputError, shown
 POLICIES = ("default", "samurai", "efficienttam")
 CAMERA_MOTIONS = ("auto", "topic", "off")
 VIEWS = ("bundle", "full", "window")
+SHARE = (0.0, 1.0)
+"""Range of a probability, an overlap or another share."""
 MOST_TEXT = 1024
 """Most characters of a text setting, such as a path."""
 
 
 def setting(
-    default: Any,
-    text: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
+    default: Any, text: str, *, within: tuple[float, float] | None = None, choices: tuple[str, ...] = ()
 ) -> Any:
     """A dataclass field with a description and an inclusive range or a set of choices."""
-    return field(default=default, metadata={"text": text, "low": low, "high": high, "choices": choices})
+    return field(default=default, metadata={"text": text, "within": within, "choices": choices})
 
 
 @dataclass(frozen=True)
@@ -52,23 +49,20 @@ class TrackerConfig(CheckedSettings):
         choices=VIEWS,
     )
     window_factor: float = setting(
-        0.0, "side of the window in target sizes; 0: the bundle's default", low=0.0, high=20.0
+        0.0, "side of the window in target sizes; 0: the bundle's default", within=(0.0, 20.0)
     )
     lost_after: float = setting(
-        1.0, "time without a measured box until COASTING becomes LOST, s", low=0.0, high=60.0
+        1.0, "time without a measured box until COASTING becomes LOST, s", within=(0.0, 60.0)
     )
     max_gap: float = setting(
-        2.0, "gap between image stamps that makes the target LOST, s", low=0.01, high=3600.0
+        2.0, "gap between image stamps that makes the target LOST, s", within=(0.01, 3600.0)
     )
-    acquire_frames: int = setting(3, "consistent frames after a selection until TRACKING", low=1, high=100)
+    acquire_frames: int = setting(3, "consistent frames after a selection until TRACKING", within=(1, 100))
     reacquire_frames: int = setting(
-        3, "consistent frames after COASTING or LOST until TRACKING", low=1, high=100
+        3, "consistent frames after COASTING or LOST until TRACKING", within=(1, 100)
     )
     search_windows: int = setting(
-        6,
-        "windows searched per image for a missed target (policy default)",
-        low=1,
-        high=64,
+        6, "windows searched per image for a missed target (policy default)", within=(1, 64)
     )
     camera_motion: str = setting(
         "auto",
@@ -76,34 +70,32 @@ class TrackerConfig(CheckedSettings):
         choices=CAMERA_MOTIONS,
     )
     presence_threshold: float = setting(
-        0.5, "probability of presence above which the target counts as seen", low=0.0, high=1.0
+        0.5, "probability of presence above which the target counts as seen", within=SHARE
     )
     memory_quality: float = setting(
-        0.5, "predicted IoU above which a frame may be remembered (policy default)", low=0.0, high=1.0
+        0.5, "predicted IoU above which a frame may be remembered (policy default)", within=SHARE
     )
     gate_mahalanobis: float = setting(
         9.21,
         "largest squared Mahalanobis distance of a measured centre (2 dof; 9.21 = 99 %)",
-        low=0.1,
-        high=1e6,
+        within=(0.1, 1e6),
     )
     gate_iou: float = setting(
         0.3,
         "IoU with the predicted box above which a box beyond the distance gate is accepted",
-        low=0.0,
-        high=1.0,
+        within=SHARE,
     )
     motion_weight: float = setting(
-        0.2, "weight of the overlap with the predicted box when choosing a candidate", low=0.0, high=1.0
+        0.2, "weight of the overlap with the predicted box when choosing a candidate", within=SHARE
     )
 
 
 def check_setting(name: str, value: Any, metadata: Any) -> None:
     """Raise InputError when ``value`` is outside the range or the choices of a `setting` field."""
-    choices, low, high = metadata.get("choices"), metadata.get("low"), metadata.get("high")
+    choices, within = metadata.get("choices"), metadata.get("within")
     if choices and value not in choices:
         raise InputError(f"{name} is {shown(value)}; choose one of {', '.join(choices)}")
     if isinstance(value, str) and len(value) > MOST_TEXT:
         raise InputError(f"{name} is {shown(value)}, {len(value)} characters; give at most {MOST_TEXT}")
-    if low is not None and not (value >= low and (high is None or value <= high)):
-        raise InputError(f"{name} is {shown(value)}; it must lie in [{low:g}, {high:g}]")
+    if within is not None and not within[0] <= value <= within[1]:
+        raise InputError(f"{name} is {shown(value)}; it must lie in [{within[0]:g}, {within[1]:g}]")

@@ -15,7 +15,7 @@ class Settings(CheckedSettings):
     this computer; ``certificate``, ``key``: PEM files for https."""
 
     address: str = setting("127.0.0.1", "address that the page is served on: this computer alone, or 0.0.0.0")
-    port: int = setting(8080, "port that the page is served on; 0: a free one", low=0, high=65535)
+    port: int = setting(8080, "port that the page is served on; 0: a free one", within=(0, 65535))
     token: str | None = None
     hosts: tuple[str, ...] = ()
     certificate: Path | None = None
@@ -25,18 +25,17 @@ class Settings(CheckedSettings):
         "what becomes of the target when nobody has taken the seat for lease_s",
         choices=("keep", "clear"),
     )
-    jpeg_quality: int = setting(70, "quality of the pictures' JPEG", low=1, high=100)
-    lease_s: float = setting(10.0, "silence after which the seat is free, s", low=1.0, high=3600.0)
+    jpeg_quality: int = setting(70, "quality of the pictures' JPEG", within=(1, 100))
+    lease_s: float = setting(10.0, "silence after which the seat is free, s", within=(1.0, 3600.0))
     answer_s: float = setting(
-        3.0, "longest wait for the tracker's answer to a command, s", low=0.1, high=60.0
+        3.0, "longest wait for the tracker's answer to a command, s", within=(0.1, 60.0)
     )
     silent_s: float = setting(
         1.0,
         "time without a word after which the tracker or the gimbal's controller is called silent, s",
-        low=0.1,
-        high=60.0,
+        within=(0.1, 60.0),
     )
-    most_viewers: int = setting(16, "most pages open at a time", low=1, high=100)
+    most_viewers: int = setting(16, "most pages open at a time", within=(1, 100))
     selections_per_s: float = 5.0
     messages_per_s: float = 200.0
     largest_message: int = 65536

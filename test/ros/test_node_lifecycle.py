@@ -349,8 +349,8 @@ def test_every_setting_is_declared_with_text_and_range(node):
         descriptor: ParameterDescriptor = node.describe_parameter(f.name)
         assert descriptor.description == f.metadata["text"]
         limits = [*descriptor.floating_point_range, *descriptor.integer_range]
-        if f.metadata["low"] is not None:
-            assert [(r.from_value, r.to_value) for r in limits] == [(f.metadata["low"], f.metadata["high"])]
+        if f.metadata["within"] is not None:
+            assert [(r.from_value, r.to_value) for r in limits] == [f.metadata["within"]]
         for choice in f.metadata["choices"]:
             assert choice in descriptor.additional_constraints
         assert node.get_parameter(f.name).value == f.default

@@ -107,14 +107,13 @@ class ParameterSet:
             additional_constraints="; ".join(constraints),
             read_only=f.name in self.read_only,
         )
-        if meta["low"] is not None:
+        if meta["within"] is not None:
+            low, high = meta["within"]
             if isinstance(f.default, int):
-                whole = IntegerRange(from_value=int(meta["low"]), to_value=int(meta["high"]), step=1)
+                whole = IntegerRange(from_value=int(low), to_value=int(high), step=1)
                 descriptor.integer_range = [whole]
             else:
-                limits = FloatingPointRange(
-                    from_value=float(meta["low"]), to_value=float(meta["high"]), step=0.0
-                )
+                limits = FloatingPointRange(from_value=float(low), to_value=float(high), step=0.0)
                 descriptor.floating_point_range = [limits]
         return descriptor
 
@@ -140,6 +139,7 @@ def _allowed(f: Field[Any]) -> str:
     kind = kinds[type(f.default)]
     if f.metadata["choices"]:
         return f"one of {', '.join(f.metadata['choices'])}"
-    if f.metadata["low"] is not None:
-        return f"{kind} from {f.metadata['low']:.12g} to {f.metadata['high']:.12g}"
+    if f.metadata["within"] is not None:
+        low, high = f.metadata["within"]
+        return f"{kind} from {low:.12g} to {high:.12g}"
     return kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.flight.control_config import ControlConfig
 from efftam_ros.flight.law import ImageGains, LineOfSightGains
 from efftam_ros.flight.values import GimbalLimits, Rates
@@ -23,32 +23,26 @@ class GimbalParameters(CheckedSettings):
     kp: float = setting(
         DEFAULT.line_of_sight.kp,
         "gain on the angle between target and axis, 1/s; a gimbal with 150 ms lag takes 2.5 to 4",
-        low=0.0,
-        high=30.0,
+        within=(0.0, 30.0),
     )
     feed_forward: float = setting(
         DEFAULT.line_of_sight.feed_forward,
         "share of the target's own rate that is added; 0.5 where the attitude's time is uncertain",
-        low=0.0,
-        high=1.5,
+        within=(0.0, 1.5),
     )
     image_latency: float = setting(
-        0.1,
-        "image's stamp to its answer, s; the gains without attitude follow from it",
-        low=0.0,
-        high=2.0,
+        0.1, "image's stamp to its answer, s; the gains without attitude follow from it", within=(0.0, 2.0)
     )
     max_pitch_rate: float = setting(
-        DEFAULT.max_rate.pitch, "largest pitch rate that is sent, rad/s", low=0.0, high=20.0
+        DEFAULT.max_rate.pitch, "largest pitch rate that is sent, rad/s", within=(0.0, 20.0)
     )
     max_yaw_rate: float = setting(
-        DEFAULT.max_rate.yaw, "largest yaw rate that is sent, rad/s", low=0.0, high=20.0
+        DEFAULT.max_rate.yaw, "largest yaw rate that is sent, rad/s", within=(0.0, 20.0)
     )
     max_acceleration: float = setting(
         DEFAULT.max_acceleration,
         "fastest growth of a rate, rad/s^2; slowing down is not limited",
-        low=0.01,
-        high=1000.0,
+        within=(0.01, 1000.0),
     )
     yaw_lock: bool = setting(
         DEFAULT.yaw_lock,
@@ -57,64 +51,59 @@ class GimbalParameters(CheckedSettings):
     pitch_min: float = setting(
         -NO_STOP,
         "lower stop of the mount, up positive, rad; -10: none of its own",
-        low=-NO_STOP,
-        high=NO_STOP,
+        within=(-NO_STOP, NO_STOP),
     )
     pitch_max: float = setting(
-        NO_STOP, "upper stop of the mount, rad; 10: none of its own", low=-NO_STOP, high=NO_STOP
+        NO_STOP, "upper stop of the mount, rad; 10: none of its own", within=(-NO_STOP, NO_STOP)
     )
     yaw_min: float = setting(
         -NO_STOP,
         "left stop from the vehicle's nose, right positive, rad; -10: none of its own",
-        low=-NO_STOP,
-        high=NO_STOP,
+        within=(-NO_STOP, NO_STOP),
     )
-    yaw_max: float = setting(NO_STOP, "right stop, rad; 10: none of its own", low=-NO_STOP, high=NO_STOP)
+    yaw_max: float = setting(NO_STOP, "right stop, rad; 10: none of its own", within=(-NO_STOP, NO_STOP))
     stop_margin: float = setting(
-        DEFAULT.stop_margin, "distance from a stop at which rates towards it end, rad", low=0.0, high=1.0
+        DEFAULT.stop_margin, "distance from a stop at which rates towards it end, rad", within=(0.0, 1.0)
     )
     attitude_offset: float = setting(
-        DEFAULT.attitude_offset_s, "added to the stamps of attitude and heading, s", low=-1.0, high=1.0
+        DEFAULT.attitude_offset_s, "added to the stamps of attitude and heading, s", within=(-1.0, 1.0)
     )
     attitude_age: float = setting(
         DEFAULT.attitude_age_s,
         "an older attitude is not used: steering by the image alone, s",
-        low=0.02,
-        high=2.0,
+        within=(0.02, 2.0),
     )
     acceleration_density: float = setting(
         DEFAULT.acceleration_density,
         "how freely the target is expected to turn, rad/s^2 per square root of Hz",
-        low=0.001,
-        high=1000.0,
+        within=(0.001, 1000.0),
     )
     bearing_noise: float = setting(
-        DEFAULT.bearing_noise, "standard deviation of a bearing, rad", low=1e-6, high=0.5
+        DEFAULT.bearing_noise, "standard deviation of a bearing, rad", within=(1e-6, 0.5)
     )
     closed_loop_age: float = setting(
-        DEFAULT.closed_loop_age_s, "an older answer is followed by prediction only, s", low=0.0, high=2.0
+        DEFAULT.closed_loop_age_s, "an older answer is followed by prediction only, s", within=(0.0, 2.0)
     )
     silence: float = setting(
         DEFAULT.silence_s,
         "without an answer, or with older ones, for so long: zero rates, s",
-        low=0.05,
-        high=2.0,
+        within=(0.05, 2.0),
     )
     coast: float = setting(
-        DEFAULT.coast_s, "how long a target that is not seen is followed by prediction, s", low=0.0, high=30.0
+        DEFAULT.coast_s, "how long a target that is not seen is followed by prediction, s", within=(0.0, 30.0)
     )
-    fade: float = setting(DEFAULT.fade_s, "then the rates fade to zero for so long, s", low=0.01, high=30.0)
+    fade: float = setting(DEFAULT.fade_s, "then the rates fade to zero for so long, s", within=(0.01, 30.0))
     cautious_share: float = setting(
-        DEFAULT.cautious_share, "of the largest rates after a selection or a return", low=0.0, high=1.0
+        DEFAULT.cautious_share, "of the largest rates after a selection or a return", within=SHARE
     )
     cautious_time: float = setting(
-        DEFAULT.cautious_s, "for so long after a selection or a return, s", low=0.0, high=10.0
+        DEFAULT.cautious_s, "for so long after a selection or a return, s", within=(0.0, 10.0)
     )
     cautious_acceleration: float = setting(
-        DEFAULT.cautious_acceleration, "fastest growth of a rate meanwhile, rad/s^2", low=0.01, high=1000.0
+        DEFAULT.cautious_acceleration, "fastest growth of a rate meanwhile, rad/s^2", within=(0.01, 1000.0)
     )
     zero_time: float = setting(
-        DEFAULT.zero_s, "zero rates are repeated for so long, then nothing is sent, s", low=0.1, high=10.0
+        DEFAULT.zero_s, "zero rates are repeated for so long, then nothing is sent, s", within=(0.1, 10.0)
     )
     autostart: bool = setting(True, "configure and activate when the node starts; steering stays off")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from efftam_ros.core.config import CheckedSettings, setting
+from efftam_ros.core.config import SHARE, CheckedSettings, setting
 from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.parameters import ParameterSet
 
@@ -21,53 +21,51 @@ class BridgeParameters(CheckedSettings):
         " tcpin:HOST:PORT, serial:DEVICE:BAUD",
     )
     system_id: int = setting(
-        1, "the vehicle's: ground stations ignore the camera of another system", low=1, high=255
+        1, "the vehicle's: ground stations ignore the camera of another system", within=(1, 255)
     )
-    component_id: int = setting(100, "of the camera; ground stations look for 100 to 105", low=1, high=255)
+    component_id: int = setting(100, "of the camera; ground stations look for 100 to 105", within=(1, 255))
     vendor: str = setting("efftam_ros", "the camera's maker as ground stations show it, 1 to 32 bytes")
     model: str = setting(
         "EfficientTAM tracker", "the camera's name as ground stations show it, 1 to 32 bytes"
     )
     gimbal_device_id: int = setting(
-        0, "the gimbal that carries the camera, as CAMERA_INFORMATION names it; 0: none", low=0, high=255
+        0, "the gimbal that carries the camera, as CAMERA_INFORMATION names it; 0: none", within=(0, 255)
     )
     video_latency: float = setting(
-        0.2, "how old the picture is that the operator draws on, s", low=0.0, high=10.0
+        0.2, "how old the picture is that the operator draws on, s", within=(0.0, 10.0)
     )
     tracker_silence: float = setting(
         1.0,
         "without an answer of the tracker for so long, its target is reported lost, s",
-        low=0.1,
-        high=60.0,
+        within=(0.1, 60.0),
     )
     lost_status: str = setting(
         "error", "what a lost target is for ground stations; idle hides its box", choices=("error", "idle")
     )
     rendered: bool = setting(False, "the box is drawn into the video already: stations need not draw it")
     view_left: float = setting(
-        0.0, "left edge of what the video shows, 0..1 of the tracker's image", low=0.0, high=1.0
+        0.0, "left edge of what the video shows, 0..1 of the tracker's image", within=SHARE
     )
     view_top: float = setting(
-        0.0, "top edge of what the video shows, 0..1 of the tracker's image", low=0.0, high=1.0
+        0.0, "top edge of what the video shows, 0..1 of the tracker's image", within=SHARE
     )
-    view_width: float = setting(1.0, "width of what the video shows, 0..1 of the image", low=0.01, high=1.0)
-    view_height: float = setting(1.0, "height of what the video shows, 0..1 of the image", low=0.01, high=1.0)
-    view_quarter_turns: int = setting(0, "then turned clockwise so many times by 90 degrees", low=0, high=3)
+    view_width: float = setting(1.0, "width of what the video shows, 0..1 of the image", within=(0.01, 1.0))
+    view_height: float = setting(1.0, "height of what the video shows, 0..1 of the image", within=(0.01, 1.0))
+    view_quarter_turns: int = setting(0, "then turned clockwise so many times by 90 degrees", within=(0, 3))
     manager_component: int = setting(
-        1, "component that manages the gimbal; 1: the autopilot", low=1, high=255
+        1, "component that manages the gimbal; 1: the autopilot", within=(1, 255)
     )
     yaw_lock: bool = setting(
         True, "yaw rates count from north; false: from the vehicle's nose. The same as in efftam_gimbal"
     )
     attitude_rate: float = setting(
-        50.0, "attitude of the gimbal asked of the autopilot, Hz; 0: not asked", low=0.0, high=200.0
+        50.0, "attitude of the gimbal asked of the autopilot, Hz; 0: not asked", within=(0.0, 200.0)
     )
     vehicle_rate: float = setting(
         50.0,
         "attitude of the vehicle asked of the autopilot, Hz, at most 20 while yaw counts from north; 0: not"
         " asked",
-        low=0.0,
-        high=200.0,
+        within=(0.0, 200.0),
     )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
 

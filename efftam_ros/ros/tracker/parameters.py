@@ -22,7 +22,7 @@ class NodeConfig(CheckedSettings):
     bundle: str = setting("", "folder of the network bundle; empty: the default network")
     backend: str = setting(DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS)
     threads: int = setting(
-        0, "CPU threads of the network; 0: one per physical core, at most four", low=0, high=256
+        0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
     )
     verify: str = setting(
         "quick",
@@ -43,31 +43,27 @@ class NodeConfig(CheckedSettings):
     max_image_pixels: int = setting(
         MOST_PIXELS,
         "most pixels of an image (raw, compressed or a selection's mask); larger ones are refused unread",
-        low=1024,
-        high=2**30,
+        within=(1024, 2**30),
     )
     rectified: bool = setting(False, "images are rectified: use P of camera_info and no distortion")
     image_timeout: float = setting(
         0.25,
         "time without an image after which the velocity is published as not valid, s",
-        low=0.02,
-        high=60.0,
+        within=(0.02, 60.0),
     )
     selection_buffer: float = setting(
         8.0,
         "greatest age of a selection's image, s; images of the last 1.5 s are all kept, older ones at about 5"
         " per second",
-        low=0.0,
-        high=60.0,
+        within=(0.0, 60.0),
     )
     selection_buffer_bytes: int = setting(
-        256 * 2**20, "most memory for kept images, bytes", low=2**20, high=2**36
+        256 * 2**20, "most memory for kept images, bytes", within=(2**20, 2**36)
     )
     attitude_offset: float = setting(
         0.0,
         "added to the stamps of the topics attitude and vehicle_heading (camera_motion topic), s",
-        low=-1.0,
-        high=1.0,
+        within=(-1.0, 1.0),
     )
     publish_detections: bool = setting(
         True, "publish vision_msgs/Detection2DArray on detections, if vision_msgs is installed"
@@ -80,7 +76,7 @@ class NodeConfig(CheckedSettings):
         "take points in image px on the topic click as selections: geometry_msgs/PointStamped or Point",
         choices=CLICKS,
     )
-    diagnostics_period: float = setting(1.0, "time between two diagnostics, s", low=0.1, high=60.0)
+    diagnostics_period: float = setting(1.0, "time between two diagnostics, s", within=(0.1, 60.0))
     autostart: bool = setting(True, "configure and activate when the node starts")
 
 
