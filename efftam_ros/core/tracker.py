@@ -20,6 +20,7 @@ from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.registry import make_policy
 from efftam_ros.core.search.appearance import AppearanceSource
+from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints, PointSource
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (
     MISSED,
@@ -58,6 +59,7 @@ class Tracker:
         config: TrackerConfig | None = None,
         camera: CameraMotionSource | None = None,
         appearance: AppearanceSource | None = None,
+        points: PointSource | None = None,
     ) -> None:
         """Create a tracker in state IDLE.
 
@@ -67,11 +69,13 @@ class Tracker:
             camera: Source of the camera's motion for policies that use it; None: the camera is assumed not to
                 move.
             appearance: Describes the appearance of boxes for policies that use it; None: not used.
+            points: Follows points on the target for policies that search; None: not used.
         """
         self._pipeline = pipeline
         self._camera, self._appearance = camera, appearance
         self._config = config or TrackerConfig()
         self._policy = make_policy(pipeline.spec, self._config)
+        self._points = points if self._policy.searches else None
         self._target = TargetState(self._config)
         self.clear()
 
@@ -105,6 +109,8 @@ class Tracker:
         self._recognition_ns: int | None = None  # when the kept image was last compared
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
+        self._unmarked: tuple[Image, Box] | None = None  # arguments of the last frame's `PointSource.keep`
+        self._forget_points()
 
     def _make_crop_policy(self) -> CropPolicy:
         spec, config = self._pipeline.spec, self._config
@@ -152,10 +158,22 @@ class Tracker:
             self._pipeline.prefetch(image)
 
     def commit(self) -> None:
-        """Compute the memory update decided in the last step; does nothing if there is none."""
+        """Compute the memory update decided in the last step, and choose the points to follow from its image;
+        does nothing if there are none."""
+        self._commit_memory()
+        if self._unmarked is not None and self._points is not None:
+            (image, box), self._unmarked = self._unmarked, None
+            self._points.keep(image, box)
+
+    def _commit_memory(self) -> None:
         if self._uncommitted is not None:
             arguments, self._uncommitted = self._uncommitted, None
             self._pipeline.remember(*arguments)
+
+    def _forget_points(self) -> None:
+        self._unmarked = None
+        if self._points is not None:
+            self._points.reset()
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         box, point = _prompt_region(prompt, *_size(frame))
@@ -184,6 +202,9 @@ class Tracker:
             if choice.box is not None:
                 self._camera.keep(choice.box)
         self._whole = None
+        self._forget_points()
+        if choice.box is not None:
+            self._unmarked = frame.image, choice.box
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
         self._remember(choice, self._policy.finish(candidates, choice, context, self._target.confirmed))
@@ -227,7 +248,8 @@ class Tracker:
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        context = FrameContext(stamp, view, before, size, describe, motion, expected)
+        points = self._follow_points(frame, before, expected)
+        context = FrameContext(stamp, view, before, size, describe, motion, expected, points=points)
         choice = self._policy.choose(candidates, context)
         confirmed = False
         if choice.box is not None:
@@ -239,6 +261,10 @@ class Tracker:
             self._measured(choice.box, choice, candidates, context, previous, confirmed)
         else:
             self._missed(stamp, before)
+        if choice.box is not None and confirmed:
+            self._unmarked = frame.image, choice.box
+        else:
+            self._forget_points()
         # A confirmed target is not missed.
         hypotheses = () if confirmed else self._policy.hypotheses
         reason = interruption or choice.reason
@@ -267,6 +293,11 @@ class Tracker:
         if self._target.state in MISSED:
             self._recognise_place(self._camera, frame.stamp_ns)
         return camera
+
+    def _follow_points(self, frame: Frame, before: TrackState, expected: Motion | None) -> FoundPoints:
+        if self._points is None or before in MISSED or expected is None:
+            return NO_POINTS
+        return self._points.follow(frame.image, expected.box)
 
     def _recognise_place(self, camera: CameraMotionSource, stamp_ns: int) -> None:
         if self._recognition_ns is not None and 0 <= stamp_ns - self._recognition_ns < RECOGNITION_PERIOD_NS:
@@ -346,7 +377,7 @@ class Tracker:
         if slot is not None:
             self._uncommitted = (choice.index, slot, choice.present)
             if self._pipeline.is_asynchronous:
-                self.commit()
+                self._commit_memory()
 
     def _track(
         self,

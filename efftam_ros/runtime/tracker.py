@@ -1,4 +1,4 @@
-"""Opens a tracker with what it learns from the images beside the network: camera motion, colours."""
+"""Opens a tracker with what it learns from the images beside the network: camera motion, colours, points."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.image.appearance import ColourAppearance
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+from efftam_ros.runtime.image.target_points import FlowPoints
 
 
 def open_tracker(
@@ -26,4 +27,4 @@ def open_tracker(
                 "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
             )
         source = attitude
-    return Tracker(pipeline, config, source, ColourAppearance())
+    return Tracker(pipeline, config, source, ColourAppearance(), FlowPoints())

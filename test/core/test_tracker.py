@@ -16,8 +16,9 @@ import pytest
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 SIDE = 1024
@@ -335,6 +336,108 @@ class OtherColours:
     def describe(self, image: Image, box: Box) -> np.ndarray:
         likeness = 1 - self._change if self.now_ns > self._last_ns else 1.0
         return np.array([likeness, math.sqrt(1 - likeness**2)])
+
+
+class EndingPoints:
+    """A `PointSource` of ten points on the target; in frame ``ends`` none of them is found again, and for
+    four frames after it there are none that were followed for long."""
+
+    def __init__(self, ends: int | None = None, left: int = 0) -> None:
+        self._ends, self._left = ends, left
+        self.calls: list[tuple[str, Box | None]] = []
+
+    def reset(self) -> None:
+        self.calls.append(("reset", None))
+
+    def follow(self, image: Image, expected: Box) -> FoundPoints:
+        self.calls.append(("follow", expected))
+        i = sum(name == "follow" for name, _ in self.calls)
+        if self._ends is not None and self._ends < i <= self._ends + 4:
+            return NO_POINTS
+        found = self._left if i == self._ends else 10
+        return FoundPoints(10, np.tile([expected.cx, expected.cy], (found, 1)))
+
+    def keep(self, image: Image, box: Box) -> None:
+        self.calls.append(("keep", box))
+
+
+def with_points(points: EndingPoints, script, frames: int, colours=None) -> list[Track]:
+    tracker = Tracker(
+        ScriptedPipeline(script, SPEC), TrackerConfig(view="full"), appearance=colours, points=points
+    )
+    tracks = []
+    for i in range(frames):
+        if colours is not None:
+            colours.now_ns = frame(i).stamp_ns
+        tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
+        tracker.commit()
+    return tracks
+
+
+def less_clear_from(first: int, quality: float):
+    """Seen with a predicted IoU that is high enough to go on, 0.9 before."""
+
+    def script(i, view):
+        quality_now = quality if i >= first else 0.9
+        return candidates(moving(i), None, None, ious=[quality_now, 0.1, 0.1], presence_logit=2.0)
+
+    return script
+
+
+@pytest.mark.parametrize(("ends", "left", "goes_on"), [(None, 10, True), (20, 2, True), (20, 1, False)])
+def test_where_the_points_on_the_target_end_what_is_seen_has_to_be_like_it(ends, left, goes_on):
+    """A predicted IoU of 0.55 is 2.0 less evidence than the usual one of 0.9; 1.2 less is the limit."""
+    tracks = with_points(EndingPoints(ends, left), less_clear_from(20, 0.55), 22)
+    assert tracks[19].state is TRACKING
+    assert tracks[20].measured is goes_on
+    assert ("points" in tracks[20].reason) is not goes_on
+
+
+@pytest.mark.parametrize(("later", "goes_on"), [(0, False), (6, False), (7, True)])
+def test_it_has_to_prove_itself_for_six_frames(later, goes_on):
+    tracks = with_points(EndingPoints(20), less_clear_from(20 + later, 0.55), 21 + later)
+    assert all(track.measured for track in tracks[: 20 + later])
+    assert tracks[20 + later].measured is goes_on
+
+
+def test_what_is_like_the_target_goes_on_though_its_points_end():
+    """It turned, or was blurred; and its size may change, as that of a car which drives up."""
+
+    def script(i, view):
+        box = moving(i)
+        return candidates(Box.from_centre(box.cx, box.cy, 75, 50) if i >= 20 else box, None, None)
+
+    assert all(track.measured for track in with_points(EndingPoints(20), script, 28))
+
+
+@pytest.mark.parametrize(("logit", "goes_on"), [(2.9, False), (3.1, True)])
+def test_where_presence_is_sure_the_track_goes_on_though_its_points_end(logit, goes_on):
+    script = less_clear_from(20, 0.55)
+    tracks = with_points(EndingPoints(20), lambda i, view: replace(script(i, view), presence_logit=logit), 21)
+    assert tracks[20].measured is goes_on
+
+
+def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_when_it_is_missed():
+    points = EndingPoints()
+    tracks = with_points(
+        points, lambda i, view: replace(steady(i, view), presence_logit=5.0 if i < 8 else -5), 10
+    )
+    kept = [box for name, box in points.calls if name == "keep"]
+    assert kept == [track.box for track in tracks[:8]]
+    names = [name for name, _ in points.calls]
+    assert names[-3:] == ["follow", "reset", "reset"]  # while it is missed none are followed
+    assert names.count("follow") == 8
+
+
+def test_the_reference_policies_follow_no_points():
+    points = EndingPoints()
+    tracker = Tracker(
+        ScriptedPipeline(steady, SPEC), TrackerConfig(policy="samurai", view="full"), points=points
+    )
+    for i in range(4):
+        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+        tracker.commit()
+    assert points.calls == []
 
 
 def missed_and_seen_again(colours):

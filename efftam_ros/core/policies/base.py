@@ -15,6 +15,7 @@ from efftam_ros.core.memory import FrameMemory, MemoryBank, Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.drawn_box import DrawnExtent
 from efftam_ros.core.search.appearance import Descriptor
+from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints
 from efftam_ros.core.types import Candidates, Motion, ScoredBox, TrackState
 
 Describe = Callable[[Box], Descriptor | None]
@@ -30,7 +31,8 @@ class FrameContext:
 
     ``motion`` is predicted to the frame's stamp, None without an estimate; ``expected``: what it says, its
     velocity relative to the ground; ``describe`` returns the appearance of a box of the image, None where it
-    can't be computed; ``drawn``: the prompt's box, or that of its mask."""
+    can't be computed; ``drawn``: the prompt's box, or that of its mask; ``points``: those on the target that
+    were found again in this image."""
 
     stamp_ns: int
     view: View
@@ -40,6 +42,7 @@ class FrameContext:
     motion: MotionFilter | None = None
     expected: Motion | None = None
     drawn: Box | None = None
+    points: FoundPoints = NO_POINTS
 
 
 @dataclass(frozen=True)

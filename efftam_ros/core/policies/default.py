@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from efftam_ros.core.camera_motion import Matrix
@@ -28,6 +28,7 @@ from efftam_ros.core.search.appearance import Appearance
 from efftam_ros.core.search.belief import Sighting
 from efftam_ros.core.search.hypotheses import Hypothesis, Look
 from efftam_ros.core.search.reacquisition import Reacquisition
+from efftam_ros.core.search.target_points import DOUBTED_FRAMES
 from efftam_ros.core.types import MISSED, Candidates, Motion, PipelineSpec, ScoredBox, TrackState
 
 UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
@@ -111,6 +112,7 @@ class DefaultPolicy(RememberingPolicy):
         self._qualities: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._worths: deque[float] = deque(maxlen=self.USUAL_FRAMES)  # evidence of their boxes
+        self._doubted = 0  # frames for which the track has to prove itself, after its points have ended
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
         self._appearance = Appearance()
         self._scale = MaskScale(None, (0, 0))
@@ -162,6 +164,7 @@ class DefaultPolicy(RememberingPolicy):
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         gone = context.state in MISSED
         self._confirmed &= not gone
+        self._doubted = max(0, self._doubted - 1)
         if gone:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
@@ -176,6 +179,7 @@ class DefaultPolicy(RememberingPolicy):
                 or self._unclear(seen.quality, self.SEEN_SHARE)
                 or self._recoloured(seen.box, candidates.presence_logit, context)
                 or self._unproven(seen, candidates.presence_logit, context)
+                or self._passed_on(seen, candidates.presence_logit, context)
             )
             if not reason:
                 partial = self._confirmed and self._share(seen.area) < self.MOVING_SHARE
@@ -236,6 +240,23 @@ class DefaultPolicy(RememberingPolicy):
             return ""
         return f"seen too unlike the target for a return (evidence {evidence:.1f}, above {least:.1f} needed)"
 
+    def _passed_on(self, seen: Seen, presence_logit: float, context: FrameContext) -> str:
+        """Why an unbroken track seems to have gone over to something else; empty when it does not."""
+        if context.points.have_ended(seen.box):
+            self._doubted = DOUBTED_FRAMES + 1
+        if not self._confirmed or not self._doubted or presence_logit > self.SURE_PRESENCE:
+            return ""
+        # Its size may change in an unbroken track: a car drives up, or leaves the image.
+        change = self._appearance.change(context.describe(seen.box))
+        evidence, least = (
+            self._evidence(replace(seen, area=self._usual_area(seen)), presence_logit, change),
+            self._least_worth,
+        )
+        if evidence > least:
+            return ""
+        unlike = f"unlike the target (evidence {evidence:.1f}, above {least:.1f} needed)"
+        return f"the points followed have ended, and what is seen is {unlike}"
+
     @property
     def _least_worth(self) -> float:
         """The evidence above which a look may be that of a target which returns."""
@@ -257,10 +278,12 @@ class DefaultPolicy(RememberingPolicy):
         """Logarithm of the odds that a candidate is the target rather than something else. ``change``: of its
         colours."""
         usual = median(self._qualities) if self._qualities else seen.quality
-        area = median(self._areas) if self._areas else seen.area
-        size = abs(math.log(max(seen.area, 1.0) / max(area, 1.0)))
+        size = abs(math.log(max(seen.area, 1.0) / max(self._usual_area(seen), 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
         return worth(presence_logit, seen.quality / max(usual, 0.1), size, change)
+
+    def _usual_area(self, seen: Seen) -> float:
+        return median(self._areas) if self._areas else seen.area
 
     def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[Seen]:
         """The non-empty candidates, best first."""

@@ -1,0 +1,163 @@
+"""Points on the target by corners and pyramidal Lucas-Kanade flow, checked forwards and backwards.
+
+The check is that of Median Flow (Kalal et al., "Forward-Backward Error", ICPR 2010).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints
+from efftam_ros.core.types import Image
+from efftam_ros.runtime.image.encodings import Region, to_bgr
+
+Grey = NDArray[np.uint8]
+
+MOST_POINTS = 30
+LONG_IMAGES = 4  # for which a point is followed before it counts
+COMPARED_IMAGES = 3  # whose most points are compared with those of now: a cover may take some images to close
+TARGET_PX = 48.0  # size to which a larger target is reduced
+MARGIN_PX = (
+    20  # of the patch around the target, to every side: how far a point may stray from its expected place
+)
+LEAST_SIDE_PX = 8  # of the part of a patch that lies in the image
+INNER_SHARE = 0.8  # of the box's sides, in which new points are looked for
+CORNER_QUALITY = 0.02  # share of the best corner's score
+GAPS = 12.0  # points that fit side by side on the target
+LEAST_GAP_PX = 2.0
+FLOW_WINDOW_PX, FLOW_LEVELS = 9, 2
+FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 15, 0.03)
+MOST_RETURN_PX = 1.0  # between a point and where it comes back to, of the patch
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """Grey pixels around the target, its left and top px in the image, and its scale."""
+
+    grey: Grey
+    x: int
+    y: int
+    side: int
+    scale: float
+    box: Box
+
+
+class FlowPoints:
+    """A `PointSource`."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._patch: _Patch | None = None
+        self._places: NDArray[np.float64] = np.zeros((0, 2))  # image px
+        self._ages: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._counts: deque[int] = deque(maxlen=COMPARED_IMAGES)
+
+    def follow(self, image: Image, expected: Box) -> FoundPoints:
+        patch = self._patch
+        if patch is None:
+            return NO_POINTS
+        x = patch.x + round(expected.cx - patch.box.cx)
+        y = patch.y + round(expected.cy - patch.box.cy)
+        present = _grey(image, x, y, patch.side, patch.scale)
+        if present is None:
+            self.reset()
+            return NO_POINTS
+        long = self._ages >= LONG_IMAGES
+        self._counts.append(int(np.count_nonzero(long)))
+        if len(long):
+            places, followed = self._moved(patch, present)
+            self._places = (places / patch.scale + (x, y))[followed]
+            self._ages, long = self._ages[followed], long[followed]
+        return FoundPoints(max(self._counts), self._places[long])
+
+    def _moved(self, patch: _Patch, present: Grey) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Where the points are in the present patch, px of it [n, 2], and which of them were found again."""
+        start = ((self._places - (patch.x, patch.y)) * patch.scale).astype(np.float32).reshape(-1, 1, 2)
+        moved, found, _ = _flow(patch.grey, present, start, start)
+        back, returned, _ = _flow(present, patch.grey, moved, start)
+        error = np.hypot(*(back - start).reshape(-1, 2).T)
+        followed = (found.ravel() == 1) & (returned.ravel() == 1) & (error < MOST_RETURN_PX)
+        return moved.reshape(-1, 2).astype(np.float64), followed
+
+    def keep(self, image: Image, box: Box) -> None:
+        reduction = max(1.0, box.size / TARGET_PX)
+        side = math.ceil(max(box.width, box.height) + 2 * MARGIN_PX * reduction)
+        x, y = math.floor(box.cx - side / 2), math.floor(box.cy - side / 2)
+        scale = math.ceil(side / reduction) / side
+        grey = _grey(image, x, y, side, scale)
+        if grey is None:
+            self.reset()
+            return
+        x0, y0, x1, y1 = box.edges()
+        places = self._places
+        inside = (places >= (x0, y0)).all(axis=1) & (places <= (x1, y1)).all(axis=1)
+        self._places, self._ages = places[inside], self._ages[inside] + 1
+        self._patch = _Patch(grey, x, y, side, scale, box)
+        self._add(self._patch)
+
+    def _add(self, patch: _Patch) -> None:
+        """Add corners of the target that are not near a point."""
+        missing = MOST_POINTS - len(self._places)
+        if missing <= 0:
+            return
+        box, gap = patch.box, max(LEAST_GAP_PX, patch.box.size * patch.scale / GAPS)
+        allowed = np.zeros(patch.grey.shape, np.uint8)
+        inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
+        left, top, right, bottom = (
+            (v - o) * patch.scale for v, o in zip(inner.edges(), 2 * (patch.x, patch.y), strict=True)
+        )
+        allowed[max(0, int(top)) : math.ceil(bottom), max(0, int(left)) : math.ceil(right)] = 255
+        for px, py in ((self._places - (patch.x, patch.y)) * patch.scale).astype(int).tolist():
+            cv2.circle(allowed, (px, py), int(gap), 0, -1)
+        corners = cv2.goodFeaturesToTrack(patch.grey, missing, CORNER_QUALITY, gap, mask=allowed)
+        if corners is not None:
+            new = corners.reshape(-1, 2) / patch.scale + (patch.x, patch.y)
+            self._places = np.concatenate([self._places, new])
+            self._ages = np.concatenate([self._ages, np.zeros(len(new), np.int64)])
+
+
+def _flow(
+    before: Grey, after: Grey, points: NDArray[np.float32], guess: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.float32]]:
+    return cv2.calcOpticalFlowPyrLK(  # type: ignore[return-value]
+        before,
+        after,
+        points,
+        guess.copy(),
+        winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX),
+        maxLevel=FLOW_LEVELS,
+        criteria=FLOW_STOP,
+        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
+    )
+
+
+def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
+    """The square patch of an image at x, y, reduced by ``scale``; outside the image its border is repeated.
+    None where too little of it lies in the image, or for a bad image."""
+    region = Region(max(x, 0), max(y, 0), min(x + side, image.width), min(y + side, image.height))
+    if region.x1 - region.x0 < LEAST_SIDE_PX or region.y1 - region.y0 < LEAST_SIDE_PX:
+        return None
+    try:
+        pixels = to_bgr(image, region)
+    except InputError:
+        return None
+    # Averaging all rows of a large target would dominate the cost.
+    grey = cv2.cvtColor(pixels[:: max(1, int(0.5 / scale))], cv2.COLOR_BGR2GRAY)
+    left, right = round((region.x0 - x) * scale), round((region.x1 - x) * scale)
+    top, bottom = round((region.y0 - y) * scale), round((region.y1 - y) * scale)
+    reduced = cv2.resize(grey, (max(1, right - left), max(1, bottom - top)), interpolation=cv2.INTER_AREA)
+    whole = round(side * scale)
+    borders = top, whole - top - len(reduced), left, whole - left - reduced.shape[1]
+    if any(borders):
+        reduced = cv2.copyMakeBorder(reduced, *borders, cv2.BORDER_REPLICATE)
+    return np.asarray(reduced, np.uint8)
