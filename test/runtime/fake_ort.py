@@ -11,6 +11,8 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -207,6 +209,18 @@ def _put(entries: dict[str, str], known: set[str], key: str, value: str) -> None
     entries[key] = value
 
 
+@lru_cache(maxsize=32)
+def _cpu_session(model: str | bytes, changed: int) -> onnxruntime.InferenceSession:
+    """Shared by fakes of the same graph, as a real session keeps nothing between runs.
+
+    ``changed``: when the file was written, in ns.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return onnxruntime.InferenceSession(model, options, providers=[CPU])
+
+
 class FakeSession:
     """An InferenceSession that says it runs on the asked provider."""
 
@@ -224,10 +238,8 @@ class FakeSession:
         self.provider, self.options = providers[0]
         self.registered = [name for name, _ in providers]
         self._check_options(providers)
-        real_options = onnxruntime.SessionOptions()
-        real_options.intra_op_num_threads = 1
-        real_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        self._real = onnxruntime.InferenceSession(path_or_bytes, real_options, providers=[CPU])
+        changed = 0 if isinstance(path_or_bytes, bytes) else Path(path_or_bytes).stat().st_mtime_ns
+        self._real = _cpu_session(path_or_bytes, changed)
         self.get_inputs, self.get_outputs = self._real.get_inputs, self._real.get_outputs
         self.captured: dict[tuple[object, int], dict[str, Place]] = {}
         self.arenas: dict[tuple[object, tuple[Any, ...]], int] = {}

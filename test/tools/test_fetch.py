@@ -166,8 +166,9 @@ def test_the_sha256_asked_for_takes_the_place_of_the_published_one(fetch, hub: H
 
 
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "a" * 63, "a" * 65, " " + "a" * 63])
-def test_what_is_no_sha256_is_one_line(fetch, hub: Hub, text: str):
-    assert_refused(fetch(NAME, "--no-export", "--sha256", text), "--sha256", "64", "sha256sum")
+def test_what_is_no_sha256_is_one_line(efftam_here, hub: Hub, text: str):
+    given = ("fetch", NAME, "--no-export", "--endpoint", hub.url, "--sha256", text)
+    assert_refused(efftam_here(*given), "--sha256", "64", "sha256sum")
     assert hub.requests == []
 
 
@@ -192,11 +193,14 @@ def test_an_answer_that_can_not_be_checked_is_refused(fetch, hub: Hub, tmp_path:
 
 
 @pytest.mark.parametrize("url", ["http://hub.example", "http://127.0.0.1.hub.example", "ftp://hub.example"])
-def test_an_address_without_encryption_is_refused(efftam, tmp_path: Path, url: str):
-    for arguments, environment in ((("--endpoint", url), {}), ((), {"HF_ENDPOINT": url})):
-        env = {"XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*", **environment}
-        result = efftam("fetch", NAME, "--no-export", *arguments, env=env)
-        assert_refused(result, "is not encrypted", "https://")
+def test_an_address_without_encryption_is_refused(efftam_here, url: str):
+    refused = efftam_here("fetch", NAME, "--no-export", "--endpoint", url)
+    assert_refused(refused, "is not encrypted", "https://")
+
+
+def test_an_address_without_encryption_in_the_environment_is_refused(efftam, tmp_path: Path):
+    env = {"XDG_CACHE_HOME": str(tmp_path), "no_proxy": "*", "HF_ENDPOINT": "http://hub.example"}
+    assert_refused(efftam("fetch", NAME, "--no-export", env=env), "is not encrypted", "https://")
 
 
 def test_a_file_that_changed_on_the_hub_is_fetched_anew(fetch, hub: Hub):
@@ -245,10 +249,9 @@ def test_no_network(efftam, tmp_path: Path):
     assert_refused(result, "http://127.0.0.1:9", "Connection refused", f"efftam export {NAME}.pt")
 
 
-def test_unknown_names_get_the_list(efftam):
-    assert_refused(
-        efftam("fetch", "efficienttam_xl"), "'efficienttam_xl' is not an official checkpoint", *NAMES
-    )
+def test_unknown_names_get_the_list(efftam_here):
+    refused = efftam_here("fetch", "efficienttam_xl")
+    assert_refused(refused, "'efficienttam_xl' is not an official checkpoint", *NAMES)
 
 
 def test_no_room_for_the_file(hub: Hub, tmp_path: Path):

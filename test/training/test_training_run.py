@@ -233,7 +233,10 @@ def test_a_resumed_run_counts_the_seconds_already_spent(timed):
     assert (ended["step"], ended["seconds"]) == (6, 3600)
 
 
-def test_the_command_line_ends_a_run_after_its_hours(archive, tmp_path):
+def test_the_command_line_ends_a_run_after_its_hours(archive, tmp_path, monkeypatch):
+    """Validated on one of the 64 clips that the command line takes."""
+    some = module.validation_clips
+    monkeypatch.setattr(module, "validation_clips", lambda source, count: some(source, min(count, 1)))
     line = arguments(tmp_path / "run", archive, "--hours", 1e-6, "--workers", 0, "--validate-every", 100)
     assert main([*without_steps(line), "--continue-from", str(default_bundle().folder)]) == 0
     assert checkpoints.load(tmp_path / "run" / "resume.pt")["step"] == 1

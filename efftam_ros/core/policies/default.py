@@ -54,7 +54,8 @@ class DefaultPolicy(RememberingPolicy):
     2. Clearness: what is seen much less clearly than the target usually is (predicted IoU) is what hides it,
        or the ground where it was. A target that returns must be seen more clearly than one that is followed.
     3. The gate: while it is followed, a candidate that lies neither within the motion filter's uncertainty
-       nor on the predicted box nor where the target was in the image just before is another object.
+       nor on the predicted box nor where the target was in the image just before is another object. Where
+       the points followed on the target end, what is seen has to be surely present or like the target.
     4. Among the candidates that pass, the best predicted IoU plus a share of the overlap with the predicted
        box, and more for the scale that fits the drawn box (`MaskScale`). With none, the frame is not
        measured: nothing is updated or remembered from it.
