@@ -27,17 +27,7 @@ from efftam_ros.core.types import Motion
 
 Array = NDArray[np.float64]
 
-# Left, top, right, bottom edge from the state.
-_H = np.array(
-    [
-        [1, 0, 0, 0, -0.5, 0],
-        [0, 1, 0, 0, 0, -0.5],
-        [1, 0, 0, 0, 0.5, 0],
-        [0, 1, 0, 0, 0, 0.5],
-    ],
-    float,
-)
-# Left, top, width, height from the state.
+# Left, top, width, height from the state; and left, top, right, bottom.
 _BOX = np.array(
     [
         [1, 0, 0, 0, -0.5, 0],
@@ -47,6 +37,7 @@ _BOX = np.array(
     ],
     float,
 )
+_H = np.vstack([_BOX[:2], _BOX[:2] + _BOX[2:]])
 _INWARD = np.array([1.0, 1.0, -1.0, -1.0])
 _IDENTITY = np.eye(6)
 _MIN_SIZE_PX = 1.0

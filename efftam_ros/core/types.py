@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,7 @@ class Image:
         return cls(array.reshape(height, -1), width, height, encoding)
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """One camera image and its time. ``stamp_ns``: integer ns of the camera's clock, never wall time."""
 
     image: Image
@@ -189,8 +189,7 @@ class CameraMotion:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class ScoredBox:
+class ScoredBox(NamedTuple):
     """A possible position of a missed target. ``score``: log-odds that it is the target."""
 
     box: Box

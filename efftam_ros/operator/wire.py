@@ -7,8 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.operator.feed import BoxReport, MotionReport, Selection
@@ -37,46 +36,38 @@ class MessageRefused(ValueError):
         self.id = id
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(NamedTuple):
     token: str
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Ack:
+class Ack(NamedTuple):
     seq: int
 
 
-@dataclass(frozen=True)
-class Select:
+class Select(NamedTuple):
     id: str
     selection: Selection
 
 
-@dataclass(frozen=True)
-class Clear:
+class Clear(NamedTuple):
     id: str
     target_id: int
 
 
-@dataclass(frozen=True)
-class SeatRequest:
+class SeatRequest(NamedTuple):
     take: bool
 
 
-@dataclass(frozen=True)
-class Ping:
+class Ping(NamedTuple):
     sent_ms: float
 
 
-@dataclass(frozen=True)
-class Seek:
+class Seek(NamedTuple):
     stamp_ns: int
 
 
-@dataclass(frozen=True)
-class Steer:
+class Steer(NamedTuple):
     """``action``: ``arm`` (first press), ``enable`` (second press) or ``stop``."""
 
     id: str

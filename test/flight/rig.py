@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.angles import from_yaw_pitch, matrix, wrapped
 from efftam_ros.flight.control_config import ControlConfig, Instant
@@ -18,7 +19,7 @@ from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
 from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest, Severity
-from efftam_ros.flight.mavlink.tracking_status import TrackStatus
+from efftam_ros.flight.mavlink.tracking_status import NO_BOX, TrackStatus
 from efftam_ros.flight.simulation.ardupilot import ArduPilot
 from efftam_ros.flight.simulation.autopilot import Autopilot, Port
 from efftam_ros.flight.simulation.gimbal_device import GimbalDevice
@@ -301,5 +302,5 @@ class Chase:
 def status(state: TrackState, stamp_ns: int = EPOCH_NS, selection: int = 1, **box: float) -> TrackStatus:
     """A tracker's answer in a 1280x720 image."""
     has_box = state not in (TrackState.IDLE, TrackState.LOST)
-    values = {"x": 512.0, "y": 288.0, "width": 256.0, "height": 144.0, **box} if has_box else {}
-    return TrackStatus(stamp_ns, state, has_box, selection, image_width=1280, image_height=720, **values)
+    shown = replace(Box(512.0, 288.0, 256.0, 144.0), **box) if has_box else NO_BOX
+    return TrackStatus(stamp_ns, state, has_box, selection, shown, image_size=(1280, 720))

@@ -12,11 +12,12 @@ import signal
 import threading
 import time
 
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.connection import connect
-from efftam_ros.flight.mavlink.selection import RequestKind, SelectionOutcome, SelectionRequest
+from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus
 from efftam_ros.flight.values import (
     AttitudeSample,
@@ -53,7 +54,7 @@ class ScriptedTracker:
             for request in due:
                 outcome = Outcome.CLEARED
                 self.following = None
-                if request.kind is not RequestKind.CLEAR:
+                if request.box is not None or request.point is not None:
                     self.selection += 1
                     self.following, outcome = request, Outcome.ACCEPTED
                 bridge.selection_result(SelectionOutcome(request.stamp_ns, outcome))
@@ -62,22 +63,10 @@ class ScriptedTracker:
     def status(self) -> TrackStatus:
         request, now = self.following, time.time_ns()
         if request is None:
-            return TrackStatus(now, TrackState.IDLE, False, image_width=WIDTH, image_height=HEIGHT)
-        width, height = request.width or 0.05, request.height or 0.05
-        left = request.x if request.width else request.x - width / 2
-        top = request.y if request.height else request.y - height / 2
-        return TrackStatus(
-            now,
-            TrackState.TRACKING,
-            True,
-            self.selection,
-            left * WIDTH,
-            top * HEIGHT,
-            width * WIDTH,
-            height * HEIGHT,
-            WIDTH,
-            HEIGHT,
-        )
+            return TrackStatus(now, TrackState.IDLE, False, image_size=(WIDTH, HEIGHT))
+        box = request.box or Box.from_centre(*request.point, 0.05, 0.05)
+        px = Box(box.x * WIDTH, box.y * HEIGHT, box.width * WIDTH, box.height * HEIGHT)
+        return TrackStatus(now, TrackState.TRACKING, True, self.selection, px, (WIDTH, HEIGHT))
 
 
 class Silent:

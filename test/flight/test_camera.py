@@ -14,7 +14,7 @@ from efftam_ros.core.types import TrackState
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.camera import CameraConfig, firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
-from efftam_ros.flight.mavlink.selection import RequestKind, SelectionOutcome
+from efftam_ros.flight.mavlink.selection import SelectionOutcome
 from efftam_ros.flight.mavlink.tracking_status import StreamView
 from efftam_ros.flight.simulation.memory_link import memory_link
 from efftam_ros.flight.values import NS, CameraIntrinsics, TargetEstimate
@@ -149,8 +149,8 @@ def test_a_rectangle_becomes_a_request_with_the_time_of_the_picture():
     scene = Scene(video_latency_s=0.25)
     assert scene.ask(RECT, *BOX, NAN, NAN, NAN) == [IN_PROGRESS]
     request = scene.desk.requests[0]
-    assert request.kind is RequestKind.BOX
-    assert (request.x, request.y, request.width, request.height) == pytest.approx((0.4, 0.4, 0.2, 0.2))
+    assert request.point is None
+    assert request.box.xywh() == pytest.approx((0.4, 0.4, 0.2, 0.2))
     drawn_s = (request.stamp_ns - EPOCH_NS) / NS
     assert drawn_s == pytest.approx(0.11 - 0.25, abs=0.011)
     scene.desk.accept(scene.bridge)
@@ -162,13 +162,13 @@ def test_a_point_becomes_a_request():
     scene = Scene()
     scene.ask(POINT, 0.25, 0.75, 0.02)
     request = scene.desk.requests[0]
-    assert (request.kind, request.x, request.y) == (RequestKind.POINT, 0.25, 0.75)
+    assert (request.box, request.point) == (None, (0.25, 0.75))
 
 
 def test_a_stop_is_accepted_also_when_nothing_is_tracked():
     scene = Scene()
     scene.ask(STOP)
-    assert scene.desk.requests[0].kind is RequestKind.CLEAR
+    assert (scene.desk.requests[0].box, scene.desk.requests[0].point) == (None, None)
     scene.bridge.selection_result(SelectionOutcome(scene.desk.requests[0].stamp_ns, Outcome.CLEARED))
     scene.run()
     assert scene.station.acks(STOP)[-1] == (ACCEPTED, 100)
@@ -201,7 +201,7 @@ def test_a_rectangle_that_hangs_over_the_edge_is_clipped():
     scene = Scene()
     scene.ask(RECT, -0.5, 0.2, 0.4, 1.5)
     request = scene.desk.requests[0]
-    assert (request.x, request.y, request.width, request.height) == pytest.approx((0.0, 0.2, 0.4, 0.8))
+    assert request.box.xywh() == pytest.approx((0.0, 0.2, 0.4, 0.8))
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_a_cropped_and_turned_video_is_mapped():
     scene.ask(RECT, 0.0, 0.0, 0.5, 0.5)
     request = scene.desk.requests[0]
     # The upper left quarter of the turned video is the lower left quarter of the image's right half.
-    assert (request.x, request.y, request.width, request.height) == pytest.approx((0.5, 0.5, 0.25, 0.5))
+    assert request.box.xywh() == pytest.approx((0.5, 0.5, 0.25, 0.5))
     message = scene.show(TrackState.TRACKING, x=640.0, y=360.0, width=320.0, height=360.0)
     box = (message.rec_top_x, message.rec_top_y, message.rec_bottom_x, message.rec_bottom_y)
     assert box == pytest.approx((0.0, 0.0, 0.5, 0.5))

@@ -220,7 +220,8 @@ class Bridge:
             return
         size = (0.0, 0.0)
         if camera is not None and camera.is_calibrated and status is not None and status.edges() is not None:
-            size = (2 * math.atan(status.width / 2 / camera.fx), 2 * math.atan(status.height / 2 / camera.fy))
+            box = status.box
+            size = (2 * math.atan(box.width / 2 / camera.fx), 2 * math.atan(box.height / 2 / camera.fy))
         seen_s = now.steady_s - (now.stamp_ns - estimate.stamp_ns) / NS
         clock = self.gimbal.autopilot_clock
         time_usec = round(clock.to_theirs(seen_s) * 1e6) if clock.is_known else estimate.stamp_ns // 1000

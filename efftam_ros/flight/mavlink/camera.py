@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 
 import efftam_ros
 from efftam_ros.core.types import TrackState
+from efftam_ros.core.geometry import Box
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.selection import (
-    RequestKind,
     SelectionOutcome,
     SelectionRequest,
     Severity,
@@ -330,19 +330,18 @@ class CameraComponent:
         """The request in a command; None when its numbers are no selection."""
         view = self.config.view
         if number == STOP_TRACKING:
-            return SelectionRequest(RequestKind.CLEAR, self._stamp(now.stamp_ns))
+            return SelectionRequest(self._stamp(now.stamp_ns))
         stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
         if number == TRACK_POINT:
             u, v = parameters[:2]
             if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
                 return None
-            return SelectionRequest(RequestKind.POINT, stamp_ns, *view.to_image(u, v))
+            return SelectionRequest(stamp_ns, point=view.to_image(u, v))
         left, top, right, bottom = parameters[:4]
         drawn = clipped((left, top, right, bottom))
         if drawn is None:
             return None
-        left, top, right, bottom = view.box_to_image(drawn)
-        return SelectionRequest(RequestKind.BOX, stamp_ns, left, top, right - left, bottom - top)
+        return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
 
     def _stamp(self, stamp_ns: int) -> int:
         """Two requests never have the same stamp: their results are told apart by it."""

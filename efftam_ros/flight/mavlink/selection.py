@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Protocol
 
+from efftam_ros.core.geometry import Box
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.interop.messages import Outcome
 
 
-class RequestKind(Enum):
-    """What the operator wants."""
-
-    BOX = "box"
-    POINT = "point"
-    CLEAR = "clear"
-
-
 @dataclass(frozen=True)
 class SelectionRequest:
-    """The operator's command. ``stamp_ns`` names the image it was drawn on, on the images' clock, and no two
-    requests have the same; numbers are 0..1 of the tracker's image. A point has no width and height."""
+    """The operator's command: a box or a point of the tracker's image, in 0..1 of it; neither clears the
+    target. ``stamp_ns`` names the image it was drawn on, on the images' clock, and no two requests have the
+    same."""
 
-    kind: RequestKind
     stamp_ns: int
-    x: float = 0.0
-    y: float = 0.0
-    width: float = 0.0
-    height: float = 0.0
+    box: Box | None = None
+    point: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.values import TargetEstimate
@@ -15,36 +16,30 @@ ACTIVE: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE
 ERROR: int = mav.CAMERA_TRACKING_STATUS_FLAGS_ERROR
 COASTING: int = mav.CAMERA_TRACKING_STATUS_FLAGS_COASTING
 NAN = math.nan
+NO_BOX = Box(NAN, NAN, NAN, NAN)
 
 Edges = tuple[float, float, float, float]  # left, top, right, bottom, 0..1
 
 
 @dataclass(frozen=True)
 class TrackStatus:
-    """The tracker's answer for one image, named as the fields of the message BoundingBox; px of the image."""
+    """The tracker's answer for one image, named as the fields of the message BoundingBox; px of the image.
+    Without ``valid`` the box says nothing."""
 
     stamp_ns: int
     state: TrackState
     valid: bool
     selection: int = 0
-    x: float = NAN
-    y: float = NAN
-    width: float = NAN
-    height: float = NAN
-    image_width: int = 0
-    image_height: int = 0
+    box: Box = NO_BOX
+    image_size: tuple[int, int] = (0, 0)
 
     def edges(self) -> Edges | None:
         """The box in 0..1 of the image; None without one."""
-        values = (self.x, self.y, self.width, self.height)
-        if (
-            not self.valid
-            or not all(map(math.isfinite, values))
-            or not (self.image_width and self.image_height)
-        ):
+        width, height = self.image_size
+        if not (self.valid and self.box.is_finite and width and height):
             return None
-        w, h = self.image_width, self.image_height
-        return self.x / w, self.y / h, (self.x + self.width) / w, (self.y + self.height) / h
+        left, top, right, bottom = self.box.edges()
+        return left / width, top / height, right / width, bottom / height
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from geometry_msgs.msg import Point
 from rclpy.node import Node
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
-from efftam_ros.flight.mavlink.selection import RequestKind, SelectionOutcome, SelectionRequest
+from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest
 from efftam_ros.flight.mavlink.tracking_status import TrackStatus
 from efftam_ros.interop.messages import Outcome, stamp_like, stamp_ns
 from efftam_ros.msg import TargetSelection
@@ -35,16 +36,15 @@ def selection_message(request: SelectionRequest) -> TargetSelection:
     """The request as a TargetSelection in 0..1 of the image of its stamp."""
     message = TargetSelection(units=TargetSelection.NORMALIZED)
     message.header.stamp = stamp_like(message.header.stamp, max(request.stamp_ns, 0))
-    if request.kind is RequestKind.CLEAR:
-        message.kind = TargetSelection.CLEAR
-    elif request.kind is RequestKind.POINT:
+    if request.box is not None:
+        message.kind = TargetSelection.BOX
+        message.x, message.y, message.width, message.height = request.box.xywh()
+    elif request.point is not None:
         message.kind = TargetSelection.POINTS
-        message.points = [Point(x=request.x, y=request.y)]
+        message.points = [Point(x=request.point[0], y=request.point[1])]
         message.labels = [1]
     else:
-        message.kind = TargetSelection.BOX
-        message.x, message.y = request.x, request.y
-        message.width, message.height = request.width, request.height
+        message.kind = TargetSelection.CLEAR
     return message
 
 
@@ -57,12 +57,8 @@ def status_of(message: Any) -> TrackStatus:
         # The operator sees what is acquired or catching up, although nobody may steer by it yet.
         valid=message.valid or state not in (TrackState.IDLE, TrackState.LOST),
         selection=message.selection,
-        x=message.x,
-        y=message.y,
-        width=message.width,
-        height=message.height,
-        image_width=message.image_width,
-        image_height=message.image_height,
+        box=Box(message.x, message.y, message.width, message.height),
+        image_size=(message.image_width, message.image_height),
     )
 
 
