@@ -22,19 +22,7 @@ from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
-from efftam_ros.interop.bags import (
-    IMAGE_TYPES,
-    SELECTION_TYPE,
-    STORAGES,
-    camera_info_topic,
-    choose_topic,
-    deserialized,
-    messages,
-    messages_of_type,
-    open_typestore,
-    reading,
-    writing,
-)
+from efftam_ros.interop import bags
 from efftam_ros.interop.messages import (
     CameraModel,
     Kind,
@@ -69,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the results")
     files.add_argument("--topic", help="image topic, raw or compressed (default: /image, or the only one)")
     files.add_argument(
-        "--storage", choices=STORAGES, default="mcap", help="storage of the new bag (default mcap)"
+        "--storage", choices=bags.STORAGES, default="mcap", help="storage of the new bag (default mcap)"
     )
     files.add_argument("--mask", action="store_true", help="write the masks too (large)")
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
@@ -81,17 +69,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = tracker_config(args.settings, view=args.view, policy=args.policy)
-    store = open_typestore()
+    store = bags.open_typestore()
     with ExitStack() as stack:
-        reader = stack.enter_context(reading(args.bag))
-        images = choose_topic(reader, args.topic)
+        reader = stack.enter_context(bags.reading(args.bag))
+        images = bags.choose_topic(reader, args.topic)
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
-            raise InputError(f"no target: {args.bag} holds no {SELECTION_TYPE}; give --box X,Y,W,H")
+            raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
         pipeline = open_pipeline(args.bundle, args.backend, args.threads)
         stack.callback(pipeline.close)
-        answers = Answers(stack.enter_context(writing(args.out, args.storage)), store, args.namespace)
+        answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
         replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.mask)
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
@@ -141,26 +129,26 @@ class RecordedImage:
 
 def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
     """Read every TargetSelection of the bag, in recorded order."""
-    return [Selection(*found) for found in messages_of_type(reader, store, SELECTION_TYPE)]
+    return [Selection(*found) for found in bags.messages_of_type(reader, store, bags.SELECTION_TYPE)]
 
 
 def read_images(
     reader: Reader, store: Typestore, images: Connection, rectified: bool
 ) -> Iterator[RecordedImage]:
     """Yield the images in recorded order, each with the latest camera_info before it."""
-    info = camera_info_topic(reader, images.topic)
+    info = bags.camera_info_topic(reader, images.topic)
     camera: CameraModel | None = None
     held: tuple[int, bytes, CameraModel | None] | None = None
 
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
-        message = deserialized(store, raw, images)
-        return RecordedImage(message, images.msgtype == IMAGE_TYPES[1], recorded, next_ns, model)
+        message = bags.deserialized(store, raw, images)
+        return RecordedImage(message, images.msgtype == bags.IMAGE_TYPES[1], recorded, next_ns, model)
 
-    for connection, recorded, raw in messages(reader, [images] if info is None else [images, info]):
+    for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
             try:
-                camera = camera_model(deserialized(store, raw, info), rectified)
+                camera = camera_model(bags.deserialized(store, raw, info), rectified)
             except InputError as error:
                 _warn(f"{info.topic}: {error}")
                 camera = None
@@ -191,7 +179,7 @@ class Answers:
     def write(self, name: str, recorded_ns: int, fields: dict[str, Any]) -> None:
         """Write a message with these fields to topic ``name`` (bbox, velocity or mask)."""
         if name not in self._topics:
-            self._add(name, IMAGE_TYPES[0])
+            self._add(name, bags.IMAGE_TYPES[0])
         connection = self._topics[name]
         message = self._store.types[connection.msgtype](**fields)
         self._writer.write(connection, recorded_ns, self._store.serialize_cdr(message, connection.msgtype))

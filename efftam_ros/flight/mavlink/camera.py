@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import efftam_ros
-from efftam_ros.core.types import TrackState
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.mavlink.selection import (

@@ -13,4 +13,10 @@ except ModuleNotFoundError as error:
 # pymavlink has no types.
 Message = Any
 
-__all__ = ["Message", "mav"]
+# Messages between a gimbal manager and its client.
+ATTITUDE = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+MANAGER_STATUS = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
+MANAGER_INFORMATION = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
+VEHICLE_ATTITUDE = mav.MAVLINK_MSG_ID_ATTITUDE
+
+__all__ = ["ATTITUDE", "MANAGER_INFORMATION", "MANAGER_STATUS", "VEHICLE_ATTITUDE", "Message", "mav"]

@@ -15,7 +15,14 @@ from efftam_ros.flight.control_config import Instant
 from efftam_ros.flight.mavlink.attitude_sources import AttitudeSources
 from efftam_ros.flight.mavlink.camera import Outbox
 from efftam_ros.flight.mavlink.clock_map import ClockMap
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.dialect import (
+    ATTITUDE,
+    MANAGER_INFORMATION,
+    MANAGER_STATUS,
+    VEHICLE_ATTITUDE,
+    Message,
+    mav,
+)
 from efftam_ros.flight.mavlink.selection import Severity
 from efftam_ros.flight.mavlink.subscriptions import Subscriptions
 from efftam_ros.flight.values import (
@@ -29,10 +36,6 @@ from efftam_ros.flight.values import (
     YawFrame,
 )
 
-ATTITUDE = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
-MANAGER_STATUS = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
-MANAGER_INFORMATION = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
-VEHICLE_ATTITUDE = mav.MAVLINK_MSG_ID_ATTITUDE
 CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
 LEAVE, RELEASE_MINE = -1.0, -3.0

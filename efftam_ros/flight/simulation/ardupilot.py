@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple
 
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, Message, mav
 from efftam_ros.flight.simulation.autopilot import (
     ACCEPTED,
-    ATTITUDE,
     DENIED,
     FAILED,
-    MANAGER_INFORMATION,
     SET_PITCHYAW,
     SYSTEM,
     TRACKING_COMMANDS,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from efftam_ros.flight.angles import from_yaw_pitch
 from efftam_ros.flight.mavlink.connection import Connection
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.dialect import ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, Message, mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
 from efftam_ros.flight.simulation.mount import Mount
 
@@ -19,10 +19,6 @@ ACCEPTED: int = mav.MAV_RESULT_ACCEPTED
 DENIED: int = mav.MAV_RESULT_DENIED
 UNSUPPORTED: int = mav.MAV_RESULT_UNSUPPORTED
 FAILED: int = mav.MAV_RESULT_FAILED
-ATTITUDE = mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
-MANAGER_STATUS = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_STATUS
-MANAGER_INFORMATION = mav.MAVLINK_MSG_ID_GIMBAL_MANAGER_INFORMATION
-VEHICLE_ATTITUDE = mav.MAVLINK_MSG_ID_ATTITUDE
 SET_ATTITUDE = "GIMBAL_MANAGER_SET_ATTITUDE"
 SET_PITCHYAW = "GIMBAL_MANAGER_SET_PITCHYAW"
 TRACKING_COMMANDS = (2004, 2005, 2010)

@@ -6,14 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple
 
-from efftam_ros.flight.mavlink.dialect import Message, mav
+from efftam_ros.flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, MANAGER_STATUS, Message, mav
 from efftam_ros.flight.simulation.autopilot import (
     ACCEPTED,
-    ATTITUDE,
     COMPONENT,
     DENIED,
-    MANAGER_INFORMATION,
-    MANAGER_STATUS,
     SET_PITCHYAW,
     SYSTEM,
     UNSUPPORTED,

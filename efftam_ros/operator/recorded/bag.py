@@ -12,15 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.bags import (
-    IMAGE_TYPES,
-    choose_topic,
-    deserialized,
-    messages,
-    messages_of_type,
-    open_typestore,
-    reading,
-)
+from efftam_ros.interop import bags
 from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.interop.pictures import compressed_bgr, raw_bgr
 from efftam_ros.operator.feed import BoxReport, MotionReport, RecordedRun
@@ -43,8 +35,8 @@ def is_bag(path: Path) -> bool:
 
 def has_images(path: Path) -> bool:
     """Whether a bag holds an image topic. Raises InputError where it can't be read."""
-    with reading(path) as reader:
-        return any(connection.msgtype in IMAGE_TYPES for connection in reader.connections)
+    with bags.reading(path) as reader:
+        return any(connection.msgtype in bags.IMAGE_TYPES for connection in reader.connections)
 
 
 class BagPictures:
@@ -53,10 +45,10 @@ class BagPictures:
 
     def __init__(self, path: Path, topic: str | None = None) -> None:
         self._path, self._topic = path, topic
-        self._store = open_typestore()
-        with reading(path) as reader:
+        self._store = bags.open_typestore()
+        with bags.reading(path) as reader:
             self._topic = self._images(reader).topic
-            found = {_stamp(raw): at for _, at, raw in messages(reader, [self._images(reader)])}
+            found = {_stamp(raw): at for _, at, raw in bags.messages(reader, [self._images(reader)])}
         if not found:
             raise InputError(f"topic {self._topic} of {path} holds no images; record some")
         self.stamps_ns: Sequence[int] = sorted(found)
@@ -67,18 +59,18 @@ class BagPictures:
     def bgr(self, index: int) -> NDArray[np.uint8]:
         # Opened by the reading thread: an SQLite connection may be used only by the thread that made it.
         if self._reader is None:
-            self._opened = reading(self._path)
+            self._opened = bags.reading(self._path)
             self._reader = self._opened.__enter__()
         images, at = self._images(self._reader), self._recorded_ns[index]
         for _, _, raw in self._reader.messages([images], start=at, stop=at + 1):
             if _stamp(raw) == self.stamps_ns[index]:
-                message = deserialized(self._store, raw, images)
-                read = compressed_bgr if images.msgtype == IMAGE_TYPES[1] else raw_bgr
+                message = bags.deserialized(self._store, raw, images)
+                read = compressed_bgr if images.msgtype == bags.IMAGE_TYPES[1] else raw_bgr
                 return read(message)
         raise InputError(f"{self._path}: image {index} of {self._topic} can't be read again; was it changed?")
 
     def _images(self, reader: Reader) -> Connection:
-        return choose_topic(reader, self._topic)
+        return bags.choose_topic(reader, self._topic)
 
 
 def bag_run(path: Path, stamps_ns: Sequence[int], name: str) -> RecordedRun:
@@ -86,8 +78,8 @@ def bag_run(path: Path, stamps_ns: Sequence[int], name: str) -> RecordedRun:
 
     Raises InputError: no answers, answers on several topics, none to these images, unreadable.
     """
-    store = open_typestore()
-    with reading(path) as reader:
+    store = bags.open_typestore()
+    with bags.reading(path) as reader:
 
         def read(kind: str) -> Iterator[Any]:
             topics = {c.topic for c in reader.connections if c.msgtype == kind}
@@ -96,7 +88,7 @@ def bag_run(path: Path, stamps_ns: Sequence[int], name: str) -> RecordedRun:
                     f"{path} holds the answers of several trackers ({', '.join(sorted(topics))}); record one"
                     " alone"
                 )
-            for _, message in messages_of_type(reader, store, kind):
+            for _, message in bags.messages_of_type(reader, store, kind):
                 yield message
 
         boxes = _answers(path, read(BOX_TYPE), box_report)
