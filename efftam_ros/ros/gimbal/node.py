@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import SetBool
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.ros.common.lifecycle import ReportingNode, reported
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.gimbal.loop import Loop
 from efftam_ros.ros.gimbal.outputs import Outputs
 from efftam_ros.ros.gimbal.parameters import PARAMETERS, GimbalParameters
 
 NODE_NAME = "efftam_gimbal"
-Transition = Callable[["GimbalNode", LifecycleState], TransitionCallbackReturn]
 
 
-def _reported(transition: Transition) -> Transition:
-    """Say why a transition failed: rclpy swallows what its callbacks raise."""
-
-    def run(node: GimbalNode, state: LifecycleState) -> TransitionCallbackReturn:
-        try:
-            return transition(node, state)
-        except Exception as error:
-            node.get_logger().error("".join(traceback.format_exception(error)).rstrip())
-            return TransitionCallbackReturn.ERROR
-
-    return run
-
-
-class GimbalNode(LifecycleNode):
+class GimbalNode(ReportingNode):
     """Turns `velocity` into `rates`. Nothing moves until the service ``~/enable`` says yes, and a
     deactivation takes that back.
 
@@ -70,52 +55,42 @@ class GimbalNode(LifecycleNode):
     def close(self) -> None:
         """Stop the gimbal and free everything; the node is of no use afterwards."""
         self._stop()
-        self._release()
+        self.release()
         self.destroy_node()
 
-    @_reported
-    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_configure(self, state: LifecycleState) -> None:
         self._config = read_parameters(self, GimbalParameters)
         self._outputs = Outputs(self)
         self._enable = self.create_service(SetBool, "~/enable", self._on_enable)
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_activate(self, state: LifecycleState) -> None:
         assert self._outputs is not None
         self._loop = Loop(self, self._config, self._outputs)
         self.get_logger().info("active; steering is off until the service enable is called with true")
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_deactivate(self, state: LifecycleState) -> None:
         self._stop()
         self.get_logger().info("inactive: zero rates were sent, nothing is steered")
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._release()
-        return TransitionCallbackReturn.SUCCESS
-
-    @_reported
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_shutdown(self, state: LifecycleState) -> None:
         self._stop()
-        self._release()
-        return TransitionCallbackReturn.SUCCESS
+        self.release()
 
-    @_reported
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_error(self, state: LifecycleState) -> None:
         self._stop()
-        self._release()
-        return TransitionCallbackReturn.SUCCESS
+        self.release()
 
     def _stop(self) -> None:
         if self._loop is not None:
             loop, self._loop = self._loop, None
             loop.close()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         if self._outputs is not None:
             self.destroy_service(self._enable)
             self._outputs.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,14 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.lifecycle import ReportingNode, reported
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.attitude_input import AttitudeInput
@@ -38,32 +38,9 @@ ENDING = "the node is shutting down"
 # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification, zero
 # copy.
 PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
-Transition = Callable[["TrackerNode", LifecycleState], TransitionCallbackReturn]
 
 
-def _reported(transition: Transition) -> Transition:
-    """Log and report why a transition failed: rclpy discards exceptions of transition callbacks."""
-
-    def run(node: TrackerNode, state: LifecycleState) -> TransitionCallbackReturn:
-        try:
-            result = transition(node, state)
-        except (InputError, BackendError) as refusal:
-            node.fault = str(refusal)
-            if isinstance(refusal, BackendError) and node.backend != DEFAULT_BACKEND:
-                node.fault += f"; or start with backend:={DEFAULT_BACKEND}, which runs everywhere"
-            node.get_logger().error(node.fault)
-            result = TransitionCallbackReturn.FAILURE
-        except Exception as error:
-            node.get_logger().error("".join(traceback.format_exception(error)).rstrip())
-            node.fault = f"{type(error).__name__}: {error}"
-            result = TransitionCallbackReturn.ERROR
-        node.publish_diagnostics()
-        return result
-
-    return run
-
-
-class TrackerNode(LifecycleNode):
+class TrackerNode(ReportingNode):
     """Tracks one target in the images of a topic.
 
     | transition | creates | releases |
@@ -119,35 +96,44 @@ class TrackerNode(LifecycleNode):
     def close(self) -> None:
         """Finish the current frame and release all resources; the node can't be used afterwards."""
         self._deactivate(ENDING)
-        self._release()
+        self.release()
         self.destroy_timer(self._diagnostics_timer)
         self.destroy_node()
-
-    @property
-    def backend(self) -> str:
-        """The requested back end."""
-        return self._config.backend
 
     @property
     def fault(self) -> str:
         """Why the last transition failed; empty if it succeeded."""
         return self._setup.fault
 
-    @fault.setter
-    def fault(self, reason: str) -> None:
-        self._setup = replace(self._setup, fault=reason)
-
     # Transitions
 
-    @_reported
-    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+    def failed(self, error: Exception) -> TransitionCallbackReturn:
+        """Log and keep why a transition failed."""
+        if not isinstance(error, (InputError, BackendError)):
+            self._fail(f"{type(error).__name__}: {error}")
+            return super().failed(error)
+        fault = str(error)
+        if isinstance(error, BackendError) and self._config.backend != DEFAULT_BACKEND:
+            fault += f"; or start with backend:={DEFAULT_BACKEND}, which runs everywhere"
+        self._fail(fault)
+        self.get_logger().error(fault)
+        return TransitionCallbackReturn.FAILURE
+
+    def _fail(self, fault: str) -> None:
+        self._setup = replace(self._setup, fault=fault)
+
+    def transition_ended(self) -> None:
+        self.publish_diagnostics()
+
+    @reported
+    def on_configure(self, state: LifecycleState) -> None:
         try:
-            return self._configure()
+            self._configure()
         except BaseException:
-            self._release()
+            self.release()
             raise
 
-    def _configure(self) -> TransitionCallbackReturn:
+    def _configure(self) -> None:
         self._setup = Setup()
         self._read_parameters()
         config = self._config
@@ -194,10 +180,9 @@ class TrackerNode(LifecycleNode):
                 "topics are in the root namespace (/bbox, /velocity, ...); if other nodes share the ROS"
                 " graph, give the tracker a namespace: namespace:=NAME, or -r __ns:=/NAME"
             )
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_activate(self, state: LifecycleState) -> None:
         assert self._tracker is not None
         assert self._outputs is not None
         assert self._thread is not None
@@ -217,33 +202,24 @@ class TrackerNode(LifecycleNode):
         self.get_logger().info(
             f"active: images from {self._session.image_topic}, read by {self._session.conversion}"
         )
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_deactivate(self, state: LifecycleState) -> None:
         self._deactivate("the node was deactivated")
         self.get_logger().info("inactive: no images are received until the node is activated")
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._release()
-        return TransitionCallbackReturn.SUCCESS
-
-    @_reported
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_shutdown(self, state: LifecycleState) -> None:
         self._deactivate(ENDING)
-        self._release()
+        self.release()
         self._setup = Setup("finalized")
-        return TransitionCallbackReturn.SUCCESS
 
-    @_reported
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @reported
+    def on_error(self, state: LifecycleState) -> None:
         fault = self.fault
         self._deactivate(fault)
-        self._release()
-        self.fault = fault
-        return TransitionCallbackReturn.SUCCESS
+        self.release()
+        self._fail(fault)
 
     def _deactivate(self, reason: str) -> None:
         if self._session is not None:
@@ -253,7 +229,7 @@ class TrackerNode(LifecycleNode):
             self._tracker.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
 
-    def _release(self) -> None:
+    def release(self) -> None:
         for service in self._offered:
             self.destroy_service(service)
         self._offered = []
