@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from efftam_ros.flight.law import ImageGains, LineOfSightGains
 from efftam_ros.flight.values import GimbalLimits, Rates
@@ -56,8 +57,7 @@ class ControlConfig:
     stop_margin: float = math.radians(0.5)
 
 
-@dataclass(frozen=True)
-class Instant:
+class Instant(NamedTuple):
     """One moment on both clocks: the images' clock, which may be set, and one that never jumps, s."""
 
     stamp_ns: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from efftam_ros.core.types import TrackState
 
@@ -68,8 +69,7 @@ class AttitudeSample:
     at_yaw_limit: bool = False
 
 
-@dataclass(frozen=True)
-class VehicleSample:
+class VehicleSample(NamedTuple):
     """The vehicle's heading from north, rad, and how fast it turns, rad/s."""
 
     stamp_ns: int

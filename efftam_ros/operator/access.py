@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
 
 from efftam_ros.core.errors import InputError
@@ -99,8 +100,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _is_address(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False

@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.operator.feed import (
-    Answer,
-    BoxReport,
-    MotionReport,
-    Picture,
-    Reply,
-    Result,
-    Selection,
-    Sink,
-)
+from efftam_ros.operator import feed
 from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.serving import serving
 from efftam_ros.operator.settings import Settings
@@ -35,7 +26,7 @@ class DrawnPrompt:
     buffer_s: float | None = None
 
     def __init__(self) -> None:
-        self._sink: Sink | None = None
+        self._sink: feed.Sink | None = None
         self._asked: tuple[int, int, int] | None = None  # stamp, width, height of the picture to draw on
         self._drawn: Prompt | None = None
         self._has_drawn = threading.Event()
@@ -58,9 +49,9 @@ class DrawnPrompt:
         if self._sink is None:
             return
         selection = 1 if self._has_drawn.is_set() else 0
-        self._sink.picture(Picture(track.stamp_ns, bgr=lambda: bgr))
+        self._sink.picture(feed.Picture(track.stamp_ns, bgr=lambda: bgr))
         self._sink.box(
-            BoxReport(
+            feed.BoxReport(
                 track.stamp_ns,
                 (bgr.shape[1], bgr.shape[0]),
                 track.state,
@@ -74,27 +65,27 @@ class DrawnPrompt:
             )
         )
         if track.motion is None:
-            self._sink.motion(MotionReport(track.stamp_ns))
+            self._sink.motion(feed.MotionReport(track.stamp_ns))
         else:
             valid = track.box is not None
-            self._sink.motion(MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
+            self._sink.motion(feed.MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
 
-    def start(self, sink: Sink) -> None:
+    def start(self, sink: feed.Sink) -> None:
         self._sink = sink
 
     def watch(self, watched: bool) -> None:
         """Ignored: the server encodes an image only for open pages."""
 
-    def select(self, selection: Selection, reply: Reply) -> None:
+    def select(self, selection: feed.Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
-        reply(Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
+        reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
         if not refusal and self._sink is not None:
-            self._sink.result(Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
+            self._sink.result(feed.Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
 
-    def clear(self, target_id: int, reply: Reply) -> None:
-        reply(Answer(False, "a file is being tracked; end the command to give up the target"))
+    def clear(self, target_id: int, reply: feed.Reply) -> None:
+        reply(feed.Answer(False, "a file is being tracked; end the command to give up the target"))
 
-    def _take(self, selection: Selection) -> str:
+    def _take(self, selection: feed.Selection) -> str:
         """Accept the drawing; returns why not, one line, empty when accepted."""
         with self._lock:
             if self._asked is None:
@@ -128,7 +119,7 @@ def drawn_prompt(settings: Settings) -> Iterator[tuple[DrawnPrompt, str]]:
             for picture in pictures:
                 page.show(picture.bgr, tracker.step(frame_of(picture), ...))
     """
-    feed = DrawnPrompt()
-    server = OperatorServer(settings, feed=feed)
+    drawn = DrawnPrompt()
+    server = OperatorServer(settings, feed=drawn)
     with serving(server):
-        yield feed, server.url
+        yield drawn, server.url

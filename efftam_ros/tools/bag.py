@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
 from efftam_ros.interop.messages import image_fields
+from efftam_ros.tools.common.options import add_quiet_argument
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import open_video
 
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--frames", type=int, metavar="N", help="most images to write")
     parser.add_argument("--fps", type=float, help="rate of a folder of images (default 30)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.verify.verify import CLIP_FRAMES
-from efftam_ros.tools.common.options import add_bundle_argument, open_bundle
+from efftam_ros.tools.common.extras import packages_of
+from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.table import print_table
 from efftam_ros.tools.eval.sequences import find_sequences
 
@@ -55,16 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = "build this attention form of a module alone, fused_fp32 or unfused_fp32 (implies --force)"
     parser.add_argument("--attention", action="append", default=[], metavar="MODULE=FORM", help=form)
     parser.add_argument("--json", action="store_true", help="print the reports as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_quiet_argument(parser, "no progress")
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with packages_of("build"):
         from efftam_ros.export.tensorrt.engines import EngineBuilder
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"build needs {error.name}, which is not installed; pip install {error.name}"
-        ) from None
     from efftam_ros.runtime.device.opening import device_session, engine_folder
     from efftam_ros.runtime.tensorrt.calibration import Calibration
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.tools.common.extras import packages_of
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
 
@@ -47,14 +47,10 @@ def add_weights_argument(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0."""
-    try:
+    with packages_of("export", "torch onnx onnxscript"):
         from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
         from efftam_ros.export.onnx.networks import load_checkpoint_network
         from efftam_ros.runtime.bundle import file_sha256
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"export needs {error.name}, which is not installed; pip install torch onnx onnxscript"
-        ) from None
 
     network = load_checkpoint_network(args.checkpoint, args.config)
     licence = args.licence

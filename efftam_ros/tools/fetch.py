@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
+from efftam_ros.tools.common.options import add_quiet_argument
 
 LIBRARY = "efftam_ros"
 MOST_BYTES = 2**31
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HEX",
         help="refuse a file with another SHA-256 (default: warn where it differs from the published value)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

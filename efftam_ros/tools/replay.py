@@ -40,7 +40,7 @@ from efftam_ros.interop.messages import (
 from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common import options
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 
@@ -62,13 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--mask", action="store_true", help="write the masks too (large)")
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
-    files.add_argument("--quiet", action="store_true", help="no progress bar")
-    add_network_arguments(parser)
-    add_tracker_arguments(parser)
+    options.add_quiet_argument(files)
+    options.add_network_arguments(parser)
+    options.add_tracker_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    config = tracker_config(args.settings, view=args.view, policy=args.policy)
+    config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     store = bags.open_typestore()
     with ExitStack() as stack:
         reader = stack.enter_context(bags.reading(args.bag))

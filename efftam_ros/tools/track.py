@@ -22,7 +22,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
-from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
+from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.page import add_page_arguments, page_settings
 from efftam_ros.tools.common.progress import progress_bar
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--fps", type=float, help="frame rate of a folder of images (default 30)")
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
     files.add_argument("--json", type=Path, metavar="FILE", help="boxes of every frame; - for stdout")
-    files.add_argument("--quiet", action="store_true", help="no progress bar")
-    add_network_arguments(parser)
-    add_tracker_arguments(parser)
+    options.add_quiet_argument(files)
+    options.add_network_arguments(parser)
+    options.add_tracker_arguments(parser)
     add_page_arguments(parser)
 
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             "with --page the target is drawn there; leave out --box, --point and --mask, or --page"
         )
-    config = tracker_config(args.settings, view=args.view, policy=args.policy)
+    config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     for path in (args.json, args.out):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
             raise InputError(f"{path.parent} does not exist; make the folder first")

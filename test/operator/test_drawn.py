@@ -42,6 +42,20 @@ async def select(client, stamp=5, id="c1", **fields):
     return await client.answer(id)
 
 
+def draw_on(command, act):
+    """Let ``act`` draw on a page that shows the first picture, until the command has ended; its prompts."""
+    url, prompts, thread = command
+
+    async def draw() -> None:
+        async with page(url) as client:
+            await client.until(lambda: client.frames)
+            await act(client)
+
+    asyncio.run(draw())
+    thread.join()
+    return prompts
+
+
 def test_the_box_drawn_on_the_first_picture_is_the_prompt(command):
     url, prompts, thread = command
 
@@ -83,45 +97,30 @@ def test_a_page_opened_late_sees_the_picture_too(command):
     ],
 )
 def test_what_cannot_be_a_prompt_is_refused_and_asked_again(command, fields, said):
-    url, prompts, thread = command
+    _, prompts, _ = command
 
-    async def draw() -> None:
-        async with page(url) as client:
-            await client.until(lambda: client.frames)
-            answer = await select(client, **fields)
-            assert not answer["ok"]
-            assert said in answer["message"]
-            assert prompts == []
-            assert (await select(client, id="c2"))["ok"]
-            answer = await select(client, id="c3")
-            assert not answer["ok"]
+    async def draw(client) -> None:
+        answer = await select(client, **fields)
+        assert not answer["ok"]
+        assert said in answer["message"]
+        assert prompts == []
+        assert (await select(client, id="c2"))["ok"]
+        answer = await select(client, id="c3")
+        assert not answer["ok"]
 
-    asyncio.run(draw())
-    thread.join()
+    draw_on(command, draw)
 
 
 def test_a_file_that_is_tracked_keeps_its_target(command):
-    url, _, thread = command
+    async def clear(client) -> None:
+        await client.send(op="clear", id="c1")
+        assert not (await client.answer("c1"))["ok"]
+        assert (await select(client, id="c2"))["ok"]
 
-    async def draw() -> None:
-        async with page(url) as client:
-            await client.until(lambda: client.frames)
-            await client.send(op="clear", id="c1")
-            assert not (await client.answer("c1"))["ok"]
-            assert (await select(client, id="c2"))["ok"]
-
-    asyncio.run(draw())
-    thread.join()
+    draw_on(command, clear)
 
 
 def test_a_box_over_the_edge_is_cut(command):
-    url, prompts, thread = command
-
-    async def draw() -> None:
-        async with page(url) as client:
-            await client.until(lambda: client.frames)
-            await select(client, box=[-10, 50, 30, 100])
-
-    asyncio.run(draw())
-    thread.join()
-    assert prompts[0].box == Box(0, 50, 20, 40)
+    assert draw_on(command, lambda client: select(client, box=[-10, 50, 30, 100])) == [
+        Prompt(box=Box(0, 50, 20, 40))
+    ]

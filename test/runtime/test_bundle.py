@@ -89,6 +89,14 @@ def test_a_newer_format_asks_for_a_newer_program(spoiled: Spoil) -> None:
         Bundle.load(spoiled(lambda manifest: manifest.update(format=2)))
 
 
+def refused(spoiled: Spoil, change: Callable[[Manifest], None], message: str) -> tuple[Path, str]:
+    """The folder of a spoiled bundle, and why it is refused."""
+    folder = spoiled(change)
+    with pytest.raises(InputError, match=message) as refusal:
+        Bundle.load(folder)
+    return folder, one_line(refusal)
+
+
 def without(*path: str) -> Callable[[Manifest], None]:
     def change(manifest: Manifest) -> None:
         for key in path[:-1]:
@@ -164,10 +172,8 @@ def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
 def test_a_faulty_manifest_is_refused_naming_the_entry(
     spoiled: Spoil, change: Callable[[Manifest], None], message: str
 ) -> None:
-    folder = spoiled(change)
-    with pytest.raises(InputError, match=message) as refusal:
-        Bundle.load(folder)
-    assert str(folder) in one_line(refusal)
+    folder, refusal = refused(spoiled, change, message)
+    assert str(folder) in refusal
 
 
 HARMFUL = [
@@ -200,10 +206,8 @@ HARMFUL = [
 def test_a_manifest_that_leads_elsewhere_or_asks_for_too_much_is_refused(
     spoiled: Spoil, change: Callable[[Manifest], None], message: str
 ) -> None:
-    folder = spoiled(change)
-    with pytest.raises(InputError, match=message) as refusal:
-        Bundle.load(folder)
-    assert len(one_line(refusal)) < 400 + len(str(folder))
+    folder, refusal = refused(spoiled, change, message)
+    assert len(refusal) < 400 + len(str(folder))
 
 
 @pytest.mark.parametrize(

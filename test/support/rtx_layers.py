@@ -33,6 +33,7 @@ _KERNEL = re.compile(
     rb"(?:(?!Kernel_traits_v2).){0,60000}?__global__ void (?P<entry>\w+)\(",
     re.DOTALL,
 )
+Names = tuple[str, ...]
 _SUMS = (("hmma_fp16_traits", "FP16"), ("hmma_fp32_traits", "FP32"), ("bf16_traits", "FP32"))
 
 
@@ -44,9 +45,9 @@ class Layer:
     name: str
     kind: str
     tactic: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[str, ...]
+    inputs: Names
+    outputs: Names
+    nodes: Names
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class FusedAttention:
     "FP32", or the kernel's own word where it is neither)."""
 
     layer: str
-    nodes: tuple[str, ...]
+    nodes: Names
     score_sums: str
     value_sums: str
 
@@ -70,7 +71,7 @@ class EngineReport:
     tf32: bool
     layers: tuple[Layer, ...]
     fused: tuple[FusedAttention, ...]
-    softmax: tuple[str, ...]
+    softmax: Names
     engine_bytes: int
     seconds: float
 

@@ -288,8 +288,7 @@ class MemoryAttention(nn.Module):
 
     def __init__(self, config: CompactConfig) -> None:
         super().__init__()
-        spec = config.spec
-        self.channels, self.memory_channels, self.grid = spec.channels, spec.memory_channels, spec.grid
+        self.spec = spec = config.spec
         self.layers = nn.ModuleList(MemoryAttentionLayer(config) for _ in range(config.attention_layers))
         self.norm = nn.LayerNorm(spec.channels)
         self.row_embedding = nn.Parameter(torch.randn(spec.temporal_rows, spec.memory_channels) * 0.02)
@@ -299,16 +298,16 @@ class MemoryAttention(nn.Module):
     def forward(
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None
     ) -> Tensor:
-        batch = batch_of(features)
-        tokens = pointers.reshape(batch, -1, self.memory_channels)
+        batch, spec = batch_of(features), self.spec
+        tokens = pointers.reshape(batch, -1, spec.memory_channels)
         map_keys = maps + self.map_position + self.row_embedding[rows].unsqueeze(1)
-        values = torch.cat([maps.reshape(batch, -1, self.memory_channels), tokens], 1)
+        values = torch.cat([maps.reshape(batch, -1, spec.memory_channels), tokens], 1)
         memory = Memory(map_keys, tokens, values, key_bias)
-        x = features.reshape(batch, self.channels, -1).transpose(1, 2) + self.query_position
+        x = features.reshape(batch, spec.channels, -1).transpose(1, 2) + self.query_position
         for layer in self.layers:
             x = layer(x, memory)
         conditioned: Tensor = self.norm(x).transpose(1, 2)
-        return conditioned.reshape(batch, self.channels, self.grid, self.grid)
+        return conditioned.reshape(batch, spec.channels, spec.grid, spec.grid)
 
 
 class PromptEncoder(nn.Module):

@@ -110,11 +110,10 @@ def _machine_code(data: mmap.mmap, start: int, end: int) -> Iterator[int]:
 
 
 def _loads(name: str) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _preload(ort: Any, provider: str) -> None:

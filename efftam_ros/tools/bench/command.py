@@ -50,7 +50,7 @@ from efftam_ros.tools.bench.report import (
 )
 from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
-from efftam_ros.tools.common.options import open_bundle
+from efftam_ros.tools.common.options import add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.doctor.system import System
 from efftam_ros.tools.eval.peers.registry import add_peer_arguments
@@ -65,12 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--frames", type=int, metavar="N", help=f"measured frames of each contender (default {FRAMES})"
     )
-    what.add_argument(
-        "--soak",
-        type=int,
-        metavar="N",
-        help="N frames of the first contender: growth of memory and frame time",
-    )
+    text = "N frames of the first contender: growth of memory and frame time"
+    what.add_argument("--soak", type=int, metavar="N", help=text)
     what.add_argument(
         "--node", action="store_true", help="image callback to bbox published, over the middleware"
     )
@@ -107,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", type=Path, metavar="FILE", help="all figures; - for stdout instead of tables"
     )
     output.add_argument("--plot", type=Path, metavar="FILE.png", help="bars of the time in each module")
-    output.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet_argument(output)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,16 +36,15 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_backend_arguments(group: argparse._ActionsContainer) -> None:
-    group.add_argument(
-        "--backend",
-        default=DEFAULT_BACKEND,
-        choices=BACKENDS,
-        metavar="NAME",
-        help=f"one of {', '.join(BACKENDS)}",
-    )
+    names = f"one of {', '.join(BACKENDS)}"
+    group.add_argument("--backend", default=DEFAULT_BACKEND, choices=BACKENDS, metavar="NAME", help=names)
     group.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
     )
+
+
+def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progress bar") -> None:
+    group.add_argument("--quiet", action="store_true", help=text)
 
 
 def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:

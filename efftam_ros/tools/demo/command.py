@@ -23,7 +23,7 @@ from typing import Any
 
 from efftam_ros.core.config import CAMERA_MOTIONS
 from efftam_ros.core.errors import InputError
-from efftam_ros.tools.common.options import add_network_arguments, open_bundle
+from efftam_ros.tools.common.options import add_network_arguments, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--json", action="store_true", help="print the figures as JSON instead of a table")
     group.add_argument("--no-video", action="store_true", help="leave out the video")
-    group.add_argument("--quiet", action="store_true", help="no progress bars")
+    add_quiet_argument(group, "no progress bars")
     add_network_arguments(parser)
 
 

@@ -33,6 +33,7 @@ from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import (
     add_backend_arguments,
+    add_quiet_argument,
     add_settings_argument,
     list_of,
     tracker_config,
@@ -98,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
     output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
-    output.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet_argument(output)
 
 
 def run(args: argparse.Namespace) -> int:

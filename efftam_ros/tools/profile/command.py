@@ -26,6 +26,7 @@ from efftam_ros.tools.bench.contenders import LeftOut, chosen_backends, open_con
 from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frames
 from efftam_ros.tools.bench.report import print_left_out
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.options import add_quiet_argument
 from efftam_ros.tools.common.outputs import write_text
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.profile.frames import (
@@ -66,13 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FOLDER", help="keep the raw traces there, for chrome://tracing"
     )
-    parser.add_argument(
-        "--timeline",
-        type=Path,
-        metavar="FILE.png",
-        help="instead of operators: what host and GPU do when in a tracked frame, as text and as a picture",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    text = "instead of operators: what host and GPU do when in a tracked frame, as text and as a picture"
+    parser.add_argument("--timeline", type=Path, metavar="FILE.png", help=text)
+    add_quiet_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,102 @@
+"""What the launch files share: the tracker's arguments, parameter files, and nodes of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ament_index_python.packages import get_package_share_directory
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+
+SHARE = Path(get_package_share_directory("efftam_ros"))
+CONFIG = SHARE / "config"
+
+
+class Argument(NamedTuple):
+    """``default``: None for one that must be given; ``choices``: None for any text."""
+
+    name: str
+    default: str | None
+    text: str
+    choices: tuple[str, ...] | None = None
+
+
+YES_NO = ("true", "false")
+TRANSPORTS = ("raw", "compressed")
+LEVELS = ("debug", "info", "warn", "error")
+# An empty default leaves the setting to the parameter file.
+_TRACKER = (
+    Argument("image", "/camera/image_raw", "topic of the images to track in"),
+    Argument("camera_info", "", "topic of the calibration; empty: camera_info beside the images"),
+    Argument(
+        "image_transport", "", "type of the image topic; empty: from the parameter file", ("", *TRANSPORTS)
+    ),
+    Argument("bundle", "", "folder of the network bundle; empty: from the parameter file"),
+    Argument("backend", "", "what computes the network; empty: from the parameter file"),
+    Argument(
+        "camera_motion",
+        "",
+        "where the tracker learns the camera's motion; empty: from the parameter file",
+        ("", "auto", "topic", "off"),
+    ),
+    Argument("attitude", "", "topic of the camera's attitude, for camera_motion:=topic; empty: attitude"),
+    Argument(
+        "params", "tracker", "the tracker's parameter file: tracker, desktop, jetson (shipped), or a path"
+    ),
+    Argument("namespace", "", "namespace of the nodes and their topics"),
+    Argument("operator", "false", "serve the operator's page beside the tracker", YES_NO),
+    Argument("operator_port", "8080", "port of the operator's page; 0: a free one"),
+    Argument(
+        "operator_address",
+        "127.0.0.1",
+        "address that the operator's page is served on: this computer alone, or 0.0.0.0 with a token",
+    ),
+    Argument("use_sim_time", "false", "follow /clock, for bags and simulators", YES_NO),
+    Argument("log_level", "info", "log level of the nodes", LEVELS),
+)
+TRACKER = {argument.name: argument for argument in _TRACKER}
+"""The arguments of tracker.launch.py by name."""
+
+
+def declared(arguments: Iterable[Argument]) -> list[DeclareLaunchArgument]:
+    return [
+        DeclareLaunchArgument(
+            name, default_value=default, description=text, choices=list(choices) if choices else None
+        )
+        for name, default, text, choices in arguments
+    ]
+
+
+def given(context: Any, arguments: Iterable[Argument]) -> dict[str, str]:
+    """The value of each argument in a launch."""
+    return {argument.name: LaunchConfiguration(argument.name).perform(context) for argument in arguments}
+
+
+def parameter_file(name: str) -> str | None:
+    """The shipped parameter file of that name, else the path itself; None where that is no file."""
+    shipped = CONFIG / f"{name}.yaml"
+    path = shipped if shipped.is_file() else Path(name).expanduser()
+    return str(path) if path.is_file() else None
+
+
+def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
+    """A node of this package, named as its executable. ``value``: the arguments namespace and log_level."""
+    return Node(
+        package="efftam_ros",
+        executable=name,
+        name=name,
+        namespace=value["namespace"],
+        output="screen",
+        ros_arguments=["--log-level", value["log_level"]],
+        **more,
+    )
+
+
+def tracker_launch(arguments: Mapping[str, Any]) -> IncludeLaunchDescription:
+    """tracker.launch.py with these arguments."""
+    source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py"))
+    return IncludeLaunchDescription(source, launch_arguments=arguments.items())
