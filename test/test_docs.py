@@ -93,8 +93,10 @@ def fault_of_launch(words: list[str]) -> str:
     if package != "efftam_ros" or not path.is_file():
         return f"there is no {package}/launch/{name}"
     text = path.read_text(encoding="utf-8")
+    if re.search(r"\bTRACKER( \||\.values)", text):  # all arguments of the tracker
+        text += (ROOT / "efftam_ros" / "ros" / "common" / "launching.py").read_text(encoding="utf-8")
     for argument, _, value in (word.partition(":=") for word in arguments):
-        if f'("{argument}"' not in text and f'\n        "{argument}",' not in text:
+        if not re.search(rf'Argument\(\s*"{argument}"|\n +"{argument}",\n', text):
             return f"{name} has no argument {argument}"
         if argument == "params" and not (ROOT / "config" / f"{value}.yaml").is_file():
             return f"no parameter file {value} ships"
