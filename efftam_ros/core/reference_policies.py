@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.memory import RecentFrames, SamuraiFrames
+from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
@@ -47,6 +49,47 @@ class EfficientTamPolicy(ReferencePolicy):
         best = best_quality(candidates)
         present = candidates.presence_logit > 0
         return accept_if_visible(candidates, best, present)
+
+
+@dataclass(frozen=True)
+class SamuraiFrames:
+    """SAMURAI's rule: prompts, then the last six frames with good scores, always including frame t-1.
+
+    Rows are assigned by rank, not by age. Pointers ignore the scores. Frames 0 and 1 never count as valid (as
+    in the reference).
+    """
+
+    config: SamuraiConfig = field(default_factory=SamuraiConfig)
+
+    def _valid(self, records: Iterable[Record]) -> list[int]:
+        c = self.config
+        return [
+            r.frame
+            for r in records
+            if r.frame >= 2
+            and r.quality > c.memory_iou
+            and r.presence_logit > c.memory_presence_logit
+            and (r.motion_iou is None or r.motion_iou > c.memory_motion_iou)
+        ]
+
+    def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
+        c = self.config
+        prompted = [r.frame for r in records if r.prompted]
+        valid = sorted(self._valid(r for r in records if r.frame < frame))[-(c.max_pointers - 1) :]
+        if frame - 1 not in valid:
+            valid.append(frame - 1)
+        rows = enumerate(reversed(valid[-(c.max_maps - 1) :]))
+        known = {r.frame for r in records}
+        maps = [(f, row) for row, f in rows if f in known and not (f == frame - 1 and f in prompted)]
+        pointers = [f for f in prompted if f <= frame]
+        pointers += [
+            frame - d for d in range(1, c.max_pointers) if frame - d in known and frame - d not in prompted
+        ]
+        return AttendedFrames((*((f, c.max_maps - 1) for f in prompted), *reversed(maps)), tuple(pointers))
+
+    def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        keep = {r.frame for r in records if r.prompted or r.frame > frame - self.config.max_pointers}
+        return keep | set(sorted(self._valid(records))[-(self.config.max_maps - 1) :])
 
 
 class SamuraiPolicy(ReferencePolicy):

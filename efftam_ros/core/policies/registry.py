@@ -5,11 +5,14 @@ from __future__ import annotations
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.policies.base import Policy
 from efftam_ros.core.policies.default import DefaultPolicy
-from efftam_ros.core.reference_policies import EfficientTamPolicy, SamuraiPolicy
 from efftam_ros.core.types import PipelineSpec
 
 
 def make_policy(spec: PipelineSpec, config: TrackerConfig) -> Policy:
     """The policy that ``config.policy`` names."""
-    classes = {"default": DefaultPolicy, "samurai": SamuraiPolicy, "efficienttam": EfficientTamPolicy}
-    return classes[config.policy](spec, config)
+    if config.policy == "default":
+        return DefaultPolicy(spec, config)
+    # The references are for comparisons: what flies does not load them.
+    from efftam_ros.core.reference_policies import EfficientTamPolicy, SamuraiPolicy
+
+    return SamuraiPolicy(spec, config) if config.policy == "samurai" else EfficientTamPolicy(spec, config)

@@ -11,7 +11,7 @@ from efftam_ros.interop.messages import stamp_ns
 from efftam_ros.msg import TargetSelection
 
 # By the parameter `clicks`.
-CLICK_TYPES: dict[str, Any] = {"off": None, "point_stamped": PointStamped, "point": Point}
+CLICK_TYPES: dict[str, Any] = {"point_stamped": PointStamped, "point": Point}
 
 
 def click_selection(click: Any, newest: Any) -> TargetSelection:

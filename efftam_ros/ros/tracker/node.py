@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import SetParametersResult
@@ -21,7 +21,6 @@ from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.lifecycle import ReportingNode, reported
 from efftam_ros.ros.common.parameters import changed, read_parameters
 from efftam_ros.ros.common.throttle import Throttle
-from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
@@ -32,6 +31,9 @@ from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
+
+if TYPE_CHECKING:
+    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
@@ -146,8 +148,13 @@ class TrackerNode(ReportingNode):
         )
         reserve_workspace()
         by_topic = self._tracker_config.camera_motion == "topic"
-        self._attitude = AttitudeInput(config.attitude_offset) if by_topic else None
-        source = None if self._attitude is None else self._attitude.source
+        source = None
+        if by_topic:
+            # Attitudes and what flies by them are no part of a tracker that watches its images.
+            from efftam_ros.ros.tracker.attitude_input import AttitudeInput
+
+            self._attitude = AttitudeInput(config.attitude_offset)
+            source = self._attitude.source
         self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
         self._offered = [

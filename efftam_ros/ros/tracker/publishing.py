@@ -19,7 +19,6 @@ from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
-from efftam_ros.interop.annotations import annotations_message
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
     CameraModel,
@@ -34,7 +33,6 @@ from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.kept_images import BufferedFrame
 from efftam_ros.runtime.image.encodings import to_bgr
-from efftam_ros.runtime.image.overlay import draw_overlay
 
 # Depths of the output queues. Outputs are reliable, so subscribers of either reliability match; only the
 # newest image is worth delivering.
@@ -170,6 +168,9 @@ class Outputs:
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, track, arrival.header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
+            # Drawn for viewers alone, as the overlay is: without them neither is loaded.
+            from efftam_ros.interop.annotations import annotations_message
+
             self._annotations.publish(annotations_message(self._foxglove, track, arrival.header))
         self._publish_pictures(arrival, image, track, tracker)
         return latency_s, no_bearing
@@ -186,6 +187,9 @@ class Outputs:
             pixels = np.ascontiguousarray(shown)
             self._mask.publish(fill_image(ImageMessage(), pixels, "mono8", arrival.header))
         if wants_overlay:
+            # See `publish`.
+            from efftam_ros.runtime.image.overlay import draw_overlay
+
             picture = to_bgr(image)
             if not picture.flags.writeable or np.may_share_memory(picture, image.rows):
                 picture = picture.copy()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
@@ -35,8 +37,6 @@ from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
-from efftam_ros.ros.tracker.attitude_input import AttitudeInput
-from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
@@ -44,6 +44,9 @@ from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.work_thread import WorkThread
 from efftam_ros.ros.tracker.worker import Worker
+
+if TYPE_CHECKING:
+    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
@@ -152,10 +155,15 @@ class Session:
             self._subscribe(CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins),
             self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
         ]
-        click_type = CLICK_TYPES[config.clicks]
-        if click_type is not None:
-            clicks = self._subscribe(click_type, "click", self._on_click, QoSProfile(depth=SELECTION_DEPTH))
-            self._subscriptions.append(clicks)
+        if config.clicks != "off":
+            # Clicks of other tools are off by default.
+            from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
+
+            take = partial(self._on_click, click_selection)
+            clicks = CLICK_TYPES[config.clicks]
+            self._subscriptions.append(
+                self._subscribe(clicks, "click", take, QoSProfile(depth=SELECTION_DEPTH))
+            )
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._input_timer = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
         self._watch = self._start_watch()
@@ -361,10 +369,10 @@ class Session:
         with suppress(InputError):  # reported on selection_result and in the log
             self.select(message)
 
-    def _on_click(self, message: Any) -> None:
+    def _on_click(self, selection_of: Callable[[Any, Any], TargetSelection], message: Any) -> None:
         newest = None if self._newest is None else self._newest.header
         try:
-            selection = click_selection(message, newest)
+            selection = selection_of(message, newest)
         except InputError as refusal:
             self.selection_refused(Command(message.header, 0), str(refusal))
             return
