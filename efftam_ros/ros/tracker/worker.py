@@ -57,20 +57,12 @@ class Worker:
         self._thread = thread
         self._tracker, self._frame_buffer, self._listener = tracker, frame_buffer, listener
         self._config: TrackerConfig | None = None
-        self._frame_s = 0.0
-        self._state = tracker.state
+        self.frame_s = 0.0
+        """Current processing time of a frame, s; 0 before the first."""
+        self.state = tracker.state
+        """The target's state after the last image."""
         self._lost = ""  # why the pipeline has failed permanently
         self._running: Future[None] | None = None
-
-    @property
-    def state(self) -> TrackState:
-        """The target's state after the last image."""
-        return self._state
-
-    @property
-    def frame_s(self) -> float:
-        """Current processing time of a frame, s; 0 before the first."""
-        return self._frame_s
 
     def start(self) -> None:
         self._running = self._thread.submit(self._run)
@@ -88,13 +80,13 @@ class Worker:
         self._config = config
 
     def _run(self) -> None:
-        while (work := self._frame_buffer.take(self._frame_s)) is not None:
+        while (work := self._frame_buffer.take(self.frame_s)) is not None:
             config, self._config = self._config, None
             if config is not None:
                 self._tracker.reconfigure(config)
             if work.frame is None:
                 self._tracker.clear()
-                self._state = self._tracker.state
+                self.state = self._tracker.state
                 assert work.command is not None
                 self._listener.cleared(work.command)
             else:
@@ -126,14 +118,14 @@ class Worker:
             else:
                 if work.command is not None:
                     self._listener.selection_accepted(work.command)
-        self._state = track.state
+        self.state = track.state
         if track.processed:
             self._listener.deliver(frame, image, track)
         else:
             self._listener.image_refused(track.reason)
         self._commit()
         taken = time.monotonic() - begin
-        self._frame_s += (taken - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
+        self.frame_s += (taken - self.frame_s) * (FRAME_TIME_GAIN if self.frame_s else 1.0)
 
     def _commit(self) -> None:
         """Compute the frame's contribution to the memory, after its answer was published."""
@@ -141,7 +133,7 @@ class Worker:
             self._tracker.commit()
         except Exception as error:
             self._drop_target(error)
-            self._state = self._tracker.state
+            self.state = self._tracker.state
 
     def _drop_target(self, error: Exception) -> str:
         """Clear the target after any exception, so that no inconsistent state is tracked with; returns the
