@@ -120,6 +120,22 @@ def test_starting_a_command_imports_nothing_heavy(module):
     assert done.stdout.strip() == "[]"
 
 
+def test_a_trackers_node_loads_nothing_that_is_off_by_default():
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+    off = (
+        "core.reference_policies",
+        "flight",
+        "ros.tracker.clicks",
+        "interop.annotations",
+        "runtime.image.overlay",
+    )
+    loaded = f"[m for m in {off} if 'efftam_ros.' + m in sys.modules]"
+    code = f"import sys, efftam_ros.ros.tracker.node; print({loaded})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def tracked_files() -> list[Path]:
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT)
     if listed.returncode:
