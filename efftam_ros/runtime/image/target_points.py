@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -33,21 +34,27 @@ INNER_SHARE = 0.8  # of the box's sides, in which new points are looked for
 CORNER_QUALITY = 0.02  # share of the best corner's score
 GAPS = 12.0  # points that fit side by side on the target
 LEAST_GAP_PX = 2.0
-FLOW_WINDOW_PX, FLOW_LEVELS = 9, 2
-FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 15, 0.03)
+FLOW: dict[str, Any] = {
+    "winSize": (9, 9),
+    "maxLevel": 2,
+    "criteria": (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 15, 0.03),
+    "flags": cv2.OPTFLOW_USE_INITIAL_FLOW,
+}
 MOST_RETURN_PX = 1.0  # between a point and where it comes back to, of the patch
 
 
 @dataclass(frozen=True)
 class _Patch:
-    """Grey pixels around the target, its left and top px in the image, and its scale."""
+    """Grey pixels around the target, their left and top px in the image, and their scale; the target's centre
+    there."""
 
     grey: Grey
     x: int
     y: int
     side: int
     scale: float
-    box: Box
+    cx: float
+    cy: float
 
 
 class FlowPoints:
@@ -66,8 +73,8 @@ class FlowPoints:
         patch = self._patch
         if patch is None:
             return NO_POINTS
-        x = patch.x + round(expected.cx - patch.box.cx)
-        y = patch.y + round(expected.cy - patch.box.cy)
+        x = patch.x + round(expected.x + expected.width / 2 - patch.cx)
+        y = patch.y + round(expected.y + expected.height / 2 - patch.cy)
         present = _grey(image, x, y, patch.side, patch.scale)
         if present is None:
             self.reset()
@@ -83,8 +90,8 @@ class FlowPoints:
     def _moved(self, patch: _Patch, present: Grey) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Where the points are in the present patch, px of it [n, 2], and which of them were found again."""
         start = ((self._places - (patch.x, patch.y)) * patch.scale).astype(np.float32).reshape(-1, 1, 2)
-        moved, found, _ = _flow(patch.grey, present, start, start)
-        back, returned, _ = _flow(present, patch.grey, moved, start)
+        moved, found, _ = cv2.calcOpticalFlowPyrLK(patch.grey, present, start, start.copy(), **FLOW)
+        back, returned, _ = cv2.calcOpticalFlowPyrLK(present, patch.grey, moved, start.copy(), **FLOW)
         error = np.hypot(*(back - start).reshape(-1, 2).T)
         followed = (found.ravel() == 1) & (returned.ravel() == 1) & (error < MOST_RETURN_PX)
         return moved.reshape(-1, 2).astype(np.float64), followed
@@ -102,15 +109,15 @@ class FlowPoints:
         places = self._places
         inside = (places >= (x0, y0)).all(axis=1) & (places <= (x1, y1)).all(axis=1)
         self._places, self._ages = places[inside], self._ages[inside] + 1
-        self._patch = _Patch(grey, x, y, side, scale, box)
-        self._add(self._patch)
+        self._patch = _Patch(grey, x, y, side, scale, box.cx, box.cy)
+        self._add(self._patch, box)
 
-    def _add(self, patch: _Patch) -> None:
+    def _add(self, patch: _Patch, box: Box) -> None:
         """Add corners of the target that are not near a point."""
         missing = MOST_POINTS - len(self._places)
         if missing <= 0:
             return
-        box, gap = patch.box, max(LEAST_GAP_PX, patch.box.size * patch.scale / GAPS)
+        gap = max(LEAST_GAP_PX, box.size * patch.scale / GAPS)
         allowed = np.zeros(patch.grey.shape, np.uint8)
         inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
         left, top, right, bottom = (
@@ -124,21 +131,6 @@ class FlowPoints:
             new = corners.reshape(-1, 2) / patch.scale + (patch.x, patch.y)
             self._places = np.concatenate([self._places, new])
             self._ages = np.concatenate([self._ages, np.zeros(len(new), np.int64)])
-
-
-def _flow(
-    before: Grey, after: Grey, points: NDArray[np.float32], guess: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.float32]]:
-    return cv2.calcOpticalFlowPyrLK(  # type: ignore[return-value]
-        before,
-        after,
-        points,
-        guess.copy(),
-        winSize=(FLOW_WINDOW_PX, FLOW_WINDOW_PX),
-        maxLevel=FLOW_LEVELS,
-        criteria=FLOW_STOP,
-        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
-    )
 
 
 def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
