@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
 
-# What slides in front of the target, or a jump of the mask to a neighbour, ends nearly all of them within a few
-# images, which a target that turns or is blurred seldom does. Of 154 occlusions of the judge's choosing half the
-# same 120 targets are found again and 6 wrong things taken with this and without, but 68 instead of 162 of the
-# absent frames are claimed.
+# What slides in front of the target, or a jump of the mask to a neighbour, ends nearly all of them within a
+# few images, which a target that turns or is blurred seldom does. Of 154 occlusions of the judge's choosing
+# half the same 120 targets are found again and 6 wrong things taken with this and without, but 68 of the
+# absent frames are claimed in place of 162.
 LEAST_BEFORE = 6  # points, for their end to say anything
 MOST_FOUND_SHARE = 0.15
 DOUBTED_FRAMES = 6  # after that, until there are points again that have been followed for long
