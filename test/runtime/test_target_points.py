@@ -107,6 +107,27 @@ def test_fast_targets_are_followed_by_where_they_are_expected(dx):
     assert not followed(path(Box(100, 120, 60, 40), 9, dx=dx)).have_ended(Box(100 + 8 * dx, 128, 60, 40))
 
 
+@pytest.mark.parametrize(
+    ("size", "side"), [((10, 10), 50), ((48, 48), 88), ((400, 300), 96), ((300, 400), 96)]
+)
+def test_a_large_target_is_looked_at_as_small_as_one_of_48_px(size, side):
+    points = FlowPoints()
+    points.keep(Image.from_array(GROUND), Box(100, 20, *size))
+    assert points._patch.grey.shape == (side, side)
+
+
+def test_new_points_keep_their_distance_from_those_that_are_followed():
+    points, box = FlowPoints(), Box(200, 120, 60, 40)
+    for shift in range(6):
+        image = Image.from_array(scene(box.moved(4 * shift, 0)))
+        points.follow(image, box.moved(4 * shift, 0))
+        points.keep(image, box.moved(4 * shift, 0))
+    places = points._places
+    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + 99 * np.eye(len(places))
+    assert len(places) > 10
+    assert apart.min() > 2.5  # a twelfth of the target, less a pixel that the mask rounds
+
+
 def test_a_target_without_texture_has_too_few_points_to_say_anything():
     points, image = FlowPoints(), Image.from_array(np.full((HEIGHT, WIDTH, 3), 90, np.uint8))
     for _ in range(9):
