@@ -215,7 +215,7 @@ class Tracker:
         assert previous is not None
         interruption = self._interruption(stamp, previous, size)
         describe = self._describer(frame)
-        camera = self._follow_camera(frame)
+        camera = self._follow_camera(frame, previous)
         believed, before = self._motion, self._target.state
         motion = believed.predicted(stamp) if believed is not None and not interruption else None
         expected = motion.ground if motion is not None else None
@@ -274,14 +274,14 @@ class Tracker:
         source = self._appearance
         return no_description if source is None else cache(partial(source.describe, frame.image))
 
-    def _follow_camera(self, frame: Frame) -> CameraMotion | None:
-        """Transform the motion estimates by the camera's motion since the previous image."""
+    def _follow_camera(self, frame: Frame, previous: int) -> CameraMotion | None:
+        """Transform the motion estimates by the camera's motion since the image of stamp ``previous``."""
         if self._camera is None or not self._policy.searches:
             return None
         has_box = self._motion is not None and self._target.state is not TrackState.LOST
         target = self._motion.box if self._motion is not None and has_box else None
         camera = self._camera.estimate(frame.image, frame.stamp_ns, target)
-        dt_s = (frame.stamp_ns - (self._stamp_ns or frame.stamp_ns)) * 1e-9
+        dt_s = (frame.stamp_ns - previous) * 1e-9
         whole = None if self._whole is self._motion else self._whole
         for motion in (self._motion, whole):
             if motion is not None and camera.matrix is not None and dt_s > 0:

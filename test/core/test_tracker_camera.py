@@ -62,7 +62,7 @@ def place(i: int) -> Box:
     return START.moved(PAN_PX * max(0, i - PANS_AT), 0)
 
 
-def follow(camera: Pan, config: TrackerConfig | None = None) -> list[Track]:
+def follow(camera: Pan, config: TrackerConfig | None = None, first_ns: int = 10**9) -> list[Track]:
     """The tracks of a target that is hidden from frame ``GONE_AT`` on."""
 
     def script(i, view):
@@ -72,9 +72,17 @@ def follow(camera: Pan, config: TrackerConfig | None = None) -> list[Track]:
 
     tracker = Tracker(ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)), config, camera)
     return [
-        tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
+        tracker.step(Frame(IMAGE, first_ns + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
         for i in range(FRAMES)
     ]
+
+
+def test_a_video_may_begin_at_stamp_0(monkeypatch):
+    """What the camera did until its second image is known, too."""
+    monkeypatch.setitem(globals(), "PANS_AT", 0)
+    later, from_0 = follow(Pan()), follow(Pan(), first_ns=0)
+    assert [t.motion and t.motion.box for t in from_0] == [t.motion and t.motion.box for t in later]
+    assert [t.motion and t.motion.velocity for t in from_0] == [t.motion and t.motion.velocity for t in later]
 
 
 def test_a_hidden_target_is_believed_to_stay_on_the_ground_while_the_camera_pans():
