@@ -40,6 +40,9 @@ FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 RECOGNITION_PERIOD_NS = 90_000_000
 """Least time between two comparisons with the kept image, which take 20 to 30 ms on a CPU."""
 
+POINTS_VALID_NS = 250_000_000
+"""Longest interval between two images over which points are followed: after a gap they end by themselves."""
+
 WHOLE_VALID_NS = 1_000_000_000
 """Greatest age of the motion of the whole target at which it is preferred to that of its last visible
 part."""
@@ -248,7 +251,9 @@ class Tracker:
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )
-        points = self._follow_points(frame, before, expected)
+        points = NO_POINTS
+        if expected is not None and before not in MISSED:
+            points = self._follow_points(frame, previous, expected)
         context = FrameContext(stamp, view, before, size, describe, motion, expected, points=points)
         choice = self._policy.choose(candidates, context)
         confirmed = False
@@ -294,10 +299,10 @@ class Tracker:
             self._recognise_place(self._camera, frame.stamp_ns)
         return camera
 
-    def _follow_points(self, frame: Frame, before: TrackState, expected: Motion | None) -> FoundPoints:
-        if self._points is None or before in MISSED or expected is None:
-            return NO_POINTS
-        return self._points.follow(frame.image, expected.box)
+    def _follow_points(self, frame: Frame, previous: int, expected: Motion) -> FoundPoints:
+        if frame.stamp_ns - previous > POINTS_VALID_NS:
+            self._forget_points()
+        return NO_POINTS if self._points is None else self._points.follow(frame.image, expected.box)
 
     def _recognise_place(self, camera: CameraMotionSource, stamp_ns: int) -> None:
         if self._recognition_ns is not None and 0 <= stamp_ns - self._recognition_ns < RECOGNITION_PERIOD_NS:

@@ -429,6 +429,20 @@ def test_points_are_chosen_on_confirmed_frames_after_the_answer_and_forgotten_wh
     assert names.count("follow") == 8
 
 
+@pytest.mark.parametrize(("gap_s", "forgotten"), [(0.24, False), (0.26, True)])
+def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
+    """They would end by themselves."""
+    points = EndingPoints()
+    pipeline = ScriptedPipeline(lambda i, view: candidates(moving(0)), SPEC)
+    tracker = Tracker(pipeline, TrackerConfig(view="full"), points=points)
+    for i in range(8):
+        tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+        tracker.commit()
+    before = len(points.calls)
+    tracker.step(frame(7 + gap_s * FPS))
+    assert [name for name, _ in points.calls[before:]] == (["reset"] if forgotten else []) + ["follow"]
+
+
 def test_the_reference_policies_follow_no_points():
     points = EndingPoints()
     tracker = Tracker(
