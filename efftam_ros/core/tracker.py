@@ -248,6 +248,7 @@ class Tracker:
             self._policy.memory.skip()
             self._target.miss(stamp)
             self._missed(stamp, before)
+            self._forget_points()
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
             )

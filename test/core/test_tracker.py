@@ -443,6 +443,16 @@ def test_over_a_gap_between_images_no_points_are_followed(gap_s, forgotten):
     assert [name for name, _ in points.calls[before:]] == (["reset"] if forgotten else []) + ["follow"]
 
 
+def test_output_that_is_not_finite_ends_the_points():
+    """They would be those of an older image when the target returns."""
+    points = EndingPoints()
+    bad = Candidates(
+        np.full((3, 4), np.nan, np.float32), np.full(3, np.nan, np.float32), np.ones(3, np.float32), np.nan
+    )
+    with_points(points, lambda i, view: bad if i == 6 else steady(i, view), 7)
+    assert [name for name, _ in points.calls[-2:]] == ["keep", "reset"]
+
+
 def test_the_reference_policies_follow_no_points():
     points = EndingPoints()
     tracker = Tracker(
