@@ -1,5 +1,5 @@
-"""`python -m training data | distil | train | evaluate | disappearances | pan | look | export`: trains and
-evaluates the shipped compact network."""
+"""`python -m training collect | data | distil | train | evaluate | disappearances | pan | look | export`:
+trains and evaluates the shipped compact network."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_collect(commands.add_parser("collect", help="bring back footage that public repositories bundle"))
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
     _add_distil(commands.add_parser("distil", help="distil a new image encoder from other networks"))
@@ -50,6 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as refused:
         print(f"{parser.prog}: {refused}", file=sys.stderr)
         return 2
+
+
+def _add_collect(parser: argparse.ArgumentParser) -> None:
+    from training import collect
+
+    collect.add_arguments(parser)
+    parser.set_defaults(run=collect.run)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

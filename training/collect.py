@@ -1,0 +1,311 @@
+"""Bring back the footage that the tracker was judged on and trained on, from the public repositories that
+bundle it (footage_sources.csv).
+
+OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt, which `efftam eval` reads; where a
+data set has masks, video.mp4, masks.npz, boxes.csv and meta.json. A sequence that is there already is left
+alone: the same command again brings what was missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.video import NS, VideoWriter
+from efftam_ros.tools.eval.sequences import DAVIS_FPS, mask_box
+from training.clones import HOST, Commit, cloned, find_clone
+from training.material import FOOTAGE_WIDTH
+
+SOURCES = Path(__file__).with_name("footage_sources.csv")
+USES = ("set1", "set2", "set3", "davis", "training")
+MOST_FRAMES = 500  # of a sequence
+MASKS = "davis_masks"
+FORMATS = ("otb", "vot_polygon", "tlp", MASKS)
+IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"BM")
+VIDEO_CRF = 21
+
+Box = tuple[float, float, float, float]
+ABSENT: Box = (float("nan"),) * 4
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a sequence comes from: a row of the table.
+
+    ``pattern``: names of the images for printf, of which the first has the number ``first`` and belongs to
+    the annotation's first line. ``annotation``: a file of boxes, or the folder of the masks.
+    """
+
+    sequence: str
+    benchmark: str
+    use: str
+    repository: str
+    commit: str
+    folder: str
+    pattern: str
+    annotation: str
+    format: str
+    first: int
+    frames: int
+    terms: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.use}/{self.sequence}"
+
+    def images(self) -> list[str]:
+        """Paths of the frames in the repository."""
+        return [f"{self.folder}/{self.pattern % (self.first + i)}" for i in range(self.frames)]
+
+    def masks(self) -> list[str]:
+        return [f"{self.annotation}/{Path(image).stem}.png" for image in self.images()]
+
+
+def read_sources(path: Path = SOURCES) -> list[Source]:
+    """Read the table. Raises InputError when a row is invalid."""
+    names = [field.name for field in fields(Source)]
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != names:
+            raise InputError(f"{path} needs the columns {','.join(names)}")
+        sources = [_source(row, f"{path}, line {reader.line_num}") for row in reader]
+    double = [name for name, count in Counter(source.name for source in sources).items() if count > 1]
+    if double:
+        raise InputError(f"{path} has {double[0]} more than once")
+    return sources
+
+
+def _source(row: dict[str, Any], where: str) -> Source:
+    if None in row or None in row.values():
+        raise InputError(f"{where} has not as many cells as there are columns")
+    try:
+        source = Source(**{**row, "first": int(row["first"]), "frames": int(row["frames"])})
+        source.pattern % source.first
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: first, frames or pattern is not as in 1, 500, %04d.jpg") from None
+    if not re.fullmatch(r"[0-9a-f]{40}", source.commit) or source.repository.count("/") != 1:
+        raise InputError(f"{where} needs OWNER/NAME and a commit of 40 digits")
+    if source.use not in USES or source.format not in FORMATS:
+        raise InputError(f"{where} needs one of {', '.join(USES)} and one of {', '.join(FORMATS)}")
+    if not 2 <= source.frames <= MOST_FRAMES:
+        raise InputError(f"{where} has {source.frames} frames; it needs 2 to {MOST_FRAMES}")
+    return source
+
+
+def collect(
+    sources: list[Source],
+    out: Path,
+    clones: Path | None = None,
+    host: str = HOST,
+    progress: Callable[[int], object] = lambda count: None,
+) -> list[str]:
+    """Write the sequences that OUT lacks; ``progress`` gets the number of sequences that are dealt with.
+
+    Returns a line for each failure, which does not stop the others.
+    """
+    failures = []
+    missing = [source for source in sources if not (out / source.use / source.sequence).is_dir()]
+    progress(len(sources) - len(missing))
+    out.mkdir(parents=True, exist_ok=True)
+
+    def place(source: Source) -> tuple[str, str]:
+        return source.repository, source.commit
+
+    for (repository, commit), group in groupby(sorted(missing, key=place), key=place):
+        wanted = list(group)
+        try:
+            with _opened(repository, commit, wanted, clones, host) as files:
+                for source in wanted:
+                    try:
+                        _write(source, files, out)
+                    except InputError as error:
+                        failures.append(f"{source.name}: {error}")
+                    progress(1)
+        except InputError as error:
+            failures.append(f"{', '.join(source.name for source in wanted)}: {error}")
+            progress(len(wanted))
+    return failures
+
+
+@contextmanager
+def _opened(
+    repository: str, commit: str, wanted: list[Source], clones: Path | None, host: str
+) -> Iterator[Commit]:
+    if clones is not None:
+        with Commit(find_clone(clones, repository), repository, commit) as files:
+            yield files
+        return
+    paths = {f"{source.folder}/" for source in wanted}
+    paths |= {source.annotation + ("/" if source.format == MASKS else "") for source in wanted}
+    with (
+        cloned(repository, commit, sorted(paths), host) as git_dir,
+        Commit(git_dir, repository, commit) as files,
+    ):
+        yield files
+
+
+def _write(source: Source, files: Commit, out: Path) -> None:
+    """Write a sequence, which appears under its name when it is complete."""
+    with tempfile.TemporaryDirectory(prefix=".collect_", dir=out) as folder:
+        part = Path(folder) / source.sequence
+        part.mkdir()
+        if source.format == MASKS:
+            _write_masks(source, files, part)
+        else:
+            _write_otb(source, files, part)
+        (out / source.use).mkdir(exist_ok=True)
+        part.rename(out / source.use / source.sequence)
+
+
+def _write_otb(source: Source, files: Commit, folder: Path) -> None:
+    boxes = _boxes(source, files.read(source.annotation).decode("utf-8-sig", "replace"))
+    (folder / "img").mkdir()
+    for number, path in enumerate(source.images(), start=1):
+        (folder / "img" / f"{number:04d}{Path(path).suffix.lower()}").write_bytes(_image(files, path))
+    lines = [",".join(f"{value:.10g}" for value in box) for box in boxes]
+    (folder / "groundtruth_rect.txt").write_text("\n".join(lines) + "\n")
+
+
+def _boxes(source: Source, text: str) -> list[Box]:
+    """The boxes of the frames, x, y, w, h in px as the data set counts them; of a polygon its extents."""
+    lines = [line for line in text.splitlines() if line.strip()][: source.frames]
+    if len(lines) < source.frames:
+        raise InputError(f"{source.annotation} has {len(lines)} lines for {source.frames} frames")
+    return [_box(source, number, line) for number, line in enumerate(lines)]
+
+
+def _box(source: Source, index: int, line: str) -> Box:
+    try:
+        row = [float(word) for word in re.split(r"[,;\s]+", line.strip()) if word]
+    except ValueError:
+        row = []
+    if source.format == "tlp" and len(row) == 6 and row[0] == source.first + index:  # frame, box, lost
+        return ABSENT if row[5] else (row[1], row[2], row[3], row[4])
+    if source.format == "vot_polygon" and len(row) == 8:
+        x, y = row[0::2], row[1::2]
+        return min(x), min(y), max(x) - min(x), max(y) - min(y)
+    if source.format == "otb" and len(row) == 4:
+        return row[0], row[1], row[2], row[3]
+    raise InputError(
+        f"{source.annotation}: {line.strip()[:60]!r} is no {source.format} of frame {source.first + index}"
+    )
+
+
+def _image(files: Commit, path: str) -> bytes:
+    content = files.read(path)
+    if not content.startswith(IMAGE_STARTS):
+        raise InputError(f"{path} is no JPEG, PNG or BMP image")
+    return content
+
+
+def _write_masks(source: Source, files: Commit, folder: Path) -> None:
+    """Video, masks of all objects in one, boxes and description. Training needs no wider frames than it
+    loads; what the tracker is judged on keeps its size."""
+    boxes: list[Box] = []
+    bits: list[NDArray[np.uint8]] = []
+    writer: VideoWriter | None = None
+    size = (0, 0)
+    try:
+        for index, (path, mask_path) in enumerate(zip(source.images(), source.masks(), strict=True)):
+            frame = _decoded(_image(files, path), cv2.IMREAD_COLOR, path)
+            mask = _decoded(_image(files, mask_path), cv2.IMREAD_GRAYSCALE, mask_path)
+            if mask.shape != frame.shape[:2]:
+                raise InputError(f"{mask_path} is {mask.shape} px, its frame {frame.shape[:2]}")
+            if writer is None:
+                size = _video_size(source, frame.shape[1], frame.shape[0])
+                writer = VideoWriter(folder / "video.mp4", *size, DAVIS_FPS, crf=VIDEO_CRF)
+            inside = _resized((mask > 0).astype(np.uint8) * np.uint8(255), size) > 127
+            writer.write(_resized(frame, size), round(index * NS / DAVIS_FPS))
+            boxes.append(mask_box(inside))
+            bits.append(np.packbits(inside))
+    finally:
+        if writer is not None:
+            writer.close()
+    with (folder / "boxes.csv").open("w", newline="") as file:
+        rows = [[index, *(f"{value:g}" for value in box)] for index, box in enumerate(boxes)]
+        csv.writer(file, lineterminator="\n").writerows([["frame", "x", "y", "w", "h"], *rows])
+    shape = np.array([source.frames, size[1], size[0]])
+    np.savez_compressed(folder / "masks.npz", shape=shape, bits=np.array(bits))
+    (folder / "meta.json").write_text(json.dumps(_description(source, size), indent=1) + "\n")
+
+
+def _decoded(content: bytes, flag: int, path: str) -> NDArray[np.uint8]:
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
+    if image is None:
+        raise InputError(f"{path} can't be decoded")
+    return np.asarray(image, np.uint8)
+
+
+def _resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The image itself if it has the size, width and height in px."""
+    if image.shape[1::-1] == size:
+        return image
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _video_size(source: Source, width: int, height: int) -> tuple[int, int]:
+    scale = min(1.0, FOOTAGE_WIDTH / width) if source.use == "training" else 1.0
+    return round(width * scale), round(height * scale)
+
+
+def _description(source: Source, size: tuple[int, int]) -> dict[str, object]:
+    return {
+        "name": source.sequence,
+        "data_set": source.benchmark,
+        "source_repository": source.repository,
+        "source_commit": source.commit,
+        "source_path": f"{source.folder}, {source.annotation}",
+        "terms": source.terms,
+        "frame_range_in_source": [source.first, source.first + source.frames - 1],
+        "ground_truth": "all annotated pixels of the frame merged; boxes.csv = tight box of the mask",
+        "fps_nominal": DAVIS_FPS,
+        "frames": source.frames,
+        "width": size[0],
+        "height": size[1],
+        "has_masks": True,
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the sequences")
+    parser.add_argument(
+        "--use", nargs="+", choices=USES, default=list(USES), metavar="SET", help=f"of {', '.join(USES)}"
+    )
+    parser.add_argument(
+        "--clones",
+        type=Path,
+        metavar="FOLDER",
+        help="read the clones FOLDER/OWNER+NAME, bare or not; default: clone what is needed from GitHub",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    sources = [source for source in read_sources() if source.use in args.use]
+    with progress_bar(len(sources), "collecting", unit="sequence", quiet=args.quiet) as bar:
+        failures = collect(sources, args.out, args.clones, progress=bar.update)
+    for use in sorted(set(args.use)):
+        of_use = [source for source in sources if source.use == use]
+        there = sum((args.out / use / source.sequence).is_dir() for source in of_use)
+        print(f"{args.out / use}: {there} of {len(of_use)} sequences")
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
