@@ -178,6 +178,7 @@ def test_masks_come_as_a_sequence_of_the_package(tmp_path, host, masks, use, sca
     assert all(abs(frame.mean() - 90) < 3 for frame in frames)  # 0.4 measured; black would be 90 off
     meta = json.loads((tmp_path / use / "Masks/meta.json").read_text())
     assert (meta["terms"], meta["source_commit"], meta["frames"]) == (masks.terms, masks.commit, 3)
+    assert meta["has_masks"] is True
 
 
 def broken(source: Source, **changes: object) -> Source:
@@ -228,7 +229,10 @@ def test_the_same_again_brings_what_was_missing(tmp_path, host, otb, vot):
     assert sorted(path.name for path in (tmp_path / "set1").iterdir()) == ["Broken", "Otb", "Vot"]
 
 
-def test_a_folder_without_the_clone_is_told(tmp_path):
+@pytest.mark.parametrize("half", ["HEAD", "objects/pack"])
+def test_a_folder_without_the_clone_is_told(tmp_path, half):
+    """What a broken copy left is not taken for a clone."""
+    put(tmp_path, f"a+b/{half}", "")
     with pytest.raises(InputError, match=re.escape(str(tmp_path / "a+b"))):
         find_clone(tmp_path, "a/b")
 
