@@ -151,6 +151,76 @@ def test_after_a_reset_there_is_no_image_before(ground):
     assert source.estimate(Image.from_array(look(ground)), 1, None).matrix is None
 
 
+# ---- corners that are followed on --------------------------------------------------------------------------
+
+
+def searches(monkeypatch) -> list[int]:
+    """Counts the searches for corners: one entry each."""
+    calls: list[int] = []
+    search = cv2.goodFeaturesToTrack
+
+    def counted(*arguments, **named):
+        calls.append(len(calls))
+        return search(*arguments, **named)
+
+    monkeypatch.setattr(cv2, "goodFeaturesToTrack", counted)
+    return calls
+
+
+def test_a_long_pan_is_found_in_every_image_with_corners_looked_for_in_one_of_five(ground, monkeypatch):
+    calls, source = searches(monkeypatch), ImageCameraMotion()
+    steps = 24
+    for index in range(steps + 1):
+        motion = source.estimate(
+            Image.from_array(look(ground, 20 + 30 * index, 250 + 5 * index)), index, None
+        )
+        if index:
+            assert moved_point(motion.matrix, 640, 360) == pytest.approx((610, 355), abs=1.0), index
+    assert steps / 6 <= len(calls) <= steps / 4
+
+
+def test_corners_that_the_target_has_reached_are_dropped(ground):
+    """They were on the ground in the images before; now a target of most of the image moves over them."""
+    target = Box(100, 60, 1000, 600)
+    x0, y0, x1, y1 = (int(v) for v in target.edges())
+    source = ImageCameraMotion()
+    for index in range(3):
+        source.estimate(Image.from_array(look(ground)), index, None)
+    moved = look(ground)
+    moved[y0:y1, x0 + 30 : x1 + 30] = look(ground)[y0:y1, x0:x1]
+    motion = source.estimate(Image.from_array(moved), 3, Box.from_centre(target.cx, target.cy, 700, 420))
+    assert motion.matrix is None or moved_point(motion.matrix, 640, 20) == pytest.approx((640, 20), abs=1.0)
+
+
+def test_after_an_image_that_says_nothing_corners_are_looked_for_again(ground, monkeypatch):
+    calls, source = searches(monkeypatch), ImageCameraMotion()
+    pictures = [
+        look(ground),
+        look(ground, 410),
+        np.zeros((HEIGHT, WIDTH, 3), np.uint8),
+        look(ground),
+        look(ground, 410),
+    ]
+    for index, picture in enumerate(pictures):
+        before = len(calls)
+        motion = source.estimate(Image.from_array(picture), index, None)
+    assert moved_point(motion.matrix, 640, 360) == pytest.approx((630, 360), abs=1.0)
+    assert len(calls) == before + 1
+
+
+def test_where_too_few_corners_are_left_new_ones_are_looked_for(ground):
+    """The upper half, where all corners were, is covered; the lower half has only just become visible."""
+    source = ImageCameraMotion()
+    upper, both = look(ground), look(ground)
+    upper[360:] = 90
+    for index, picture in enumerate((upper, upper, both)):
+        source.estimate(Image.from_array(picture), index, None)
+    lower = look(ground, 420)
+    lower[:360] = 90
+    motion = source.estimate(Image.from_array(lower), 3, None)
+    assert moved_point(motion.matrix, 640, 600) == pytest.approx((620, 600), abs=1.5)
+
+
 # ---- the kept image ----------------------------------------------------------------------------------------
 
 

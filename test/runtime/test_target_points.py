@@ -63,6 +63,29 @@ def test_points_go_on_with_a_target_that_moves(size, encoding):
     assert not found.have_ended(boxes[-1])
 
 
+def test_points_go_on_with_a_target_that_leaves_the_area_around_its_first_box():
+    """It moves in small steps, and grows to three times its size."""
+    boxes = [Box(150 + 3 * i, 100, 40 + 4 * i, 30 + 3 * i) for i in range(26)]
+    points, counts = FlowPoints(), []
+    for box in boxes:
+        image = Image.from_array(scene(box))
+        found = points.follow(image, box)
+        points.keep(image, box)
+        counts.append((found.before, len(found.places)))
+    assert all(after >= 0.8 * before >= 4 for before, after in counts[LONG_IMAGES + 2 :])
+
+
+def test_points_go_on_with_a_target_that_is_always_ahead_of_where_it_was_expected():
+    boxes = path(Box(100, 120, 60, 40), 14, dx=9, dy=0)
+    points, counts = FlowPoints(), []
+    for before, box in zip([boxes[0], *boxes], boxes, strict=False):
+        image = Image.from_array(scene(box))
+        found = points.follow(image, before)
+        points.keep(image, box)
+        counts.append((found.before, len(found.places)))
+    assert all(after >= 0.8 * before >= 4 for before, after in counts[LONG_IMAGES + 2 :])
+
+
 def test_a_point_counts_after_it_was_followed_for_some_images():
     for count in range(2, LONG_IMAGES + 4):
         found = followed(path(Box(200, 120, 60, 40), count))

@@ -20,12 +20,15 @@ from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.landmarks import Landmarks
 
 Grey = NDArray[np.uint8]
+Corners = NDArray[np.float32]
 
+NO_CORNERS: Corners = np.zeros((0, 1, 2), np.float32)
 SMALL_WIDTH_PX = 320  # width of the reduced image
 MOST_STEP_PX = 16  # largest distance of the pixels of a large image that are read
-CORNERS = 100
+CORNERS = 80
 CORNER_QUALITY = 0.01  # share of the best corner's score
 CORNER_DISTANCE_PX = 8  # of the small image
+LEAST_CARRIED, MOST_CARRIED_IMAGES = 48, 5  # corners followed on in place of new ones, and for how long
 FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
 FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)  # steps, px: far below `INLIER_PX`
 INLIER_PX = 1.0  # of the small image
@@ -47,6 +50,14 @@ class _Kept:
     landmarks: Landmarks | None = None
 
 
+@dataclass(frozen=True)
+class _Followed:
+    """The homography between two reduced images; the corners that moved by it, px [n, 1, 2] of the second."""
+
+    matrix: Matrix
+    corners: Corners
+
+
 class ImageCameraMotion:
     """A `GuidedSource` that compares consecutive images, and the kept one by its features."""
 
@@ -56,6 +67,8 @@ class ImageCameraMotion:
     def reset(self) -> None:
         self._previous: Grey | None = None
         self._size = (0, 0)
+        self._carried: Corners = NO_CORNERS
+        self._carried_images = 0
         self._kept: _Kept | None = None
 
     def estimate(
@@ -67,6 +80,7 @@ class ImageCameraMotion:
             return CameraMotion(None, str(refusal))
         previous, size = self._previous, self._size
         self._previous, self._size = small, (image.width, image.height)
+        carried, self._carried = self._carried, NO_CORNERS
         if previous is None:
             return CameraMotion(None, "no previous image")
         if size != self._size:
@@ -74,8 +88,19 @@ class ImageCameraMotion:
         scale = small.shape[1] / image.width
         if guess is not None:
             guess = _rescaled(guess, scale)
-        found = _between(previous, small, _left_out(target, scale, previous.shape), guess)
-        return _answer(found, scale, size)
+        allowed = _left_out(target, scale, previous.shape)
+        carried = carried[_are_in(allowed, carried)]
+        self._carried_images += 1
+        found: _Followed | str = ""
+        if len(carried) >= LEAST_CARRIED and self._carried_images <= MOST_CARRIED_IMAGES:
+            found = _between(previous, small, carried, guess)
+        if isinstance(found, str):
+            self._carried_images = 0
+            found = _between(previous, small, _corners(previous, allowed), guess)
+        if isinstance(found, str):
+            return _answer(found, scale, size)
+        self._carried = found.corners
+        return _answer(found.matrix, scale, size)
 
     def keep(self, target: Box | None) -> None:
         if self._previous is not None:
@@ -134,33 +159,41 @@ def _left_out(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
     return allowed
 
 
-def _between(previous: Grey, present: Grey, allowed: Grey, guess: Matrix | None) -> Matrix | str:
-    """The homography between two reduced images, looked for near ``guess`` first, or the reason why there is
-    none."""
-    corners = cv2.goodFeaturesToTrack(previous, CORNERS, CORNER_QUALITY, CORNER_DISTANCE_PX, mask=allowed)
-    count = 0 if corners is None else len(corners)
-    if count < LEAST_INLIERS:
-        return f"{count} corners in the previous image (at least {LEAST_INLIERS})"
-    start = np.asarray(corners, np.float32)
-    found: Matrix | str = ""
+def _are_in(allowed: Grey, corners: Corners) -> NDArray[np.bool_]:
+    """Which of the corners lie in the image, where ``allowed`` is not 0."""
+    x, y = np.rint(corners[:, 0]).astype(int).T
+    height, width = allowed.shape
+    inside = (x >= 0) & (y >= 0) & (x < width) & (y < height)
+    inside[inside] = allowed[y[inside], x[inside]] > 0
+    return np.asarray(inside, np.bool_)
+
+
+def _corners(grey: Grey, allowed: Grey) -> Corners:
+    corners = cv2.goodFeaturesToTrack(grey, CORNERS, CORNER_QUALITY, CORNER_DISTANCE_PX, mask=allowed)
+    return NO_CORNERS if corners is None else np.asarray(corners, np.float32)
+
+
+def _between(previous: Grey, present: Grey, start: Corners, guess: Matrix | None) -> _Followed | str:
+    """The motion between two reduced images, looked for near ``guess`` first, or why there is none."""
+    if len(start) < LEAST_INLIERS:
+        return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
+    found: _Followed | str = ""
     if guess is not None:
         near = cv2.perspectiveTransform(start, guess)
-        found = _homography(previous, present, start, np.asarray(near, np.float32))
+        found = _followed(previous, present, start, np.asarray(near, np.float32))
     if isinstance(found, str):
-        found = _homography(previous, present, start, start)
+        found = _followed(previous, present, start, start)
     if isinstance(found, str):
         # A fast pan exceeds the range of the flow; the shift of the whole image is used as the initial guess.
         halves = [
             np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in (previous, present)
         ]
         (dx, dy), _ = cv2.phaseCorrelate(halves[0], halves[1])
-        found = _homography(previous, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
+        found = _followed(previous, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
     return found
 
 
-def _homography(
-    previous: Grey, present: Grey, start: NDArray[np.float32], guess: NDArray[np.float32]
-) -> Matrix | str:
+def _followed(previous: Grey, present: Grey, start: Corners, guess: Corners) -> _Followed | str:
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
         previous,
         present,
@@ -172,14 +205,15 @@ def _homography(
         flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
     )
     kept = found.ravel() == 1
-    before, after = start[kept].reshape(-1, 2), moved[kept].reshape(-1, 2)
+    before, after = start[kept], moved[kept]
     if len(before) < LEAST_INLIERS:
         return f"{len(before)} corners were found again (at least {LEAST_INLIERS})"
     matrix, mask = cv2.findHomography(before, after, cv2.RANSAC, INLIER_PX, maxIters=200, confidence=0.99)
-    inliers = 0 if matrix is None else int(mask.sum())
+    together = np.zeros(len(before), np.bool_) if matrix is None else mask.ravel() == 1
+    inliers = int(together.sum())
     if inliers < max(LEAST_INLIERS, LEAST_INLIER_SHARE * len(start)):
         return f"{inliers} of {len(start)} corners move together (at least {LEAST_INLIER_SHARE:.0%})"
-    spread = before[mask.ravel() == 1].std(axis=0) / np.array(previous.shape[::-1])
+    spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < LEAST_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"
-    return np.asarray(matrix, np.float64)
+    return _Followed(np.asarray(matrix, np.float64), after[together])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
@@ -22,13 +22,14 @@ from efftam_ros.runtime.image.encodings import Region, to_bgr
 
 Grey = NDArray[np.uint8]
 
-MOST_POINTS = 30
+MOST_POINTS, LEAST_POINTS = 30, 20  # new ones are looked for where fewer are left than the latter
 LONG_IMAGES = 4  # for which a point is followed before it counts
 COMPARED_IMAGES = 3  # whose most points are compared with those of now: a cover may take some images to close
 TARGET_PX = 48.0  # size to which a larger target is reduced
 MARGIN_PX = (
     20  # of the patch around the target, to every side: how far a point may stray from its expected place
 )
+LEAST_MARGIN_PX, MOST_RESCALING = 15, 1.15  # up to which the patch of the image before is used on
 LEAST_SIDE_PX = 8  # of the part of a patch that lies in the image
 INNER_SHARE = 0.8  # of the box's sides, in which new points are looked for
 CORNER_QUALITY = 0.02  # share of the best corner's score
@@ -56,6 +57,14 @@ class _Patch:
     cx: float
     cy: float
 
+    def fits(self, box: Box) -> bool:
+        """Whether the box could be followed from here almost as well as from a patch made for it."""
+        margin = LEAST_MARGIN_PX / self.scale
+        x0, y0, x1, y1 = box.edges()
+        right, bottom = self.x + self.side - margin, self.y + self.side - margin
+        is_inside = x0 >= self.x + margin and y0 >= self.y + margin and x1 <= right and y1 <= bottom
+        return is_inside and 1 / MOST_RESCALING < _reduction(box) * self.scale < MOST_RESCALING
+
 
 class FlowPoints:
     """A `PointSource`."""
@@ -64,7 +73,8 @@ class FlowPoints:
         self.reset()
 
     def reset(self) -> None:
-        self._patch: _Patch | None = None
+        self._patch: _Patch | None = None  # around the target in the last confirmed image
+        self._present: _Patch | None = None  # of the last image
         self._places: NDArray[np.float64] = np.zeros((0, 2))  # image px
         self._ages: NDArray[np.int64] = np.zeros(0, np.int64)
         self._counts: deque[int] = deque(maxlen=COMPARED_IMAGES)
@@ -79,6 +89,7 @@ class FlowPoints:
         if present is None:
             self.reset()
             return NO_POINTS
+        self._present = replace(patch, grey=present, x=x, y=y)
         long = self._ages >= LONG_IMAGES
         self._counts.append(int(np.count_nonzero(long)))
         if len(long):
@@ -97,26 +108,24 @@ class FlowPoints:
         return moved.reshape(-1, 2).astype(np.float64), followed
 
     def keep(self, image: Image, box: Box) -> None:
-        reduction = max(1.0, box.size / TARGET_PX)
-        side = math.ceil(max(box.width, box.height) + 2 * MARGIN_PX * reduction)
-        x, y = math.floor(box.cx - side / 2), math.floor(box.cy - side / 2)
-        scale = math.ceil(side / reduction) / side
-        grey = _grey(image, x, y, side, scale)
-        if grey is None:
+        patch, self._present = self._present, None
+        if patch is None or not patch.fits(box):
+            patch = _patch(image, box)
+        if patch is None:
             self.reset()
             return
         x0, y0, x1, y1 = box.edges()
         places = self._places
         inside = (places >= (x0, y0)).all(axis=1) & (places <= (x1, y1)).all(axis=1)
         self._places, self._ages = places[inside], self._ages[inside] + 1
-        self._patch = _Patch(grey, x, y, side, scale, box.cx, box.cy)
+        self._patch = replace(patch, cx=box.cx, cy=box.cy)
         self._add(self._patch, box)
 
     def _add(self, patch: _Patch, box: Box) -> None:
         """Add corners of the target that are not near a point."""
-        missing = MOST_POINTS - len(self._places)
-        if missing <= 0:
+        if len(self._places) >= LEAST_POINTS:
             return
+        missing = MOST_POINTS - len(self._places)
         gap = max(LEAST_GAP_PX, box.size * patch.scale / GAPS)
         allowed = np.zeros(patch.grey.shape, np.uint8)
         inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
@@ -131,6 +140,19 @@ class FlowPoints:
             new = corners.reshape(-1, 2) / patch.scale + (patch.x, patch.y)
             self._places = np.concatenate([self._places, new])
             self._ages = np.concatenate([self._ages, np.zeros(len(new), np.int64)])
+
+
+def _reduction(box: Box) -> float:
+    return max(1.0, box.size / TARGET_PX)
+
+
+def _patch(image: Image, box: Box) -> _Patch | None:
+    reduction = _reduction(box)
+    side = math.ceil(max(box.width, box.height) + 2 * MARGIN_PX * reduction)
+    x, y = math.floor(box.cx - side / 2), math.floor(box.cy - side / 2)
+    scale = math.ceil(side / reduction) / side
+    grey = _grey(image, x, y, side, scale)
+    return None if grey is None else _Patch(grey, x, y, side, scale, box.cx, box.cy)
 
 
 def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
