@@ -198,6 +198,15 @@ def test_peers_are_measured_by_the_command(efftam, tmp_path: Path):
     assert_refused(efftam("bench", "--peers", "siamese"), "'siamese' is not one of csrt")
 
 
+def test_policies_take_turns_and_are_told_apart_by_their_names(efftam_here, tmp_path: Path):
+    asked = ("bench", "--policy", "samurai,default", "--frames", "2", "--threads", "1", "--image", "320x180")
+    assert efftam_here(*asked, "--quiet", "--json", "bench.json").returncode == 0
+    first, second = json.loads((tmp_path / "bench.json").read_text())["frames"]
+    assert [run["name"].split()[-1] for run in (first, second)] == ["samurai", "default"]
+    assert [run["frames"] for run in (first, second)] == [2, 2]
+    assert first["relative"] == 1
+
+
 def test_one_contender_runs_back_to_back_without_a_pause():
     frames = iter(small_frames(WARM_UP + 12))
     (timing,) = measure_frames([contender(NullPipeline())], frames, 12, quiet=True)
@@ -337,6 +346,8 @@ def test_bad_requests_are_one_line(efftam_here):
     assert_refused(efftam_here("bench", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
     assert_refused(efftam_here("bench", "--backend", ","), "--backend is ','", "name at least one")
     assert_refused(efftam_here("bench", "--image", "12x"), "'12x' is not WxH")
+    assert_refused(efftam_here("bench", "--policy", "fastest"), "'fastest' is not one of default")
+    assert_refused(efftam_here("bench", "--policy", ","), "',' names none of default")
     assert_refused(efftam_here("bench", "--motion", "--plot", "x.png"), "--frames")
 
 

@@ -88,20 +88,20 @@ def open_contenders(
     bundles: Sequence[Path | None],
     backends: Sequence[str],
     threads: int,
-    policy: str,
+    policies: Sequence[str],
     view: str | None,
     first: tuple[Frame, Prompt | None],
     *,
     skip_unavailable: bool = False,
     zero_copy: bool = False,
 ) -> tuple[list[Contender], list[LeftOut]]:
-    """Open every bundle on every back end and run the first frame.
+    """Open every bundle on every back end with every policy, and run the first frame.
 
     Args:
         bundles: Folders, None for the shipped bundle.
         backends: Names from `MEASURABLE`.
         threads: CPU threads of each.
-        policy: Policy of the trackers.
+        policies: Policies of the trackers; their names are shown where there are several.
         view: View of the trackers, None for the bundle's.
         first: The first frame and its prompt.
         zero_copy: As in `open_pipeline`.
@@ -114,14 +114,18 @@ def open_contenders(
         InputError: As `open_measurable`.
         BackendError: Names all back ends that can't run; with ``skip_unavailable`` only when none can.
     """
-    config = TrackerConfig(policy=policy, view=view or "bundle")
+    configs = [TrackerConfig(policy=policy, view=view or "bundle") for policy in policies]
     contenders: list[Contender] = []
     left_out: list[LeftOut] = []
     try:
         for bundle in bundles:
             for backend in backends:
                 try:
-                    contenders.append(_open(bundle, backend, threads, config, first, zero_copy))
+                    for config in configs:
+                        contender = _open(bundle, backend, threads, config, first, zero_copy)
+                        if len(configs) > 1:
+                            contender.name += f" {config.policy}"
+                        contenders.append(contender)
                 except BackendError as problem:
                     name = backend if bundle is None else f"{bundle.name} {backend}"
                     left_out.append(LeftOut(name, backend, problem.reason, problem.remedy))

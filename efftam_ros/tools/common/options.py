@@ -52,6 +52,8 @@ def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
 
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
+        if not names:
+            raise argparse.ArgumentTypeError(f"{text!r} names none of {', '.join(choices)}")
         for name in names:
             if name not in choices:
                 raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(choices)}")

@@ -106,7 +106,7 @@ def _run_timeline(args: argparse.Namespace, backends: list[str]) -> int:
         )
     scene_frames = endless_frames()
     first = next(scene_frames)
-    (contender,), _ = open_contenders([args.bundle], backends, args.threads, POLICY, args.view, first)
+    (contender,), _ = open_contenders([args.bundle], backends, args.threads, [POLICY], args.view, first)
     try:
         frames = itertools.chain([first], scene_frames)
         timeline = record_timeline(contender, frames, args.frames, quiet=args.quiet)
@@ -135,7 +135,7 @@ def _profile(args: argparse.Namespace, backends: list[str]) -> tuple[list[Profil
             [args.bundle],
             backends,
             args.threads,
-            POLICY,
+            [POLICY],
             args.view,
             next(scene_frames),
             skip_unavailable=args.skip_unavailable,
