@@ -16,6 +16,7 @@ SUN = (0.55, 0.75)
 ROAD_WIDTH = 112.0
 BRIDGE_WIDTH = 84.0
 SHIFT = 4  # fractional bits of OpenCV's drawing coordinates
+BAND = 32  # rows of the fields painted at a time: what they need fits into the processor's cache
 
 Image = NDArray[np.uint8]
 Points = NDArray[np.float64]
@@ -86,30 +87,39 @@ def _fields(rng: np.random.Generator, width: int, height: int) -> Image:
         np.float32,
     )
     angle = rng.uniform(-0.5, 0.5)
-    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
-    u = x * np.cos(angle) + y * np.sin(angle) + 22 * noise(rng, width, height, 260)
-    v = -x * np.sin(angle) + y * np.cos(angle) + 22 * noise(rng, width, height, 260)
-    row = np.floor(v / 330).astype(np.int32)
-    stagger = rng.uniform(0, 500, 4096).astype(np.float32)[row % 4096]
-    column = np.floor((u + stagger) / 470).astype(np.int32)
-    parcel = (row * 7919 + column * 104729) % 4096
-    colour = crops[rng.integers(0, len(crops), 4096)] + rng.normal(0, 5, (4096, 1)).astype(np.float32)
-    ground = colour[parcel]
+    sway_u, sway_v = (22 * noise(rng, width, height, 260) for _ in range(2))
+    staggers = rng.uniform(0, 500, 4096).astype(np.float32)
+    colours = crops[rng.integers(0, len(crops), 4096)] + rng.normal(0, 5, (4096, 1)).astype(np.float32)
     # Furrows run along or across a parcel, and not in meadows.
-    turned = rng.random(4096)[parcel] < 0.5
-    spacing = rng.uniform(9, 15, 4096).astype(np.float32)[parcel]
-    depth = np.where(rng.random(4096) < 0.65, 6.0, 0.0).astype(np.float32)[parcel]
-    ground += (depth * np.sin(2 * np.pi * np.where(turned, u, v) / spacing))[..., None]
+    turns = rng.random(4096) < 0.5
+    spacings = rng.uniform(9, 15, 4096).astype(np.float32)
+    depths = np.where(rng.random(4096) < 0.65, 6.0, 0.0).astype(np.float32)
     shade = (
         11 * noise(rng, width, height, 140)
         + 7 * noise(rng, width, height, 36)
         + 6 * noise(rng, width, height, 7)
     )
-    ground += shade[..., None] + rng.normal(0, 4, (height, width, 1)).astype(np.float32)
-    edge = np.maximum(np.abs((v % 330) - 165) - 165, np.abs(((u + stagger) % 470) - 235) - 235)
-    hedge = (edge + 2.2 * noise(rng, width, height, 9) > -3.2) & (noise(rng, width, height, 90) > -0.15)
-    ground[hedge] = ground[hedge] * 0.35 + np.array((30, 62, 44), np.float32) * 0.65
-    return np.asarray(np.clip(ground, 0, 255), np.uint8)
+    grain = rng.normal(0, 4, (height, width)).astype(np.float32)
+    wear, gaps = 2.2 * noise(rng, width, height, 9), noise(rng, width, height, 90)
+    x, y = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
+    fields = np.empty((height, width, 3), np.uint8)
+    for first in range(0, height, BAND):
+        rows = slice(first, first + BAND)
+        u = x * np.cos(angle) + y[rows] * np.sin(angle) + sway_u[rows]
+        v = -x * np.sin(angle) + y[rows] * np.cos(angle) + sway_v[rows]
+        row = np.floor(v / 330).astype(np.int32)
+        stagger = staggers[row % 4096]
+        column = np.floor((u + stagger) / 470).astype(np.int32)
+        parcel = (row * 7919 + column * 104729) % 4096
+        across = np.where(turns[parcel], u, v)
+        ground = colours[parcel]
+        ground += (depths[parcel] * np.sin(2 * np.pi * across / spacings[parcel]))[..., None]
+        ground += shade[rows, :, None] + grain[rows, :, None]
+        edge = np.maximum(np.abs((v % 330) - 165) - 165, np.abs(((u + stagger) % 470) - 235) - 235)
+        hedge = (edge + wear[rows] > -3.2) & (gaps[rows] > -0.15)
+        ground[hedge] = ground[hedge] * 0.35 + np.array((30, 62, 44), np.float32) * 0.65
+        fields[rows] = np.clip(ground, 0, 255)
+    return fields
 
 
 def _track(rng: np.random.Generator, ground: Image, road: Points) -> None:
@@ -131,7 +141,7 @@ def _asphalt(rng: np.random.Generator, ground: Image, road: Points, width: float
     _line(ground, road, (104, 134, 138), width + 14)
     before = ground.copy()
     _line(ground, road, (104, 102, 100), width)
-    changed = np.any(ground != before, axis=2)
+    changed = np.logical_or.reduce([ground[..., i] != before[..., i] for i in range(3)])
     grain = rng.normal(0, 5, ground.shape[:2]) + 7 * noise(rng, ground.shape[1], ground.shape[0], 60)
     ground[changed] = np.clip(ground[changed] + grain[changed][:, None], 0, 255).astype(np.uint8)
     for side in (-1, 1):
@@ -210,6 +220,7 @@ def _crown(rng: np.random.Generator, ground: Image, centre: Points, radius: floa
     wobble = 1 + 0.12 * np.sin(3 * angles + rng.uniform(0, 6)) + rng.normal(0, 0.05, 28)
     outline = centre + (radius * wobble)[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     _shadow(ground, outline, radius * 1.1)
+    sun = np.array(SUN)
     leaf = np.array((38, 74, 52), np.float64) * rng.uniform(0.8, 1.25) + rng.normal(0, 4, 3)
     _polygon(ground, outline, leaf * 0.75)
     for _ in range(int(radius * 2.2)):
@@ -217,7 +228,7 @@ def _crown(rng: np.random.Generator, ground: Image, centre: Points, radius: floa
         offset = (at - centre) / radius
         if np.hypot(*offset) > 0.85:
             continue
-        lit = 1.0 - 0.38 * float(offset @ np.array(SUN)) + rng.normal(0, 0.08)
+        lit = 1.0 - 0.38 * float(offset @ sun) + rng.normal(0, 0.08)
         _disc(ground, at, radius * rng.uniform(0.12, 0.24), leaf * lit)
 
 
@@ -284,7 +295,7 @@ def _polygon(canvas: Image, points: Points, colour: Colour) -> None:
 
 
 def _disc(canvas: Image, centre: Points, radius: float, colour: Colour) -> None:
-    x, y = (int(v) for v in _fixed(centre))
+    x, y = (round((float(v) - 0.5) * (1 << SHIFT)) for v in centre)  # as _fixed, which is slower for a point
     cv2.circle(canvas, (x, y), round(radius * (1 << SHIFT)), _scalar(colour), -1, cv2.LINE_AA, SHIFT)
 
 
