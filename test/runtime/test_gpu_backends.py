@@ -22,7 +22,9 @@ pytestmark = pytest.mark.gpu
 HALF = ("torch-cuda-bf16", "torch-cuda-compiled")
 
 
-@pytest.fixture(params=[name for name in MEASURABLE if name not in (DEFAULT_BACKEND, "torch")])
+@pytest.fixture(
+    scope="module", params=[name for name in MEASURABLE if name not in (DEFAULT_BACKEND, "torch")]
+)
 def pipeline(request: pytest.FixtureRequest, shipped: Bundle) -> Iterator[tuple[str, Pipeline]]:
     try:
         opened = open_measurable(shipped.folder, request.param)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS
@@ -84,6 +83,8 @@ def _compile(source: str, library: Path) -> None:
 @functools.cache
 def shared_shim() -> Shim:
     """The session's one Shim; skips the test where there is no g++."""
+    import pytest  # here, as processes that only rehearse need not wait for it
+
     if shutil.which("g++") is None:
         pytest.skip("running the kernels on the CPU needs g++")
     with tempfile.TemporaryDirectory() as folder:  # the library stays mapped when its file is gone
