@@ -6,6 +6,7 @@ import itertools
 import json
 import mmap
 import platform
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -17,6 +18,7 @@ import efftam_ros
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Frame, Prompt
 from efftam_ros.runtime.null_pipeline import NullPipeline
 from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, TURN, WARM_UP, Timing, endless_frames, measure_frames
@@ -29,7 +31,6 @@ from efftam_ros.tools.cli import main
 from efftam_ros.tools.doctor.system import System
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")
-NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def contender(pipeline, name: str = "x", backend: str = "null") -> Contender:
@@ -37,9 +38,21 @@ def contender(pipeline, name: str = "x", backend: str = "null") -> Contender:
     return Contender(name, backend, watched, Tracker(watched, TrackerConfig(policy="efficienttam")))
 
 
-def small_frames(count: int):
-    """A list of frames made once: rendering would disturb what is measured."""
-    return list(itertools.islice(endless_frames((160, 90)), count))
+@cache
+def rendered() -> list[tuple[Frame, Prompt | None]]:
+    return list(itertools.islice(endless_frames((160, 90)), SETTLED + 100))
+
+
+def small_frames(count: int | None = None) -> list[tuple[Frame, Prompt | None]]:
+    """Frames made once for all tests: rendering takes long, and would disturb what is measured."""
+    return rendered()[:count]
+
+
+@pytest.fixture
+def refuse(efftam_here, monkeypatch: pytest.MonkeyPatch):
+    """The command in this process and without rendering, for requests that are refused."""
+    monkeypatch.setattr("efftam_ros.tools.bench.command.endless_frames", lambda _: iter(small_frames()))
+    return efftam_here
 
 
 def test_every_frame_runs_all_modules_with_full_memory(efftam, tmp_path: Path):
@@ -117,7 +130,7 @@ def test_contenders_get_the_same_frames_and_the_first_of_each_turn_is_not_counte
     count = 2 * TURN + 2
     timings = measure_frames(
         [contender(Noting("a"), "a"), contender(Noting("b"), "b")],
-        endless_frames((160, 90)),
+        iter(small_frames()),
         count,
         quiet=True,
     )
@@ -156,7 +169,7 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
             super().encode(image, view)
 
     log: list[tuple[str, tuple[int, ...], object]] = []
-    frames = endless_frames((160, 90))
+    frames = iter(small_frames())
     first = next(frames)
     peer = PeerContender(Noting())
     peer.step(*first)
@@ -180,7 +193,7 @@ def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
     assert "other: " not in text  # nothing about modules that were not run
 
 
-def test_peers_are_measured_by_the_command(efftam, tmp_path: Path):
+def test_peers_are_measured_by_the_command(efftam, refuse, tmp_path: Path):
     pytest.importorskip("onnx", reason="the stand-ins need onnx: scripts/setup_env --with-tests")
     import peer_models as stand_in
 
@@ -193,9 +206,9 @@ def test_peers_are_measured_by_the_command(efftam, tmp_path: Path):
     assert (ours["backend"], peer["backend"], peer["name"]) == ("onnxruntime-cpu", "peer", "fear_xs")
     assert ours["relative"] == 1
     assert peer["frames"] == 2
-    assert_refused(efftam("bench", *asked, "--frames", "2"), "--peer-models DIR")
-    assert_refused(efftam("bench", "--motion", "--peers", "csrt"), "--peers csrt", "--frames")
-    assert_refused(efftam("bench", "--peers", "siamese"), "'siamese' is not one of csrt")
+    assert_refused(refuse("bench", *asked, "--frames", "2"), "--peer-models DIR")
+    assert_refused(refuse("bench", "--motion", "--peers", "csrt"), "--peers csrt", "--frames")
+    assert_refused(refuse("bench", "--peers", "siamese"), "'siamese' is not one of csrt")
 
 
 def test_policies_take_turns_and_are_told_apart_by_their_names(efftam_here, tmp_path: Path):
@@ -250,16 +263,16 @@ def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
     assert launch_summary({"a": "cuda graph", "b": "cuda graph"}) == "cuda graph"
 
 
-def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(efftam, tmp_path: Path):
-    def bench(*arguments: str):
-        asked = ("--frames", "2", "--threads", "1", "--image", "320x180")
-        return efftam("bench", *asked, *arguments, env=NO_GPU, timeout=200)
-
-    all_three = ("--backend", ",".join(("onnxruntime-cpu", *ABSENT)))
-    assert_refused(bench(*all_three), *ABSENT, "--skip-unavailable")
-    alone = bench("--backend", ABSENT[0], "--skip-unavailable")
+def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(
+    efftam, refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    asked = ("bench", "--frames", "2", "--threads", "1", "--image", "320x180")
+    all_three = (*asked, "--backend", ",".join(("onnxruntime-cpu", *ABSENT)))
+    assert_refused(refuse(*all_three), *ABSENT, "--skip-unavailable")
+    alone = refuse(*asked, "--backend", ABSENT[0], "--skip-unavailable")
     assert_refused(alone, ABSENT[0], "no back end is left")
-    shown = bench(*all_three, "--skip-unavailable", "--json", "bench.json")
+    shown = efftam(*all_three, "--skip-unavailable", "--json", "bench.json", timeout=200)
     assert shown.returncode == 0, shown.stderr
     left_out = [line for line in shown.stdout.splitlines() if line.startswith("left out: ")]
     assert len(left_out) == 2
@@ -293,8 +306,7 @@ def test_the_environment_names_the_machine(tmp_path: Path):
 
 
 def test_pictures_go_to_and_fro_without_a_jump_while_time_goes_on():
-    frames = endless_frames((160, 90))
-    taken = [next(frames) for _ in range(60)]
+    taken = small_frames(60)
     stamps = [frame.stamp_ns for frame, _ in taken]
     assert stamps == sorted(set(stamps))
     assert [prompt is not None for _, prompt in taken] == [True] + [False] * 59
@@ -340,15 +352,15 @@ def test_what_is_asked_for_is_what_is_measured(efftam):
     assert [run["dropped"] for run in report["motion"]] == [0.0, LOST_SHARE]
 
 
-def test_bad_requests_are_one_line(efftam_here):
-    assert_refused(efftam_here("bench", "--frames", "0"), "--frames is 0")
-    assert_refused(efftam_here("bench", "--soak", "2"), "--soak is 2")
-    assert_refused(efftam_here("bench", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
-    assert_refused(efftam_here("bench", "--backend", ","), "--backend is ','", "name at least one")
-    assert_refused(efftam_here("bench", "--image", "12x"), "'12x' is not WxH")
-    assert_refused(efftam_here("bench", "--policy", "fastest"), "'fastest' is not one of default")
-    assert_refused(efftam_here("bench", "--policy", ","), "',' names none of default")
-    assert_refused(efftam_here("bench", "--motion", "--plot", "x.png"), "--frames")
+def test_bad_requests_are_one_line(refuse):
+    assert_refused(refuse("bench", "--frames", "0"), "--frames is 0")
+    assert_refused(refuse("bench", "--soak", "2"), "--soak is 2")
+    assert_refused(refuse("bench", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")
+    assert_refused(refuse("bench", "--backend", ","), "--backend is ','", "name at least one")
+    assert_refused(refuse("bench", "--image", "12x"), "'12x' is not WxH")
+    assert_refused(refuse("bench", "--policy", "fastest"), "'fastest' is not one of default")
+    assert_refused(refuse("bench", "--policy", ","), "',' names none of default")
+    assert_refused(refuse("bench", "--motion", "--plot", "x.png"), "--frames")
 
 
 @pytest.mark.ros

@@ -165,12 +165,13 @@ def image_size(text: str) -> tuple[int, int]:
 def _measure_network(
     args: argparse.Namespace, frames: int | None, report: dict[str, Any], shown: bool
 ) -> None:
+    backends = chosen_backends(args.backend)
     # Before any contender is opened, so that the memory of the frames is not attributed to one.
     scene_frames = endless_frames(args.image)
     first = next(scene_frames)
     contenders, left_out = open_contenders(
         args.bundle or [None],
-        chosen_backends(args.backend),
+        backends,
         args.threads,
         args.policy,
         args.view,
