@@ -13,6 +13,7 @@ from training_helpers import one_convolution
 from efftam_ros.core.errors import InputError
 from training import checkpoints
 from training import train as module
+from training.journal import Journal
 from training.lesson import SHARE, Backbone, Lesson
 from training.schedule import parse_stages
 from training.train import TrainingOptions, new_network, train
@@ -84,7 +85,9 @@ def test_without_gradients_nothing_is_noted(taught):
 
 
 @pytest.fixture
-def options(archive, backbone, tmp_path) -> TrainingOptions:
+def options(archive, backbone, tmp_path, monkeypatch) -> TrainingOptions:
+    """Of a run that draws no plots, each of which takes longer than a step of it."""
+    monkeypatch.setattr(Journal, "plot", lambda _: None)
     return TrainingOptions(
         material=archive,
         out=tmp_path / "run",

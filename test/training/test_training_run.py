@@ -86,6 +86,13 @@ def impatient():
         yield
 
 
+@pytest.fixture
+def unplotted(monkeypatch):
+    """A plot takes longer than a step of training: those of the uninterrupted, the resumed and the command
+    line's run are enough."""
+    monkeypatch.setattr(Journal, "plot", lambda _: None)
+
+
 @pytest.fixture(scope="module")
 def whole_run(options, impatient) -> Path:
     """The folder of a run that nothing interrupted."""
@@ -151,7 +158,7 @@ def test_a_few_steps_lower_the_loss(archive, tmp_path):
 
 
 @pytest.mark.parametrize(("stage", "first"), [("frozen", 8), ("top", 5), ("trunk", 4), ("all", 0)])
-def test_a_stage_says_from_where_on_the_trunk_learns(stage, first, options, tmp_path):
+def test_a_stage_says_from_where_on_the_trunk_learns(stage, first, options, tmp_path, unplotted):
     network = fresh_network()
     before = [p.clone() for p in _first_weights(network)]
     once = replace(options, out=tmp_path, steps=1, stages=parse_stages(f"0:2:1:{stage}"), validation_clips=1)
@@ -197,11 +204,11 @@ def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool
 
 
 @pytest.fixture
-def timed(options, impatient, tmp_path, monkeypatch) -> TrainingOptions:
-    """Of a run of an hour on a clock that advances by ten minutes whenever it is read, once per step."""
-    clock = itertools.count(0, 600)
+def timed(options, impatient, unplotted, tmp_path, monkeypatch) -> TrainingOptions:
+    """Of a run of an hour on a clock that advances by fifteen minutes whenever it is read, once per step."""
+    clock = itertools.count(0, 900)
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
-    return replace(options, out=tmp_path / "timed", hours=1.0, steps=1, validate_every=4)
+    return replace(options, out=tmp_path / "timed", hours=1.0, steps=1, validate_every=3)
 
 
 def test_a_run_limited_by_time_follows_the_clock_and_not_the_steps(timed, monkeypatch):
@@ -214,23 +221,23 @@ def test_a_run_limited_by_time_follows_the_clock_and_not_the_steps(timed, monkey
         module, "learning_rate", lambda most, step, share: rates.append(share) or rate(most, step, share)
     )
     train(timed, fresh_network(), False, say_nothing)
-    assert [stage.is_closed for stage in stages] == [False] * 3 + [True] * 3
-    assert rates[::2] == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6])
+    assert [stage.is_closed for stage in stages] == [False] * 2 + [True] * 2
+    assert rates[::2] == pytest.approx([0, 1 / 4, 2 / 4, 3 / 4])
     assert checkpoints.load(timed.out / "resume.pt")["seconds"] == 3600
-    assert [line["step"] for line in Journal(timed.out).read("validation")] == [4, 6]
+    assert [line["step"] for line in Journal(timed.out).read("validation")] == [3, 4]
 
 
 def test_a_resumed_run_counts_the_seconds_already_spent(timed):
     def stop(step: int, summary: str) -> None:
-        if step == 4:
+        if step == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train(timed, fresh_network(), False, stop)
-    assert checkpoints.load(timed.out / "resume.pt")["seconds"] == 2400
+    assert checkpoints.load(timed.out / "resume.pt")["seconds"] == 2700
     train(timed, fresh_network(), True, say_nothing)
     ended = checkpoints.load(timed.out / "resume.pt")
-    assert (ended["step"], ended["seconds"]) == (6, 3600)
+    assert (ended["step"], ended["seconds"]) == (4, 3600)
 
 
 def test_the_command_line_ends_a_run_after_its_hours(archive, tmp_path, monkeypatch):
@@ -289,7 +296,7 @@ def test_the_weights_are_such_as_export_takes(whole_run):
     assert _equal(network.state_dict(), weights_of(whole_run))
 
 
-def test_the_weights_are_the_running_average_and_a_matter_of_the_seed(options, tmp_path):
+def test_the_weights_are_the_running_average_and_a_matter_of_the_seed(options, tmp_path, unplotted):
     stored = []
     for seed in (1, 2):
         network = fresh_network()
