@@ -6,7 +6,9 @@ the full tensor) and ``key/stats`` (sum, mean, population standard deviation, la
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +20,18 @@ class StoredModules:
     """The golden arrays of one configuration: ``StoredModules("ti_512x512")``."""
 
     def __init__(self, name: str) -> None:
-        with np.load(FOLDER / f"modules_{name}.npz") as stored:
-            self._arrays = {key: stored[key] for key in stored.files}
+        self._path = FOLDER / f"modules_{name}.npz"
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        with np.load(self._path) as stored:
+            return {key: stored[key] for key in stored.files}
 
     def names(self) -> set[str]:
-        """Names of the tensors stored."""
-        return {key for key in self._arrays if f"{key}/step" in self._arrays}
+        """Names of the tensors stored; reads no tensor, as every process that collects the tests asks."""
+        with np.load(self._path) as stored:
+            held = set(stored.files)
+        return {key for key in held if f"{key}/step" in held}
 
     def full(self, key: str) -> NDArray[np.float32]:
         """A tensor that is stored whole."""

@@ -165,7 +165,7 @@ def test_every_module_of_every_back_end_is_profiled(efftam, tmp_path: Path):
     assert kept == ["compact_192_onnxruntime-cpu"] * 5 + ["compact_192_torch"]
 
 
-def test_bad_requests_are_one_line(efftam_here, tmp_path: Path):
+def test_bad_requests_are_one_line(efftam_here, tmp_path: Path, scene_made_once: None):
     assert_refused(efftam_here("profile", "--frames", "0"), "--frames is 0")
     assert_refused(efftam_here("profile", "--top", "-3"), "--top is -3")
     assert_refused(efftam_here("profile", "--backend", "abacus"), "'abacus' is not known", "onnxruntime-cpu")

@@ -15,6 +15,8 @@ from support.desk_check import ORIN_NX, RTX_4090, Board, estimated_rig
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.tools.cli import main
 
+pytestmark = pytest.mark.usefixtures("scene_made_once")
+
 PYTHON_SHARE = 0.55
 FRAMES = 6
 
