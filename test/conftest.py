@@ -21,8 +21,8 @@ settings.load_profile("efftam")
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-# Files that take half a minute or more, in turns one that waits for processes and one that computes, each kind
-# by its length.
+# Files that take half a minute or more: one that waits for processes, then one that computes, and so on, each
+# kind by its length.
 LONG_FILES = (
     "ros/test_operator_node.py",
     "tools/test_gpu_check_rehearsal.py",
