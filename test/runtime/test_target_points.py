@@ -63,24 +63,20 @@ def test_points_go_on_with_a_target_that_moves(size, encoding):
     assert not found.have_ended(boxes[-1])
 
 
-def test_points_go_on_with_a_target_that_leaves_the_area_around_its_first_box():
-    """It moves in small steps, and grows to three times its size."""
-    boxes = [Box(150 + 3 * i, 100, 40 + 4 * i, 30 + 3 * i) for i in range(26)]
+@pytest.mark.parametrize(
+    ("boxes", "lag"),
+    [
+        ([Box(150 + 3 * i, 100, 40 + 4 * i, 30 + 3 * i) for i in range(26)], 0),
+        (path(Box(100, 120, 60, 40), 14, dx=9, dy=0), 1),
+    ],
+    ids=["grows to three times its size", "is always ahead of where it was expected"],
+)
+def test_points_go_on_with_a_target_that_leaves_the_area_around_its_first_box(boxes, lag):
+    """``lag``: images by which the expected box is behind."""
     points, counts = FlowPoints(), []
-    for box in boxes:
+    for i, box in enumerate(boxes):
         image = Image.from_array(scene(box))
-        found = points.follow(image, box)
-        points.keep(image, box)
-        counts.append((found.before, len(found.places)))
-    assert all(after >= 0.8 * before >= 4 for before, after in counts[LONG_IMAGES + 2 :])
-
-
-def test_points_go_on_with_a_target_that_is_always_ahead_of_where_it_was_expected():
-    boxes = path(Box(100, 120, 60, 40), 14, dx=9, dy=0)
-    points, counts = FlowPoints(), []
-    for before, box in zip([boxes[0], *boxes], boxes, strict=False):
-        image = Image.from_array(scene(box))
-        found = points.follow(image, before)
+        found = points.follow(image, boxes[max(0, i - lag)])
         points.keep(image, box)
         counts.append((found.before, len(found.places)))
     assert all(after >= 0.8 * before >= 4 for before, after in counts[LONG_IMAGES + 2 :])

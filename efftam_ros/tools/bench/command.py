@@ -3,8 +3,8 @@
 Without --node, --soak, --motion or --python: times of each module and of the whole frame, for all back ends
 and bundles in one process, after a warm-up that fills the memory bank. They take turns of a few frames, run
 back to back on the same images. The policy is efficienttam unless --policy names others: it stores every
-frame, so that every frame runs all four modules. --policy samurai,default tells what the camera's motion and
-the points on the target cost, which samurai does without.
+frame, so that every frame runs all four modules. --policy samurai,default compares two of them: samurai does
+without the camera's motion and the points on the target, and attends to more maps (see the table).
 
 whole: from decoded image to box, in back-to-back frames. A GPU back end returns before its memory encoder has
 run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events in every frame
