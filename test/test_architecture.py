@@ -124,7 +124,7 @@ def test_a_trackers_node_loads_nothing_that_is_off_by_default():
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
     off = (
-        "core.reference_policies",
+        "core.policies.reference",
         "flight",
         "ros.tracker.clicks",
         "interop.annotations",

@@ -7,54 +7,17 @@ the ground. It moves the predicted state of the target, never a measured box.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import CameraMotion, Image
 
 Matrix = NDArray[np.float64]
 
 MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
 MOST_ZOOM = 1.6  # factor per image, either way
 MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
-
-
-class CameraMotionSource(Protocol):
-    """Estimates the camera's motion for each image."""
-
-    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        """Estimate the motion since the image of the previous call. Does not raise on a bad image.
-
-        ``target``: box of the target in the previous image, px; it is excluded because it moves on its own.
-        """
-        ...
-
-    def keep(self, target: Box | None) -> None:
-        """Keep the image of the last call of `estimate`, on which the target was seen, to recognise the place
-        again."""
-        ...
-
-    def since_kept(self) -> CameraMotion:
-        """The motion from the kept image to that of the last call of `estimate`, over any time between."""
-        ...
-
-    def reset(self) -> None:
-        """Forget the previous image and the kept one; the next one starts a new sequence."""
-        ...
-
-
-class GuidedSource(CameraMotionSource, Protocol):
-    """A `CameraMotionSource` that can be told about where the motion is to be found."""
-
-    def estimate(
-        self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
-    ) -> CameraMotion:
-        """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
-        for first; None: nothing is known of it."""
-        ...
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:

@@ -1,4 +1,4 @@
-"""The pipeline interface that every back end implements for the tracker."""
+"""The interfaces that the tracker is built on: a back end's pipeline, and what else observes the images."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import View
-from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
+from efftam_ros.core.camera_motion import Matrix
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.policies.appearance import Descriptor
+from efftam_ros.core.types import (
+    CameraMotion,
+    Candidates,
+    FoundPoints,
+    Image,
+    MemoryPlan,
+    PipelineSpec,
+    Prompt,
+)
 
 
 class Pipeline(Protocol):
@@ -87,4 +97,67 @@ class Pipeline(Protocol):
 
     def close(self) -> None:
         """Free all resources; further calls are errors. May be called twice."""
+        ...
+
+
+class CameraMotionSource(Protocol):
+    """Estimates the camera's motion for each image."""
+
+    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+        """Estimate the motion since the image of the previous call. Does not raise on a bad image.
+
+        ``target``: box of the target in the previous image, px; it is excluded because it moves on its own.
+        """
+        ...
+
+    def keep(self, target: Box | None) -> None:
+        """Keep the image of the last call of `estimate`, on which the target was seen, to recognise the place
+        again."""
+        ...
+
+    def since_kept(self) -> CameraMotion:
+        """The motion from the kept image to that of the last call of `estimate`, over any time between."""
+        ...
+
+    def reset(self) -> None:
+        """Forget the previous image and the kept one; the next one starts a new sequence."""
+        ...
+
+
+class GuidedSource(CameraMotionSource, Protocol):
+    """A `CameraMotionSource` that can be told about where the motion is to be found."""
+
+    def estimate(
+        self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
+    ) -> CameraMotion:
+        """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
+        for first; None: nothing is known of it."""
+        ...
+
+
+class AppearanceSource(Protocol):
+    """Describes what a box of an image shows."""
+
+    def describe(self, image: Image, box: Box) -> Descriptor | None:
+        """A vector of length 1, comparable by its inner product; None when the box shows too little."""
+        ...
+
+
+class PointSource(Protocol):
+    """Follows points on the target through consecutive images."""
+
+    def reset(self) -> None:
+        """Forget all points."""
+        ...
+
+    def follow(self, image: Image, expected: Box) -> FoundPoints:
+        """Follow the points into the next image. Does not raise on a bad image.
+
+        ``expected``: the target's predicted box there.
+        """
+        ...
+
+    def keep(self, image: Image, box: Box) -> None:
+        """The target is in this box of the image of the last `follow`: points outside it are dropped, and new
+        ones are added in it."""
         ...

@@ -6,26 +6,26 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import CameraMotionSource
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.contract import AppearanceSource, Pipeline, PointSource
 from efftam_ros.core.crop import CropPolicy, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContext, no_description
-from efftam_ros.core.policies.registry import make_policy
-from efftam_ros.core.search.appearance import AppearanceSource
-from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints, PointSource
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (
     MISSED,
+    NO_POINTS,
     CameraMotion,
     Candidates,
+    FoundPoints,
     Frame,
     Image,
     Motion,
@@ -34,6 +34,9 @@ from efftam_ros.core.types import (
     Track,
     TrackState,
 )
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import CameraMotionSource
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 

@@ -178,6 +178,21 @@ class Motion:
 
 
 @dataclass(frozen=True)
+class FoundPoints:
+    """Points on the target in the last confirmed image, followed into the present one.
+
+    ``before``: how many had been followed long enough to belong to the target, the most of the last images;
+    ``places``: [n, 2] px, where those of them are that were found again.
+    """
+
+    before: int
+    places: NDArray[np.float64]
+
+
+NO_POINTS = FoundPoints(0, np.zeros((0, 2)))
+
+
+@dataclass(frozen=True)
 class CameraMotion:
     """The camera's motion since the previous image.
 

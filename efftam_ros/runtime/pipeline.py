@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import Pipeline
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
 GPU_BACKENDS = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from efftam_ros.core.camera_motion import CameraMotionSource
+from typing import TYPE_CHECKING
+
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
@@ -10,6 +11,9 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.image.appearance import ColourAppearance
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 from efftam_ros.runtime.image.target_points import FlowPoints
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import CameraMotionSource
 
 
 def open_tracker(

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.memory import MemoryBank, Record
+from efftam_ros.core.policies.reference import SamuraiFrames
 from efftam_ros.core.policies.samurai_filter import (
     ReferenceFilter,
     ReferenceSelector,
     SamuraiConfig,
     reference_iou,
 )
-from efftam_ros.core.reference_policies import SamuraiFrames
 
 TRACE = json.loads((Path(__file__).parent.parent / "golden" / "samurai_trace.json").read_text())
 SEQUENCES = {s["name"]: s for s in TRACE["sequences"]}

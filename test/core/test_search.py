@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.search.appearance import KEPT, LEAST, Appearance
-from efftam_ros.core.search.belief import FADING_S, Belief, Sighting
-from efftam_ros.core.search.hypotheses import FORGET_S, Hypothesis, Look
-from efftam_ros.core.search.hypotheses import KEPT as EVIDENCE_KEPT
-from efftam_ros.core.search.reacquisition import Reacquisition
-from efftam_ros.core.search.sweep import Sweep
+from efftam_ros.core.policies.appearance import KEPT, LEAST, Appearance
+from efftam_ros.core.search import (
+    FADING_S,
+    FORGET_S,
+    Belief,
+    Hypothesis,
+    Look,
+    Reacquisition,
+    Sighting,
+    Sweep,
+)
+from efftam_ros.core.search import KEPT as EVIDENCE_KEPT
 
 SIZE = (1280, 720)
 SIDE = 192

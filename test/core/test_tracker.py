@@ -16,9 +16,18 @@ import pytest
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
-from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, Track, TrackState
+from efftam_ros.core.types import (
+    NO_POINTS,
+    Candidates,
+    FoundPoints,
+    Frame,
+    Image,
+    PipelineSpec,
+    Prompt,
+    Track,
+    TrackState,
+)
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 SIDE = 1024

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.policies.default import have_ended
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.target_points import LONG_IMAGES, FlowPoints
 
@@ -60,7 +61,7 @@ def test_points_go_on_with_a_target_that_moves(size, encoding):
     found = followed(boxes, encoding=encoding)
     assert found.before >= 6
     assert len(found.places) >= 0.9 * found.before
-    assert not found.have_ended(boxes[-1])
+    assert not have_ended(found, boxes[-1])
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,8 @@ def test_the_places_are_where_the_points_have_gone():
     """Told from a target that jumps, whose box of before says nothing of where they are."""
     boxes = [*path(Box(200, 120, 60, 40), 8, dx=0, dy=0), Box(209, 115, 60, 40)]
     found = followed(boxes, expected=boxes[0])
-    assert not found.have_ended(boxes[-1])
-    assert found.have_ended(Box(269, 115, 60, 40))
+    assert not have_ended(found, boxes[-1])
+    assert have_ended(found, Box(269, 115, 60, 40))
     before = followed(boxes[:-1])
     shift = np.median(found.places, axis=0) - np.median(before.places, axis=0)
     assert shift == pytest.approx((9, -5), abs=1.5)
@@ -103,14 +104,14 @@ def test_they_end_where_something_else_covers_the_target_within_an_image():
     boxes = path(Box(200, 120, 60, 40), 9)
     found = followed(boxes, [None] * 8 + [Box(180, 90, 160, 120)])
     assert found.before >= 6
-    assert found.have_ended(boxes[-1])
+    assert have_ended(found, boxes[-1])
 
 
 def test_they_end_where_the_next_box_is_that_of_a_neighbour():
     boxes = path(Box(200, 120, 60, 40), 9)
     found = followed(boxes)
-    assert found.have_ended(boxes[-1].moved(80, 0))
-    assert not found.have_ended(boxes[-1].moved(8, 0))
+    assert have_ended(found, boxes[-1].moved(80, 0))
+    assert not have_ended(found, boxes[-1].moved(8, 0))
 
 
 def test_points_that_leave_the_box_of_a_confirmed_image_are_dropped():
@@ -123,7 +124,7 @@ def test_points_that_leave_the_box_of_a_confirmed_image_are_dropped():
 
 @pytest.mark.parametrize("dx", [0, 25, 40])
 def test_fast_targets_are_followed_by_where_they_are_expected(dx):
-    assert not followed(path(Box(100, 120, 60, 40), 9, dx=dx)).have_ended(Box(100 + 8 * dx, 128, 60, 40))
+    assert not have_ended(followed(path(Box(100, 120, 60, 40), 9, dx=dx)), Box(100 + 8 * dx, 128, 60, 40))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_target_without_texture_has_too_few_points_to_say_anything():
         found = points.follow(image, Box(200, 120, 60, 40))
         points.keep(image, Box(200, 120, 60, 40))
     assert found.before == 0
-    assert not found.have_ended(Box(500, 300, 20, 20))
+    assert not have_ended(found, Box(500, 300, 20, 20))
 
 
 def test_after_a_reset_there_are_no_points():

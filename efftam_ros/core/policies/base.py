@@ -13,10 +13,9 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import FrameMemory, MemoryBank, Rule
 from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.policies.appearance import Descriptor
 from efftam_ros.core.policies.drawn_box import DrawnExtent
-from efftam_ros.core.search.appearance import Descriptor
-from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints
-from efftam_ros.core.types import Candidates, Motion, ScoredBox, TrackState
+from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, ScoredBox, TrackState
 
 Describe = Callable[[Box], Descriptor | None]
 

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
+
 from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.policies.appearance import Appearance
 from efftam_ros.core.policies.base import (
     Absence,
     Choice,
@@ -24,15 +27,18 @@ from efftam_ros.core.policies.base import (
     unseen,
 )
 from efftam_ros.core.policies.drawn_box import DrawnExtent, MaskScale
-from efftam_ros.core.search.appearance import Appearance
-from efftam_ros.core.search.belief import Sighting
-from efftam_ros.core.search.hypotheses import Hypothesis, Look
-from efftam_ros.core.search.reacquisition import Reacquisition
-from efftam_ros.core.search.target_points import DOUBTED_FRAMES
-from efftam_ros.core.types import MISSED, Candidates, Motion, PipelineSpec, ScoredBox, TrackState
+from efftam_ros.core.search import Hypothesis, Look, Reacquisition, Sighting
+from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, ScoredBox, TrackState
 
 UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
 SAME_IOU = 0.1  # of two candidates from which they show one thing
+# What slides in front of the target, or a jump of the mask to a neighbour, ends nearly all points followed on
+# it within a few images, which a target that turns or is blurred seldom does. Of 154 occlusions of the
+# judge's choosing half the same 120 targets are found again and 6 wrong things taken with this and without,
+# but 68 of the absent frames are claimed in place of 162.
+LEAST_POINTS = 6  # for their end to say anything
+MOST_FOUND_SHARE = 0.15
+DOUBTED_FRAMES = 6  # after that, until there are points again that have been followed for long
 
 
 @dataclass(frozen=True)
@@ -243,7 +249,7 @@ class DefaultPolicy(RememberingPolicy):
 
     def _passed_on(self, seen: Seen, presence_logit: float, context: FrameContext) -> str:
         """Why an unbroken track seems to have gone over to something else; empty when it does not."""
-        if context.points.have_ended(seen.box):
+        if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if not self._confirmed or not self._doubted or presence_logit > self.SURE_PRESENCE:
             return ""
@@ -366,6 +372,16 @@ class DefaultPolicy(RememberingPolicy):
     def _share(self, area: float) -> float:
         """An area as a share of the target's usual one; 1 while that is unknown."""
         return area / median(self._confirmed_areas) if self._confirmed_areas else 1.0
+
+
+def have_ended(points: FoundPoints, box: Box) -> bool:
+    """Whether hardly any of the points followed lies in this box of the present image; False where there were
+    too few."""
+    if points.before < LEAST_POINTS:
+        return False
+    x, y = points.places[:, 0] - box.x, points.places[:, 1] - box.y
+    inside = np.count_nonzero((x >= 0) & (x <= box.width) & (y >= 0) & (y <= box.height))
+    return bool(inside <= MOST_FOUND_SHARE * points.before)
 
 
 def _distance(box: Box, expected: Box) -> float:

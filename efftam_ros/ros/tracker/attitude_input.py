@@ -10,7 +10,7 @@ from rclpy.node import Node
 
 from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.bearing import Intrinsics
-from efftam_ros.core.camera_motion import CameraMotionSource
+from efftam_ros.core.contract import CameraMotionSource
 from efftam_ros.core.errors import InputError
 from efftam_ros.flight.camera_motion import CameraAttitude
 from efftam_ros.msg import VehicleHeading

@@ -14,7 +14,6 @@ from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
@@ -33,13 +32,15 @@ from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 if TYPE_CHECKING:
+    from efftam_ros.core.contract import Pipeline
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
+
+    # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
+    # zero copy.
+    PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
-# Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification, zero
-# copy.
-PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
 
 
 class TrackerNode(ReportingNode):

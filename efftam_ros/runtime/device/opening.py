@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
@@ -18,6 +18,9 @@ from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError, load_library
 from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Limits, Reference
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import Pipeline
 
 ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
 """Back ends that run engines built beforehand, with their precision."""

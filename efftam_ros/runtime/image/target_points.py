@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.search.target_points import NO_POINTS, FoundPoints
-from efftam_ros.core.types import Image
+from efftam_ros.core.types import NO_POINTS, FoundPoints, Image
 from efftam_ros.runtime.image.encodings import Region, to_bgr
 
 Grey = NDArray[np.uint8]

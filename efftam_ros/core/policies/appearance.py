@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from statistics import median
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Image
 
 Descriptor = NDArray[np.float64]
 
 KEPT = 30  # number of descriptors of the last confirmed frames, besides the first
 NEAREST = 3  # number of most similar descriptors that a new one is compared with
 LEAST = 5  # number of descriptors from which a comparison is made
-
-
-class AppearanceSource(Protocol):
-    """Describes what a box of an image shows."""
-
-    def describe(self, image: Image, box: Box) -> Descriptor | None:
-        """A vector of length 1, comparable by its inner product; None when the box shows too little."""
-        ...
 
 
 class Appearance:

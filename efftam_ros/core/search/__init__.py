@@ -1,1 +1,0 @@
-"""Finding a lost target again: where it may be, where to look, what was seen there."""
