@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image, Prompt
-from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.kept_images import MOST_IMAGES, BufferedFrame
+from efftam_ros.ros.tracker.frame_buffer import MOST_IMAGES, BufferedFrame, Command, FrameBuffer
 
 MS = 1_000_000
 PIXELS = Image.from_array(np.zeros((4, 4, 3), np.uint8))

@@ -17,7 +17,7 @@ from ros_helpers import new_namespace
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import Image
 from efftam_ros.ros.tracker.node import TrackerNode
-from efftam_ros.ros.tracker.work_thread import WorkThread
+from efftam_ros.ros.tracker.worker import WorkThread
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE

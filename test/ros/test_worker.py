@@ -11,10 +11,8 @@ from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
-from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.kept_images import BufferedFrame
-from efftam_ros.ros.tracker.work_thread import WorkThread
-from efftam_ros.ros.tracker.worker import Worker
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.worker import Worker, WorkThread
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))

@@ -19,7 +19,6 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
-from efftam_ros.ros.common.large_images import large_image_remedy
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"
@@ -129,6 +128,9 @@ class ImageInput:
                 f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
                 " nothing arrives; set image_reliability to auto"
             )
+        # Only where images are lost.
+        from efftam_ros.ros.common.large_images import large_image_remedy
+
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
             f" nothing, or all is lost on the way; {large_image_remedy()}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-# Above this size images do not fit the default shared memory of Fast DDS, bytes.
-LARGE_BYTES = 500_000
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
 # Load average per core above which an overloaded machine may lose images as well.
 OVERLOAD = 1.5

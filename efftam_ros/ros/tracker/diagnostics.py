@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from efftam_ros.core.types import Track, TrackState
-from efftam_ros.ros.common.large_images import LARGE_BYTES, large_image_remedy
 from efftam_ros.ros.tracker.stream import is_sparse, lost_share, quantile, rate_hz
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
+# Above this size images do not fit the default shared memory of Fast DDS, bytes.
+LARGE_BYTES = 500_000
 # Share of images lost in transport above which a warning is raised.
 LOSS_LIMIT = 0.2
 # A stream older than this with only a few unevenly spaced images is judged to have lost the others, s.
@@ -185,6 +186,9 @@ class Statistics:
         else:
             said = ""
         if said and self._image_bytes > LARGE_BYTES:
+            # Only where images are lost.
+            from efftam_ros.ros.common.large_images import large_image_remedy
+
             return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy()}"
         return f"{said}; the link or the machine can't keep up with the camera" if said else ""
 

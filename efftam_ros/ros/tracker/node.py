@@ -25,7 +25,7 @@ from efftam_ros.ros.tracker.frame_buffer import Command
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.session import Session
-from efftam_ros.ros.tracker.work_thread import WorkThread
+from efftam_ros.ros.tracker.worker import WorkThread
 from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker

@@ -30,8 +30,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.ros.tracker.frame_buffer import Command
-from efftam_ros.ros.tracker.kept_images import BufferedFrame
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 
 # Depths of the output queues. Outputs are reliable, so subscribers of either reliability match; only the

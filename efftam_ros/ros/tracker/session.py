@@ -38,12 +38,10 @@ from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.images import image_reader
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.tracker.diagnostics import Statistics
-from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
-from efftam_ros.ros.tracker.kept_images import BufferedFrame, seconds
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, seconds
 from efftam_ros.ros.tracker.parameters import NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
-from efftam_ros.ros.tracker.work_thread import WorkThread
-from efftam_ros.ros.tracker.worker import Worker
+from efftam_ros.ros.tracker.worker import Worker, WorkThread
 
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
