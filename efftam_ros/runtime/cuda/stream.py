@@ -14,6 +14,10 @@ NOT_READY = 600
 """CUDA_ERROR_NOT_READY."""
 
 
+CUDA_GRAPH = "cuda graph"
+"""How work is named that is launched as one captured graph (`device.graph.Binding.launch`)."""
+
+
 class Stream:
     """A stream that does not synchronise with the default stream.
 

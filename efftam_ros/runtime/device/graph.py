@@ -7,9 +7,6 @@ from typing import Protocol
 
 from efftam_ros.runtime.signatures import Tensor
 
-CUDA_GRAPH = "cuda graph"
-"""`Binding.launch` of a graph whose launches are captured."""
-
 
 class Binding(Protocol):
     """A graph with its tensors at fixed device addresses."""

@@ -14,11 +14,9 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.arena import aligned
-from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
-from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
-from efftam_ros.runtime.cuda.module import Launch
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer, aligned
+from efftam_ros.runtime.cuda.module import KernelSet, Launch
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
 

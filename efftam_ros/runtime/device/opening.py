@@ -12,7 +12,6 @@ from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
 from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device.graph import GraphOpener
 from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
@@ -21,6 +20,7 @@ from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Limits, Refere
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
+    from efftam_ros.runtime.device.graph import GraphOpener
 
 ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
 """Back ends that run engines built beforehand, with their precision."""

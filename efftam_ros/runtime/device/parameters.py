@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.arena import Arena, aligned
-from efftam_ros.runtime.cuda.memory import HostBuffer
+from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
 from efftam_ros.runtime.cuda.stream import Stream
 
 PREPROCESS, PLAN, DECISION, MASK, SEARCH = "preprocess", "plan", "decision", "mask_view", "search_views"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,12 @@ from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.arena import Arena, aligned
 from efftam_ros.runtime.cuda.device import DeviceFacts
-from efftam_ros.runtime.cuda.kernel_set import KernelSet
 from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
-from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.memory import Arena, DeviceBuffer, HostBuffer, aligned
+from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters, mask_view
 from efftam_ros.runtime.cuda.stream import Event, Stream
-from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 from efftam_ros.runtime.device.image import VIEW_BYTES, DeviceImage
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.parameters import DECISION, MASK, PLAN, PREPROCESS, SEARCH, Parameters
@@ -31,6 +29,9 @@ from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, no_prompt
 from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
+
+if TYPE_CHECKING:
+    from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
 
 STAGES = (
     "preprocess",

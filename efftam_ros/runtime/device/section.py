@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from efftam_ros.runtime.cuda.api import CudaError, DeviceLostError
-from efftam_ros.runtime.cuda.stream import CapturedGraph, Stream
-from efftam_ros.runtime.device.graph import CUDA_GRAPH, Binding
+from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
 from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.tensorrt.library import TensorRTError
 
-Step = Callable[[], None] | Binding
-"""A copy or a kernel that is enqueued when called, or a graph."""
+if TYPE_CHECKING:
+    from efftam_ros.runtime.device.graph import Binding
+
+    Step = Callable[[], None] | Binding
+    """A copy or a kernel that is enqueued when called, or a graph."""
 
 
 @dataclass(frozen=True)

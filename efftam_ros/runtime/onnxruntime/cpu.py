@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
-from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.masks import image_mask
@@ -96,7 +95,11 @@ class OrtPipeline(FramePipeline):
         existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
         graph can't be loaded or has other tensors than the bundle says."""
         super().__init__(bundle.spec)
-        self._rounds = bundle.memory_dtype == "bfloat16"
+        self._round: Callable[[NDArray[np.float32]], None] | None = None
+        if bundle.memory_dtype == "bfloat16":
+            from efftam_ros.runtime.bfloat16 import round_bfloat16
+
+            self._round = round_bfloat16
         self._graphs = {
             name: _open(bundle, name, threads or default_threads(), profile_folder)
             for name in (
@@ -202,8 +205,8 @@ class OrtPipeline(FramePipeline):
             **(self._prompted if self.frame.is_prompted else self._tracking).named(),
         )
         self._memory_encoder_s = self._graphs["memory_encoder"].timed_run()
-        if self._rounds:
-            round_bfloat16(self._maps[slot])
+        if self._round is not None:
+            self._round(self._maps[slot])
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return image_mask(self._row_logits[row].array[0, 0], view, width, height)

@@ -10,7 +10,7 @@ import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import BundleGraph
-from efftam_ros.runtime.device.graph import CUDA_GRAPH
+from efftam_ros.runtime.cuda.stream import CUDA_GRAPH
 from efftam_ros.runtime.onnxruntime.errors import first_line, known_error
 from efftam_ros.runtime.onnxruntime.options import run_options
 from efftam_ros.runtime.onnxruntime.placement import Placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, one_line
@@ -14,10 +14,12 @@ from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
-from efftam_ros.runtime.tensorrt.calibration import Calibration, calibration_path
 from efftam_ros.runtime.tensorrt.library import Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
+
+if TYPE_CHECKING:
+    from efftam_ros.runtime.tensorrt.calibration import Calibration
 
 TF32 = "where no product changes by it"
 """The rule by which engines are built with TF32, as part of their key."""
@@ -103,9 +105,14 @@ class EngineSet:
 
     @property
     def _calibration_path(self) -> Path:
+        from efftam_ros.runtime.tensorrt.calibration import calibration_path
+
         return calibration_path(self.store.folder, self.bundle.spec.name)
 
     def _stored_calibration(self) -> Calibration:
+        # Of INT8 engines alone.
+        from efftam_ros.runtime.tensorrt.calibration import Calibration
+
         remedy = f"efftam build {self.bundle.folder} --precision int8"
         try:
             return Calibration.read(self._calibration_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnxruntime
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device.graph import DeviceGraph
+
+if TYPE_CHECKING:
+    from efftam_ros.runtime.device.graph import DeviceGraph
 
 Arrays = dict[str, NDArray[Any]]
 

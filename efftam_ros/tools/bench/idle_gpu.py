@@ -18,8 +18,7 @@ from efftam_ros.core.types import Frame, Image, Prompt, TrackState
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda
 from efftam_ros.runtime.cuda.device import DeviceFacts
-from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.device.graph import CUDA_GRAPH
+from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tracker import open_tracker
