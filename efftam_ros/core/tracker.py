@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import AppearanceSource, Pipeline, PointSource
 from efftam_ros.core.crop import CropPolicy, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
@@ -36,7 +35,7 @@ from efftam_ros.core.types import (
 )
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource
+    from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
 
 FIXED_SETTINGS = ("policy", "view", "window_factor", "camera_motion")
 

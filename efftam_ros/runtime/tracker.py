@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.runtime.image.appearance import ColourAppearance
@@ -13,7 +12,7 @@ from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 from efftam_ros.runtime.image.target_points import FlowPoints
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import CameraMotionSource
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline
 
 
 def open_tracker(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from efftam_ros.ros.tracker.stream import is_sparse, lost_share, rate_hz
+from efftam_ros.ros.tracker.diagnostics import is_sparse, lost_share, rate_hz
 
 PERIOD_NS = 33_333_333
 SECOND = 1_000_000_000

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rclpy.duration import Duration
@@ -15,7 +15,6 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.bearing import Bearing
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
@@ -32,6 +31,9 @@ from efftam_ros.interop.messages import (
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
+
+if TYPE_CHECKING:
+    from efftam_ros.core.bearing import Bearing
 
 # Depths of the output queues. Outputs are reliable, so subscribers of either reliability match; only the
 # newest image is worth delivering.
