@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "efftam_ros"
 MOST_MODULES = 15
 GENERATED = {"msg", "srv"}
+MOST_IMPORTED = {"CPU": 55, "GPU": 79}
+"""Modules of the package in a process that flies with the default parameters; a smaller number may become the
+limit."""
+MOST_IN_A_FRAME = {"calls": 200, "files": 18, "changes": 64}
+"""Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
 
 ALLOWED = {
     "core": set(),
@@ -126,12 +133,76 @@ def test_a_trackers_node_loads_nothing_that_is_off_by_default():
     off = (
         "core.policies.reference",
         "flight",
+        "ros.common.large_images",
         "ros.tracker.clicks",
         "interop.annotations",
         "runtime.image.overlay",
     )
     loaded = f"[m for m in {off} if 'efftam_ros.' + m in sys.modules]"
     code = f"import sys, efftam_ros.ros.tracker.node; print({loaded})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def figures() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "scripts" / "figures"))
+
+
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+def test_what_flies_stays_small(device):
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+    script = figures()
+    modules = script["CPU"] if device == "CPU" else (*script["GPU"], *script["ENGINES"])
+    count = script["imported_by"](*modules)
+    assert count is not None
+    assert count <= MOST_IMPORTED[device]
+
+
+def test_the_path_of_a_frame_stays_short():
+    printed = figures()["calls_of_a_frame"]("auto")
+    assert printed is not None
+    found = dict(zip(MOST_IN_A_FRAME, map(int, printed.split(" / ")), strict=True))
+    assert {name: n for name, n in found.items() if n > MOST_IN_A_FRAME[name]} == {}
+
+
+FLIGHT = """
+import sys
+from itertools import islice
+import numpy as np
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.types import Frame, Image
+from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.tools.bench.frames import endless_frames
+
+tracker = open_tracker(open_pipeline(threads=1), TrackerConfig(lost_after=0.2))
+frames = endless_frames((320, 192))
+first = next(frames)
+before = set(sys.modules)
+states = set()
+for number, (frame, prompt) in enumerate((first, *islice(frames, 40))):
+    if 10 <= number < 25:  # the target is gone, then back
+        frame = Frame(Image.from_array(np.full((192, 320, 3), 90, np.uint8)), frame.stamp_ns)
+    states.add(tracker.step(frame, prompt).state.name)
+    tracker.mask()
+    tracker.commit()
+assert {"TRACKING", "COASTING", "LOST"} <= states, states
+print(sorted(name for name in set(sys.modules) - before if name.startswith("efftam_ros")))
+"""
+
+
+def test_no_module_is_loaded_once_frames_come():
+    """The first use in flight would wait for it."""
+    command = [sys.executable, "-c", FLIGHT]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("module", ["runtime.device.opening", "runtime.device.pipeline"])
+def test_a_gpu_loads_what_compares_it_with_the_cpu_only_to_compare(module):
+    loaded = "[m for m in sys.modules if m == 'onnxruntime' or m.startswith('efftam_ros.runtime.verify')]"
+    code = f"import sys, efftam_ros.{module}; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -16,11 +16,11 @@ from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError, load_library
-from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Limits, Reference
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
     from efftam_ros.runtime.device.graph import GraphOpener
+    from efftam_ros.runtime.verify.verify import Limits
 
 ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
 """Back ends that run engines built beforehand, with their precision."""
@@ -58,6 +58,8 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str, zero_copy: b
 
 def limits_of(backend: str) -> Limits:
     """How far a back end may be from the CPU."""
+    from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT
+
     return INT8_LIMITS if ENGINES.get(backend) == "int8" else STRICT
 
 
@@ -93,6 +95,9 @@ def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) ->
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str, limits: Limits) -> None:
     """Close the pipeline and refuse it when it computes something else than the CPU."""
+    # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
+    from efftam_ros.runtime.verify.verify import Reference
+
     try:
         reference = Reference(bundle)
         with pipeline.runners() as runners:

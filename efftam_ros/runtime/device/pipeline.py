@@ -28,10 +28,10 @@ from efftam_ros.runtime.device.section import Section, Stage
 from efftam_ros.runtime.device.timing import StageClock
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt, no_prompt
-from efftam_ros.runtime.verify.runners import DeviceRunner, Runner
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
+    from efftam_ros.runtime.verify.runners import Runner
 
 STAGES = (
     "preprocess",
@@ -114,6 +114,8 @@ class DevicePipeline(FramePipeline):
     def runners(self) -> Iterator[Mapping[str, Runner]]:
         """Every graph, to be run on host arrays: for comparing them, not for frames. What the runners hold on
         the GPU is given back at the end."""
+        from efftam_ros.runtime.verify.runners import DeviceRunner
+
         self.frame.require_open()
         with ExitStack() as opened:
             yield {
