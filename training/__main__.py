@@ -22,7 +22,7 @@ RUN = Path("runs/compact_192")
 DISTILLED = Path("runs/distilled")
 SHIPPED = Path("efftam_ros/models/compact_192")
 WARM_START_CLIPS = 150
-COMPACT_NAMES = ("compact_192", "compact_192_narrow")
+COMPACT_NAMES = ("compact_192", "compact_192_short", "compact_192_narrow")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -123,7 +123,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--heads-from",
         type=Path,
         metavar="BUNDLE",
-        help="start with the heads of a bundle with another encoder",
+        help="start with the heads of a bundle with another encoder; compact_192_short: with its trunk too",
     )
     parser.add_argument(
         "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[0], help="default %(default)s"
@@ -138,6 +138,13 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="ONNX file of a tracker's backbone to distil features from; default: none",
+    )
+    parser.add_argument(
+        "--memory-faults",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the clips that remember something wrong for a few frames, 0 to 1; default %(default)s",
     )
     parser.add_argument(
         "--open-data-only", action="store_true", help="leave out data licensed for research use only"
@@ -191,28 +198,32 @@ def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
 def _start(network: object, args: argparse.Namespace) -> None:
     """Load the initial weights as requested by the options; returns a description of them."""
     from efftam_ros.model.compact.network import CompactTAM
-    from efftam_ros.model.compact.trunk import LITE0
+    from efftam_ros.model.compact.trunk import LITE0, SHORT
     from efftam_ros.runtime.bundle import Bundle
     from training.backbone import load_backbone, packaged_weights
+    from training.warm_start import copy_trunk, warm_start
 
     assert isinstance(network, CompactTAM)
     if args.continue_from is not None:
         network.load_state_dict(_all_weights(args.continue_from, network.spec.name))
         print(f"all weights from {args.continue_from}")
         return
-    if network.config.trunk != LITE0:
+    if network.config.trunk == SHORT and args.heads_from is not None:
+        copy_trunk(network, Bundle.load(args.heads_from))
+        print(f"trunk from {args.heads_from}")
+    elif network.config.trunk != LITE0:
         raise InputError(
             f"there are no ImageNet weights for the trunk of {network.spec.name}; make some with python -m"
             " training distil and name its weights.pt with --continue-from"
         )
-    path, name = packaged_weights()
-    load_backbone(network.image_encoder, path)
-    print(f"trunk from {name}")
+    else:
+        path, name = packaged_weights()
+        load_backbone(network.image_encoder, path)
+        print(f"trunk from {name}")
     if args.heads_from is not None:
         from training.clips import ClipSource
         from training.material import load_material
         from training.mixture import Mixture
-        from training.warm_start import warm_start
 
         material = load_material(args.material, "train", args.open_data_only)
         source = ClipSource(material, Mixture(), network.spec.side)
@@ -252,7 +263,7 @@ def _add_distil(parser: argparse.ArgumentParser) -> None:
         help="bundle whose encoder is the second teacher; default %(default)s",
     )
     parser.add_argument(
-        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[1], help="default %(default)s"
+        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[2], help="default %(default)s"
     )
     parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
     parser.add_argument("--out", type=Path, default=DISTILLED, help="default %(default)s")

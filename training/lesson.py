@@ -2,7 +2,7 @@
 
 A few thousand clips contain less visual variety than the footage that a tracking-trained backbone was trained
 on. The stride-16 features are therefore kept aligned with the backbone's, through a linear map used only in
-training. The backbone runs in onnxruntime; none of its weights are copied.
+training. None of the backbone's weights are copied.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.model.compact.network import CompactTAM
+from training.convolutional_graph import ConvolutionalGraph
 from training.tensor_runner import TensorRunner
 
 SHARE = 2  # one in this many of a step's images is compared
@@ -23,13 +24,22 @@ SHARE = 2  # one in this many of a step's images is compared
 class Backbone:
     """An ONNX graph from ``image`` [1,3,h,w] RGB 0..255 to ``features`` [1,c,h/16,w/16]."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, device: str = "cpu") -> None:
+        """Raises InputError when there is no such file or, on a GPU, when it has other operators than
+        `ConvolutionalGraph` knows."""
         if not path.is_file():
             raise InputError(f"there is no backbone {path} to distil from; name an ONNX file")
-        self._session = TensorRunner(path)
+        self._session = TensorRunner(path) if device == "cpu" else None
+        self._graph = None if device == "cpu" else ConvolutionalGraph(path).to(device)
+        self._device = device
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Features of images [n,3,h,w], RGB 0..255."""
+        """Features of images [n,3,h,w], RGB 0..255; the answer is on the backbone's device."""
+        if self._graph is not None:
+            with torch.no_grad():
+                features: Tensor = self._graph(images.to(self._device).float())
+            return features
+        assert self._session is not None
         one_by_one = images.float().cpu().split(1)
         return torch.cat([self._session({"image": image})["features"] for image in one_by_one])
 
@@ -45,7 +55,7 @@ class Lesson(nn.Module):
     def __init__(self, network: CompactTAM, backbone: Backbone, first_images: Tensor) -> None:
         """``first_images``: RGB 0..255 [n,3,h,w], from which means and standard deviations are estimated."""
         super().__init__()
-        wanted = backbone(first_images)
+        wanted = backbone(first_images).cpu()
         self._backbone = backbone
         self.map = nn.Conv2d(network.image_encoder.neck16.in_channels, wanted.shape[1], 1)
         self.register_buffer("mean", wanted.mean((0, 2, 3), keepdim=True))

@@ -56,6 +56,7 @@ class TrainingOptions:
     backbone: Path | None = None
     mixture: Mixture = field(default_factory=Mixture)
     hardness: Hardness = HARD
+    memory_faults: float = 0.0  # share of the clips that remember something wrong for a few frames
     validate_every: int = 500
     validation_clips: int = 64
     workers: int = 1
@@ -78,6 +79,8 @@ class TrainingOptions:
         for name in ("rate", "trunk_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number above 0")
+        if not 0 <= self.memory_faults <= 1:
+            raise InputError(f"memory_faults is {self.memory_faults}; give a share from 0 to 1")
         if self.hours is not None and not 0 < self.hours < math.inf:
             raise InputError(f"hours is {self.hours}; give a number above 0")
         require_archive(self.material)
@@ -219,7 +222,7 @@ class Trainer:
         for group, rate in zip(self._optimizer.param_groups, self._rates(), strict=True):
             group["lr"] = rate
         rng = np.random.default_rng([options.seed, 1, self._step])
-        out = unroll(self._network, batch, rng)
+        out = unroll(self._network, batch, rng, options.memory_faults)
         loss = out.total
         taught = loss.new_zeros(()) if self._lesson is None else self._lesson.loss()
         loss = loss + LESSON_WEIGHT * taught
@@ -286,7 +289,8 @@ def _lesson(options: TrainingOptions, network: CompactTAM, source: ClipSource) -
     if options.backbone is None:
         return None
     clips = (source.clip(options.seed + 1, index, 1).images for index in range(LESSON_CLIPS))
-    return Lesson(network, Backbone(options.backbone), torch.cat(list(clips)))
+    backbone = Backbone(options.backbone, options.device)
+    return Lesson(network, backbone, torch.cat(list(clips)))
 
 
 def trunk_parameters(network: CompactTAM) -> Iterator[nn.Parameter]:

@@ -15,6 +15,7 @@ from training.clips import LEAST_SHARE, LEAST_VISIBLE, Clip
 from training.closed_loop import ClosedWindows
 from training.likeness import is_ranked_first, likeness_loss, pooled
 from training.losses import FrameLoss, frame_loss
+from training.memory_faults import MemoryFaults
 
 DROPPED_SHARE = 0.15  # share of past frames that are dropped, drawn anew for each frame
 LIKENESS_WEIGHT = 0.1
@@ -111,13 +112,17 @@ class _FollowingLooks:
         self._windows.follow(mask_logits, seen)
 
 
-def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = None) -> Unrolled:
+def unroll(
+    network: CompactTAM, clip: Clip, rng: np.random.Generator | None = None, memory_faults: float = 0.0
+) -> Unrolled:
     """One pass over a batch of clips.
 
     ``rng`` drops past frames and draws their temporal rows at random, so that short clips train all rows;
-    without it the most recent frames get the rows that the tracker assigns.
+    without it the most recent frames get the rows that the tracker assigns. ``memory_faults``: share of the
+    clips that remember something wrong for a few frames.
     """
     batch, frames = clip.images.shape[:2]
+    faults = MemoryFaults(batch, frames, memory_faults, rng)
     is_closed = clip.images.shape[-1] != network.spec.side
     looks = _FollowingLooks(network, clip) if is_closed else _FixedLooks(network, clip)
     prompted_row = network.spec.temporal_rows - 1
@@ -174,6 +179,8 @@ def unroll(network: CompactTAM, clip: Clip, rng: np.random.Generator | None = No
         mask = torch.where(given, 40 * look.masks.unsqueeze(1) - 20, mask)
         seen = torch.ones_like(look.present) if is_first else (says_present > 0).float()
         looks.follow(mask[:, 0], seen > 0.5)
+        if not is_first:
+            mask, pointer = faults.stored(t, logits, candidates, choice, mask, pointer)
         stored, pointer = remember(network, look.coarse, mask, seen, pointer, raster if is_first else None)
         maps.append(stored)
         pointers.append(pointer)

@@ -97,15 +97,27 @@ def _fill(necks: list[nn.Conv2d], fit: _Fit) -> None:
         first += neck.in_channels
 
 
+def copy_trunk(network: CompactTAM, bundle: Bundle) -> None:
+    """Copy the trunk's blocks that ``network`` has from ``bundle``, whose trunk may have more. Raises
+    InputError when one does not fit."""
+    _copy(network, bundle, ("image_encoder.stem.", "image_encoder.stages."))
+
+
 def copy_heads(network: CompactTAM, bundle: Bundle) -> None:
     """Copy all weights of ``bundle`` except its image encoder's. Raises InputError when they do not fit."""
+    kinds = {name.partition(".")[0] for name in network.state_dict()} - {"image_encoder"}
+    _copy(network, bundle, tuple(kinds))
+
+
+def _copy(network: CompactTAM, bundle: Bundle, prefixes: tuple[str, ...]) -> None:
     stored = initialisers(graph.path for graph in bundle.graphs.values())
     state = network.state_dict()
     for name, like in state.items():
-        if name.startswith("image_encoder."):
-            continue
-        value = stored.get(name)
-        if value is None or value.numel() != like.numel():
-            raise InputError(f"bundle {bundle.folder} can't start {network.spec.name}: {name} does not fit")
-        state[name] = value.reshape(like.shape)
+        if name.startswith(prefixes):
+            value = stored.get(name)
+            if value is None or value.numel() != like.numel():
+                raise InputError(
+                    f"bundle {bundle.folder} can't start {network.spec.name}: {name} does not fit"
+                )
+            state[name] = value.reshape(like.shape)
     network.load_state_dict(state)

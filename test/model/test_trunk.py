@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, ImageEncoder
-from efftam_ros.model.compact.trunk import LITE0, NARROW, Activation, InvertedBottleneck, Stage, stages_of
+from efftam_ros.model.compact.trunk import (
+    LITE0,
+    NARROW,
+    SHORT,
+    Activation,
+    InvertedBottleneck,
+    Stage,
+    stages_of,
+)
 
 NAMES = sorted(COMPACT_CONFIGS)
 
@@ -46,6 +54,13 @@ def multiplications(trunk, side: int = 192) -> int:
 
 def test_the_narrow_trunk_multiplies_less_than_two_thirds_of_lite0():
     assert multiplications(NARROW) < multiplications(LITE0) * 2 / 3
+
+
+def test_the_short_trunk_is_lite0_without_its_last_blocks():
+    assert multiplications(SHORT) < multiplications(LITE0) * 0.87
+    blocks = dict(stages_of(LITE0).named_parameters())
+    for name, value in stages_of(SHORT).named_parameters():
+        assert value.shape == blocks[name].shape, name
 
 
 def test_later_blocks_may_widen_less_than_the_first():

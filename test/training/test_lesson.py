@@ -56,6 +56,12 @@ def test_a_map_that_repeats_the_backbone_costs_nothing(taught, backbone):
     assert float(lesson.loss()) == pytest.approx(0.0, abs=1e-4)
 
 
+def test_a_backbone_on_another_device_gives_the_same_features(backbone):
+    shown = images(3)
+    elsewhere = Backbone(backbone, "cpu:0")  # any device but "cpu" is one of PyTorch's
+    torch.testing.assert_close(elsewhere(shown), Backbone(backbone)(shown))
+
+
 def test_one_image_in_so_many_is_compared(taught):
     network, lesson = taught
     network.image_encoder(normalised(network, images(3 * SHARE)))

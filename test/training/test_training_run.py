@@ -370,6 +370,7 @@ def refused_run(*change: object) -> Callable[[Path, Path], list[str]]:
         (refused_run("--threads", "-2"), ["threads", "-2"]),
         (refused_run("--rate", "nan"), ["rate", "nan"]),
         (refused_run("--trunk-rate", "-0.1"), ["trunk", "-0.1"]),
+        (refused_run("--memory-faults", "1.5"), ["memory_faults", "1.5"]),
         (refused_run("--device", "abacus"), ["device", "abacus"]),
         (lambda folder, archive: ["data", str(folder)], ["no folder synthetic"]),
         (lambda folder, archive: ["export", "--run", str(folder)], ["is not a training run"]),

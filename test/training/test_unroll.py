@@ -205,6 +205,24 @@ def test_a_given_mask_is_remembered_as_it_was_given(network, clips, monkeypatch)
 # Training alone
 
 
+def test_memory_faults_change_what_later_frames_remember_and_not_what_a_frame_shows(
+    network, clips, monkeypatch
+):
+    batch = stack([clips["box"]])
+    stored: list[torch.Tensor] = []
+    encode = network.encode_memory
+    monkeypatch.setattr(network, "encode_memory", lambda *a: stored.append(a[1]) or encode(*a))
+    with torch.inference_mode():
+        sound = unroll(network, batch, np.random.default_rng(4))
+        faulty = unroll(network, batch, np.random.default_rng(4), memory_faults=1.0)
+    right, wrong = stored[:FRAMES], stored[FRAMES:]
+    differ = [not torch.equal(a, b) for a, b in zip(right, wrong, strict=True)]
+    assert not differ[0]
+    assert any(differ)
+    first = differ.index(True)
+    assert torch.equal(sound.overlap[first], faulty.overlap[first])
+
+
 def test_dropping_and_rows_are_a_matter_of_the_random_state(network, clips):
     batch = stack([shortened(clips["box"], 5)])
 

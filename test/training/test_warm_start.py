@@ -21,7 +21,8 @@ from efftam_ros.export.onnx.weights import prepare
 from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from training.backbone import load_backbone
-from training.warm_start import warm_start
+from training.train import new_network
+from training.warm_start import copy_trunk, warm_start
 
 SIDE = 192
 NECKS = ("features", "features_s8", "features_s4")
@@ -103,6 +104,23 @@ def test_another_trunk_explains_less(started, bundle):
     explained = warm_start(network, bundle, pictures(2))
     assert explained["features"] < 0.5
     assert explained["features_s4"] > 0.99
+
+
+def test_a_shorter_trunk_takes_the_blocks_that_it_has(bundle, teacher):
+    network = new_network("compact_192_short")
+    copy_trunk(network, bundle)
+    wanted, ours = teacher.image_encoder.state_dict(), network.image_encoder.state_dict()
+    blocks = {name: value for name, value in ours.items() if name.startswith(("stem.", "stages."))}
+    assert len(blocks) > 60
+    for name, value in blocks.items():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-3, atol=1e-4, msg=name)
+    explained = warm_start(network, bundle, pictures(2))
+    assert explained["features_s4"] > 0.99
+
+
+def test_another_trunks_blocks_are_refused_by_name(bundle):
+    with pytest.raises(InputError, match=r"image_encoder\.ste?m?\S+ does not fit"):
+        copy_trunk(new_network("compact_192_narrow"), bundle)
 
 
 def test_a_bundle_that_lacks_a_weight_is_refused_by_name(bundle):

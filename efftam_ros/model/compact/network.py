@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from efftam_ros.model.common.network import Network, NetworkSpec
-from efftam_ros.model.compact.trunk import LITE0, NARROW, Activation, TrunkConfig, stages_of
+from efftam_ros.model.compact.trunk import LITE0, NARROW, SHORT, Activation, TrunkConfig, stages_of
 
 PROMPT_SLOTS = 3
 NOT_A_POINT = 4
@@ -56,6 +56,7 @@ COMPACT_CONFIGS: dict[str, CompactConfig] = {
     config.spec.name: config
     for config in (
         CompactConfig(_COMPACT_192),
+        CompactConfig(replace(_COMPACT_192, name="compact_192_short"), trunk=SHORT),
         CompactConfig(replace(_COMPACT_192, name="compact_192_narrow"), trunk=NARROW),
     )
 }

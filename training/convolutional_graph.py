@@ -1,0 +1,75 @@
+"""An ONNX graph of convolutions as a PyTorch module, so that it runs where the training runs.
+
+Knows what convolutional backbones are exported to: Conv, Relu, Clip, Add, Mul, Sub and Div.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+import torch.nn.functional as F
+from onnx import NodeProto, numpy_helper
+from torch import Tensor, nn
+
+from efftam_ros.core.errors import InputError
+
+
+class ConvolutionalGraph(nn.Module):
+    """One input and one output; the weights are buffers."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError naming an operator that is not known here."""
+        super().__init__()
+        graph = onnx.load(path).graph
+        unknown = sorted({node.op_type for node in graph.node} - set(_OPERATORS))
+        if any(_attributes(node).get("auto_pad", b"NOTSET") != b"NOTSET" for node in graph.node):
+            unknown.append("auto_pad")
+        if unknown or len(graph.input) != 1:
+            raise InputError(
+                f"{path} can't be run on a GPU: it has {', '.join(unknown) or 'several inputs'};"
+                f" known are one input and {', '.join(_OPERATORS)}; train with --device cpu"
+            )
+        self._input, self._output = graph.input[0].name, graph.output[0].name
+        self._nodes = [(node, _attributes(node)) for node in graph.node]
+        self._weights = {}
+        for index, tensor in enumerate(graph.initializer):
+            self.register_buffer(f"weight{index}", torch.from_numpy(numpy_helper.to_array(tensor).copy()))
+            self._weights[tensor.name] = f"weight{index}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = {name: getattr(self, buffer) for name, buffer in self._weights.items()}
+        values[self._input] = x
+        for node, attributes in self._nodes:
+            inputs = [values[name] if name else None for name in node.input]
+            values[node.output[0]] = _OPERATORS[node.op_type](*inputs, **attributes)
+        out: Tensor = values[self._output]
+        return out
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def _conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, **attributes: Any) -> Tensor:
+    top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
+    if (top, left) != (bottom, right):
+        x, top, left = F.pad(x, (left, right, top, bottom)), 0, 0
+    strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
+    return F.conv2d(
+        x, weight, bias, tuple(strides), (top, left), tuple(dilations), attributes.get("group", 1)
+    )
+
+
+_OPERATORS: Mapping[str, Callable[..., Tensor]] = {
+    "Conv": _conv,
+    "Relu": torch.relu,
+    "Clip": torch.clamp,
+    "Add": torch.add,
+    "Mul": torch.mul,
+    "Sub": torch.sub,
+    "Div": torch.div,
+}
