@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,22 @@ LONG_FILES = (
 )
 
 
+SHARED_MEMORY = Path("/dev/shm")
+LEFT_BYTES = 1_000_000_000
+"""What killed nodes may leave there before it is cleaned up."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """The garbage collector leaves out what is imported and collected, and starts less often: at Python's own
+    threshold of 700 objects it takes a seventh of the time of tests that make many."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.set_threshold(10_000)
+    gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several processes share the tests, the long files come first, so that no process is left with one
@@ -82,17 +99,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def shared_memory_of_killed_nodes() -> Iterator[None]:
     """Fast DDS leaves 35 MB of shared memory per killed process, which would fill memory in a test run."""
     yield
-    left = next(Path("/dev/shm").glob("fastrtps_*"), None) if sys.platform == "linux" else None
-    if left is not None and (fastdds := shutil.which("fastdds")):
+    if sys.platform != "linux":
+        return
+    usage = shutil.disk_usage(SHARED_MEMORY)
+    # To clean starts a process: not for each of the few hundred files.
+    is_much = usage.used > min(LEFT_BYTES, usage.total / 4)
+    if is_much and any(SHARED_MEMORY.glob("fastrtps_*")) and (fastdds := shutil.which("fastdds")):
         subprocess.run([fastdds, "shm", "clean"], check=False, stdout=subprocess.DEVNULL, timeout=60)
 
 
 @pytest.fixture(scope="session")
-def golden_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """``made_once(name, make)``: a folder that is made by the first process of a test run that needs it, for
+    all of them. ``make`` gets its path, at which it appears as a whole."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made_once"
+    shared.mkdir(exist_ok=True)
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (shared / name).exists():
+                make(shared / name)
+        return shared / name
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def golden_bundle(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """efficienttam_ti_512x512 with the artificial golden weights, as an exported bundle's folder.
 
-    It is exported once for all processes of a test run, and not compared with PyTorch: test/export does that
-    on a small input, test/reference compares this one with the recorded runs.
+    It is not compared with PyTorch: test/export does that on a small input, test/reference compares this one
+    with the recorded runs.
     """
     torch = pytest.importorskip("torch", reason="export needs torch: scripts/setup_env --with-tests")
     pytest.importorskip("onnx", reason="export needs onnx: scripts/setup_env --with-tests")
@@ -101,16 +140,11 @@ def golden_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from efftam_ros.export.onnx import bundle
     from efftam_ros.export.onnx.networks import build_network
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared / "golden" / "efficienttam_ti_512x512"
-    folder.parent.mkdir(exist_ok=True)
-    with (shared / "golden.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():  # appears as a whole
-            network = build_network("efficienttam_ti_512x512").eval()
-            network.load_state_dict({n: torch.from_numpy(values) for n, values in weights("ti").items()})
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(bundle, "compare_with_network", lambda *_: [])
-                bundle.export_bundle(network, folder)
-    return folder
+    def export(folder: Path) -> None:
+        network = build_network("efficienttam_ti_512x512").eval()
+        network.load_state_dict({n: torch.from_numpy(values) for n, values in weights("ti").items()})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bundle, "compare_with_network", lambda *_: [])
+            bundle.export_bundle(network, folder)
+
+    return made_once("efficienttam_ti_512x512", export)
