@@ -37,18 +37,18 @@ def network() -> Callable[[str], Network]:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The bundle of a family (``compact`` or ``official``) with float32 or float16 weights."""
+def bundle(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Callable[..., Path]:
+    """The bundle of a family (``compact`` or ``official``) with float32 or float16 weights, for all tests."""
     from export_helpers import compact_network, official_network
 
     from efftam_ros.export.onnx.bundle import export_bundle
 
-    @cache
     def export(family: str, weights: str = "float32") -> Path:
-        source = compact_network() if family == "compact" else official_network()
-        folder = tmp_path_factory.mktemp("bundles") / f"{family}_{weights}"
-        export_bundle(source, folder, weights=weights)
-        return folder
+        def make(folder: Path) -> None:
+            source = compact_network() if family == "compact" else official_network()
+            export_bundle(source, folder, weights=weights)
+
+        return made_once(f"{family}_{weights}", make)
 
     return export
 
