@@ -6,7 +6,7 @@ the full tensor) and ``key/stats`` (sum, mean, population standard deviation, la
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,9 @@ class StoredModules:
     def __init__(self, name: str) -> None:
         self._path = FOLDER / f"modules_{name}.npz"
 
-    @cached_property
+    @property
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        with np.load(self._path) as stored:
-            return {key: stored[key] for key in stored.files}
+        return _read(self._path)
 
     def names(self) -> set[str]:
         """Names of the tensors stored; reads no tensor, as every process that collects the tests asks."""
@@ -52,3 +51,13 @@ class StoredModules:
         stats = np.array([wide.mean(), wide.std(), np.abs(wide).max()])
         apart = np.abs(full.ravel()[:: max(step, 1)] - samples).max()
         return float(max(apart, np.abs(stats - self._arrays[f"{key}/stats"][1:]).max()))
+
+
+@cache
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """A file's arrays, read-only: every test of a configuration gets the same ones."""
+    with np.load(path) as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays

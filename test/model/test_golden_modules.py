@@ -122,10 +122,11 @@ def memory_inputs(network: EfficientTAM, maps: int, pointers: int) -> tuple[Tens
 
 
 def memory_cases() -> list:
-    """Full memories take seconds at 1024 px and run at 512 px too; what attends is as wide in ``s`` as in
-    ``ti``."""
+    """A memory takes seconds at 1024 px: one map, which no network pools (test/export/test_memory_forms.py),
+    runs at 512 px and in one network at 1024 px. What attends is as wide in ``s`` as in ``ti``."""
     cases = stored_cases("ma/T1P1", "ma/T3P3", "ma/T7P7", "ma/T7P16")
     slow = {(n, case) for n, case in cases if n == "s" or (case == "ma/T7P16" and "512" not in n)}
+    slow |= {("ti", "ma/T1P1"), ("ti_2", "ma/T1P1"), ("s_512x512", "ma/T1P1"), ("s_512x512", "ma/T7P16")}
     return [pytest.param(*one, marks=pytest.mark.slow) if one in slow else one for one in cases]
 
 
