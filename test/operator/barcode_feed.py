@@ -42,7 +42,7 @@ class BarcodeFeed:
     ...) and reads what was selected. ``refuse``: the tracker's words for refusing, or empty."""
 
     def __init__(
-        self, rate_hz: float = 30.0, size: tuple[int, int] = (640, 360), buffer_s: float = 8.0
+        self, rate_hz: float = 15.0, size: tuple[int, int] = (640, 360), buffer_s: float = 8.0
     ) -> None:
         self.rate_hz, self.size, self.buffer_s = rate_hz, size, buffer_s
         self.state = TrackState.IDLE

@@ -43,7 +43,7 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     hands.wait_mode("dragging")
     drawn_on = hands.page.get_attribute("#view", "data-stamp")
     count = len(feed.stamps)
-    until(lambda: len(feed.stamps) > count + 30)
+    until(lambda: len(feed.stamps) > count + 15)
     assert hands.page.get_attribute("#view", "data-stamp") == drawn_on
     hands.wait_text("#banners", "FROZEN")
     mouse.move(*hands.at(260, 150))
@@ -208,6 +208,7 @@ def test_a_reload_in_the_middle_of_a_drag_selects_nothing_and_keeps_the_seat(ser
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_the_stamp_sent_is_the_one_in_the_pixels(serve, feed, open_page, count):
     """Each round draws a box by pointer events, and reads the stamp from the picture's own pixels."""
+    feed.rate_hz = 30.0
     hands = open_page(serve(feed, selections_per_s=1000).url)
     left, top = hands.at(0, 0)
     origin = hands.page.locator("#view").bounding_box()
