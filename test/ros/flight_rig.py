@@ -344,6 +344,25 @@ class Rig:
             wait(tracker._bbox.get_subscription_count, "the bridge at bbox")
         return self
 
+    def begin_anew(self) -> Rig:
+        """A target in sight, steering off, nothing selected, and nothing heard but that."""
+        tracker = self.tracker
+        tracker.state, tracker.speaks, tracker.refuses = TargetVelocity.TRACKING, True, False
+        assert tracker.enable(False).success
+        for heard in (
+            tracker.rates,
+            tracker.statuses,
+            tracker.selections,
+            tracker.off_axis,
+            self.station.heard,
+        ):
+            heard.clear()
+        wait(
+            lambda: tracker.statuses and tracker.statuses[-1].phase == GimbalStatus.OFF, "steering to be off"
+        )
+        self.wire.sent.clear()
+        return self
+
     def follow(self) -> Rig:
         """Enable steering and wait until the gimbal turns, by its attitude."""
         answer = self.tracker.enable()

@@ -18,7 +18,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
 from flight_rig import HEIGHT, ROOT, WIDTH, Rig, free_port, node_command, wait
 from lifecycle_msgs.msg import Transition
-from ros_helpers import new_namespace
+from ros_helpers import Process, new_namespace
 
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
@@ -85,8 +85,6 @@ def bridge_terminated(rig):
 
 
 ENDINGS = [
-    tracker_silent,
-    target_lost,
     gimbal_deactivated,
     gimbal_terminated,
     gimbal_interrupted,
@@ -97,6 +95,10 @@ ENDINGS = [
 
 @pytest.mark.parametrize("end", ENDINGS, ids=lambda f: f.__name__)
 def test_the_last_rate_on_the_wire_is_zero(rig, end, record_property):
+    stops(rig, end, record_property)
+
+
+def stops(rig, end, record_property):
     rig.follow()
     before = time.monotonic()
     end(rig)
@@ -124,28 +126,6 @@ def test_a_signal_ends_the_process_with_code_0(rig, name):
     wait(rig.wire.stands, "zero on the wire")
 
 
-def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns(rig):
-    rig.station.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 1e5)
-    wait(lambda: rig.station.messages("CAMERA_TRACKING_IMAGE_STATUS"), "the tracking status")
-    command, stamp = mav.MAV_CMD_CAMERA_TRACK_RECTANGLE, rig.tracker.node.get_clock().now().nanoseconds
-    rig.station.command(command, 0.2, 0.3, 0.4, 0.6)
-    wait(lambda: rig.station.answers(command), "the station's answer")
-    assert rig.station.answers(command)[-1] == mav.MAV_RESULT_ACCEPTED
-    (selection,) = rig.tracker.selections
-    assert (selection.kind, selection.units) == (TargetSelection.BOX, TargetSelection.NORMALIZED)
-    drawn = (selection.x, selection.y, selection.width, selection.height)
-    assert drawn == pytest.approx((0.2, 0.3, 0.2, 0.3), abs=1e-6)
-    # The picture that was drawn on is 0.2 s older than the command.
-    assert stamp - 200_000_000 <= stamp_ns(selection.header.stamp)
-    assert stamp_ns(selection.header.stamp) <= rig.tracker.node.get_clock().now().nanoseconds - 200_000_000
-
-    def shown():
-        last = rig.station.messages("CAMERA_TRACKING_IMAGE_STATUS")[-1]
-        return last.rec_top_x == pytest.approx(0.2, abs=1e-3)
-
-    wait(shown, "the box back at the station")
-
-
 @pytest.mark.parametrize("state", [BoundingBox.ACQUIRING, BoundingBox.TRACKING, BoundingBox.COASTING])
 def test_a_box_that_control_may_not_use_is_shown_at_the_station(state):
     message = BoundingBox(state=state, valid=False, image_width=WIDTH, image_height=HEIGHT)
@@ -164,39 +144,6 @@ def test_without_a_target_no_box_is_shown_at_the_station(state):
     told = tracking_message(status_of(message), StreamView())
     assert told.tracking_mode == mav.CAMERA_TRACKING_MODE_NONE
     assert math.isnan(told.rec_top_x)
-
-
-def test_a_refusal_of_the_tracker_is_a_refusal_at_the_station(rig):
-    rig.tracker.refuses = True
-    rig.station.command(mav.MAV_CMD_CAMERA_TRACK_POINT, 0.25, 0.75)
-    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT), "the station's answer")
-    assert rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT) == [mav.MAV_RESULT_DENIED]
-    (selection,) = rig.tracker.selections
-    assert selection.kind == TargetSelection.POINTS
-    assert (selection.points[0].x, selection.points[0].y) == pytest.approx((0.25, 0.75))
-
-
-def test_stop_tracking_clears_the_target(rig):
-    rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
-    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING), "the station's answer")
-    assert rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING) == [mav.MAV_RESULT_ACCEPTED]
-    assert [s.kind for s in rig.tracker.selections] == [TargetSelection.CLEAR]
-
-
-def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_yes(rig):
-    rig.follow()
-    rig.station.send(
-        mav.MAVLink_command_long_message(
-            1, 1, mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 0, 255.0, 190.0, -1.0, -1.0, 0.0, 0.0, 0.0
-        )
-    )
-    wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.CONTROL_LOST, "control lost")
-    last = rig.tracker.statuses[-1]
-    assert not last.enabled
-    assert not last.sending
-    assert rig.tracker.managers[-1].control == GimbalManager.OTHER
-    rig.follow()
-    wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
 
 
 def test_a_killed_bridge_is_noticed(rig):
@@ -258,3 +205,93 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, program, argu
     (line,) = [line for line in process.output.splitlines() if line.startswith(f"{program}: ")]
     assert words in line
     assert "Traceback" not in process.output
+
+
+# One rig for all tests that end none of its processes. They come last, as it computes while it runs.
+
+
+@pytest.fixture(scope="module")
+def _lasting_rig(ros, tmp_path_factory):
+    started: list[Process] = []
+
+    def start(command, **environment):
+        started.append(Process(command, tmp_path_factory.mktemp("process") / "log", **environment))
+        return started[-1]
+
+    made = Rig(new_namespace(), start)
+    try:
+        yield made.ready()
+    finally:
+        made.close()
+        for process in started:
+            process.end()
+
+
+@pytest.fixture
+def lasting_rig(_lasting_rig):
+    """To start its processes costs more than such a test."""
+    return _lasting_rig.begin_anew()
+
+
+@pytest.mark.parametrize("end", [tracker_silent, target_lost], ids=lambda f: f.__name__)
+def test_without_a_target_the_last_rate_on_the_wire_is_zero(lasting_rig, end, record_property):
+    stops(lasting_rig, end, record_property)
+
+
+def test_a_box_drawn_at_the_station_reaches_the_tracker_and_its_decision_returns(lasting_rig):
+    rig = lasting_rig
+    rig.station.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 1e5)
+    wait(lambda: rig.station.messages("CAMERA_TRACKING_IMAGE_STATUS"), "the tracking status")
+    command, stamp = mav.MAV_CMD_CAMERA_TRACK_RECTANGLE, rig.tracker.node.get_clock().now().nanoseconds
+    rig.station.command(command, 0.2, 0.3, 0.4, 0.6)
+    wait(lambda: rig.station.answers(command), "the station's answer")
+    assert rig.station.answers(command)[-1] == mav.MAV_RESULT_ACCEPTED
+    (selection,) = rig.tracker.selections
+    assert (selection.kind, selection.units) == (TargetSelection.BOX, TargetSelection.NORMALIZED)
+    drawn = (selection.x, selection.y, selection.width, selection.height)
+    assert drawn == pytest.approx((0.2, 0.3, 0.2, 0.3), abs=1e-6)
+    # The picture that was drawn on is 0.2 s older than the command.
+    assert stamp - 200_000_000 <= stamp_ns(selection.header.stamp)
+    assert stamp_ns(selection.header.stamp) <= rig.tracker.node.get_clock().now().nanoseconds - 200_000_000
+
+    def shown():
+        last = rig.station.messages("CAMERA_TRACKING_IMAGE_STATUS")[-1]
+        return last.rec_top_x == pytest.approx(0.2, abs=1e-3)
+
+    wait(shown, "the box back at the station")
+
+
+def test_a_refusal_of_the_tracker_is_a_refusal_at_the_station(lasting_rig):
+    rig = lasting_rig
+    rig.tracker.refuses = True
+    rig.station.command(mav.MAV_CMD_CAMERA_TRACK_POINT, 0.25, 0.75)
+    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT), "the station's answer")
+    assert rig.station.answers(mav.MAV_CMD_CAMERA_TRACK_POINT) == [mav.MAV_RESULT_DENIED]
+    (selection,) = rig.tracker.selections
+    assert selection.kind == TargetSelection.POINTS
+    assert (selection.points[0].x, selection.points[0].y) == pytest.approx((0.25, 0.75))
+
+
+def test_stop_tracking_clears_the_target(lasting_rig):
+    rig = lasting_rig
+    rig.station.command(mav.MAV_CMD_CAMERA_STOP_TRACKING)
+    wait(lambda: rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING), "the station's answer")
+    assert rig.station.answers(mav.MAV_CMD_CAMERA_STOP_TRACKING) == [mav.MAV_RESULT_ACCEPTED]
+    assert [s.kind for s in rig.tracker.selections] == [TargetSelection.CLEAR]
+
+
+def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_yes(lasting_rig):
+    rig = lasting_rig
+    rig.follow()
+    rig.station.send(
+        mav.MAVLink_command_long_message(
+            1, 1, mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 0, 255.0, 190.0, -1.0, -1.0, 0.0, 0.0, 0.0
+        )
+    )
+    wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.CONTROL_LOST, "control lost")
+    last = rig.tracker.statuses[-1]
+    assert not last.enabled
+    assert not last.sending
+    assert rig.tracker.managers[-1].control == GimbalManager.OTHER
+    rig.follow()
+    wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
