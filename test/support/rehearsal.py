@@ -5,6 +5,7 @@ For processes that a script under test starts: a ``sitecustomize.py`` in their p
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ def environment(folder: Path, root: Path) -> dict[str, str]:
 
 def start(folder: str) -> None:
     """Replace the modules of this process."""
+    gc.set_threshold(10_000)  # as in test/conftest.py
     sys.modules["torch"] = None  # type: ignore[assignment]
     import cuda.bindings
     from runtime.cuda.fake_cuda import FakeGpu
