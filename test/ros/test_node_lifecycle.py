@@ -198,7 +198,7 @@ def test_a_bug_in_a_transition_is_logged_and_leaves_the_node_unconfigured(node, 
     assert "Traceback" in capfd.readouterr().err
 
 
-def test_a_hundred_cycles_leave_nothing_behind(ros, opener):
+def test_thirty_cycles_leave_nothing_behind(ros, opener):
     node = TrackerNode(opener, namespace=new_namespace())
 
     def cycle():
@@ -211,7 +211,7 @@ def test_a_hundred_cycles_leave_nothing_behind(ros, opener):
         cycle()
     gc.collect()
     before = threading.active_count(), open_files(), len(list(node.subscriptions)), len(list(node.publishers))
-    for _ in range(97):
+    for _ in range(27):
         cycle()
     gc.collect()
     after = threading.active_count(), open_files(), len(list(node.subscriptions)), len(list(node.publishers))
