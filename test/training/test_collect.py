@@ -248,10 +248,18 @@ def test_command_says_what_is_there_and_exits_with_1(tmp_path):
 
 def test_sets_of_the_documentation_are_those_of_the_table():
     text = (ROOT / "docs/benchmarks.md").read_text().split("### Footage of other benchmarks")[1]
-    first, second = text.split("figure: ")[1], text.split("(below): ")[1]
-    for use, listed in (("set1", first.split(".")[0]), ("set2", second.split(";")[0])):
+    first, second = text.split("chosen: ")[1], text.split("Second set: ")[1]
+    moved = (
+        text.split("training footage now: ")[1].replace(" of the first,", ",").replace(" of the second.", ".")
+    )
+    for use, listed in (("set1", first), ("set2", second)):
+        listed = listed.split(".")[0]
         names = {name.strip() for name in re.sub(r"\([^)]*\)", "", listed.replace("\n", " ")).split(",")}
         assert {source.sequence for source in read_sources() if source.use == use} == names
+    trained_on = {source.sequence for source in read_sources() if source.use == "training"}
+    names = {name.strip() for name in moved.split(".")[0].replace("\n", " ").split(",")}
+    assert len(names) == 16
+    assert names <= trained_on
 
 
 def test_what_is_judged_was_not_trained_on():
