@@ -67,11 +67,6 @@ LONG_FILES = (
 )
 
 
-SHARED_MEMORY = Path("/dev/shm")
-LEFT_BYTES = 1_000_000_000
-"""What killed nodes may leave there before it is cleaned up."""
-
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
     """The garbage collector leaves out what is imported and collected, and starts less often: at Python's own
@@ -99,12 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def shared_memory_of_killed_nodes() -> Iterator[None]:
     """Fast DDS leaves 35 MB of shared memory per killed process, which would fill memory in a test run."""
     yield
-    if sys.platform != "linux":
-        return
-    usage = shutil.disk_usage(SHARED_MEMORY)
-    # To clean starts a process: not for each of the few hundred files.
-    is_much = usage.used > min(LEFT_BYTES, usage.total / 4)
-    if is_much and any(SHARED_MEMORY.glob("fastrtps_*")) and (fastdds := shutil.which("fastdds")):
+    left = next(Path("/dev/shm").glob("fastrtps_*"), None) if sys.platform == "linux" else None
+    if left is not None and (fastdds := shutil.which("fastdds")):
         subprocess.run([fastdds, "shm", "clean"], check=False, stdout=subprocess.DEVNULL, timeout=60)
 
 
