@@ -214,7 +214,8 @@ def _start(network: object, args: argparse.Namespace) -> None:
     elif network.config.trunk != LITE0:
         raise InputError(
             f"there are no ImageNet weights for the trunk of {network.spec.name}; make some with python -m"
-            " training distil and name its weights.pt with --continue-from"
+            " training distil and name its weights.pt with --continue-from,"
+            " or give compact_192_short a bundle's trunk with --heads-from"
         )
     else:
         path, name = packaged_weights()

@@ -71,7 +71,7 @@ LITE0 = TrunkConfig(
 """EfficientNet-Lite0 (Tan and Le, 2019; the Lite variants drop squeeze-and-excitation and use ReLU6)."""
 
 SHORT = replace(LITE0, stages=(*LITE0.stages[:5], Stage(192, 1, 5, 2, 6)), taken=(1, 2, 4, 5))
-"""EfficientNet-Lite0 with one block at stride 32 instead of five, which take a quarter of its time."""
+"""EfficientNet-Lite0 with one block at stride 32; the five of Lite0 take a quarter of its time."""
 
 NARROW = TrunkConfig(
     stem=16,
