@@ -18,7 +18,8 @@ from efftam_ros.core.types import MemoryPlan
 class Record:
     """One remembered frame.
 
-    ``quality``: predicted IoU; ``motion_iou``: overlap with the predicted box, None if the policy has none.
+    ``quality``: predicted IoU; ``motion_iou``: overlap with the predicted box, None if the policy has none;
+    ``is_spaced``: whether the frame lies some time after the spaced one before it.
     """
 
     frame: int
@@ -26,6 +27,7 @@ class Record:
     quality: float
     presence_logit: float
     motion_iou: float | None = None
+    is_spaced: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,12 @@ class RecentFrames:
 
 @dataclass(frozen=True)
 class RankedFrames:
-    """The default policy's rule: the prompt on the last row, then the last good frames by rank (newest on row
-    0).
+    """The default policy's rule: the prompts on the last row, then recent frames by rank (newest on row 0).
 
-    The bank contains only frames worth remembering, so they are not filtered again. ``recent``: number of
-    recent maps that the network was trained with; ``max_maps``: limit on prompts and recent maps together.
+    Recent are the newest frame and those before it that are spaced in time, of which the one nearest to the
+    newest frame is left out; while there are too few of them, the last frames. The bank contains only frames
+    worth remembering, so they are not filtered again. ``recent``: number of recent maps that the network was
+    trained with; ``max_maps``: limit on prompts and recent maps together.
     """
 
     temporal_rows: int
@@ -90,18 +93,34 @@ class RankedFrames:
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         prompted: list[int] = []
         others: list[int] = []
+        spaced: list[int] = []
         for record in records:
             (prompted if record.prompted else others).append(record.frame)
+            if record.is_spaced and not record.prompted:
+                spaced.append(record.frame)
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
-        recent = others[-room:] if room > 0 else []
+        recent = _spread(others, spaced[:-1], room)
         maps = [(f, self.temporal_rows - 1) for f in prompted]
         maps += [(f, len(recent) - 1 - i) for i, f in enumerate(recent)]
         return AttendedFrames(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
+        prompted = {r.frame for r in records if r.prompted}
         others = [r.frame for r in records if not r.prompted]
-        keep = max(self.max_pointers, self.recent)
-        return {r.frame for r in records if r.prompted} | set(others[-keep:])
+        spaced = [r.frame for r in records if r.is_spaced and not r.prompted]
+        return (
+            prompted | set(others[-max(self.max_pointers, self.recent) :]) | set(spaced[-self.recent - 1 :])
+        )
+
+
+def _spread(frames: list[int], spaced: list[int], count: int) -> list[int]:
+    """The last of ``frames`` and the last ``spaced`` ones before it, ``count`` together, in order; where
+    spaced ones are missing, the last of ``frames``."""
+    if count <= 0:
+        return []
+    chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]
+    missing = [frame for frame in reversed(frames) if frame not in chosen][: count - len(chosen)]
+    return sorted(chosen + missing)
 
 
 class MemoryBank:
@@ -158,9 +177,11 @@ class FrameMemory:
         """The memory that the next frame attends to."""
         return self._bank.plan(self._frame)
 
-    def store(self, quality: float, presence_logit: float, motion_iou: float | None = None) -> int:
+    def store(
+        self, quality: float, presence_logit: float, motion_iou: float | None = None, is_spaced: bool = True
+    ) -> int:
         """Close the frame and keep it; returns its slot."""
-        record = Record(self._frame, self.prompted, quality, presence_logit, motion_iou)
+        record = Record(self._frame, self.prompted, quality, presence_logit, motion_iou, is_spaced)
         self.skip()
         return self._bank.add(record)
 

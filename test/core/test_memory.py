@@ -60,6 +60,47 @@ def test_ranks_have_no_holes_after_a_gap():
     assert attention.pointers == (0, 40, 2, 1)
 
 
+def ranked(spaced, frames: int, recent: int = 3):
+    """Attention after ``frames`` frames, of which the first is the prompt and ``spaced`` are spaced ones."""
+    rule = RankedFrames(temporal_rows=7, recent=recent, max_maps=7, max_pointers=16)
+    records = [Record(t, t == 0, 0.9, 1.0, is_spaced=t in spaced) for t in range(frames)]
+    return rule.attention(records, frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "attended"),
+    [
+        (22, (11, 16, 21)),  # the newest is a spaced one
+        (21, (6, 11, 20)),
+        (17, (6, 11, 16)),
+        (16, (1, 6, 15)),
+    ],
+)
+def test_the_newest_frame_and_spaced_ones_are_attended_to(frames, attended):
+    """Of the spaced ones that which lies nearest to the newest is left out: it may be the image before."""
+    attention = ranked(range(1, 30, 5), frames)
+    assert attention.maps == ((0, 6), *zip(attended, (2, 1, 0), strict=True))
+    assert attention.pointers == (0, *range(frames - 1, max(0, frames - 16), -1))
+
+
+@pytest.mark.parametrize(
+    ("frames", "attended"), [(1, ()), (2, (1,)), (4, (1, 2, 3)), (9, (1, 7, 8)), (11, (1, 9, 10))]
+)
+def test_the_last_frames_stand_in_for_spaced_ones_that_are_missing(frames, attended):
+    attention = ranked(range(1, 30, 5), frames)
+    assert tuple(frame for frame, _ in attention.maps) == (0, *attended)
+    assert [row for _, row in attention.maps[1:]] == list(range(len(attended) - 1, -1, -1))
+
+
+def test_where_all_frames_are_spaced_the_last_ones_are_attended_to():
+    assert ranked(range(30), 20).maps == ((0, 6), (17, 2), (18, 1), (19, 0))
+
+
+@pytest.mark.parametrize("recent", [0, 1])
+def test_with_one_recent_map_it_is_that_of_the_newest_frame(recent):
+    assert ranked(range(1, 30, 5), 20, recent).maps == ((0, 6), (19, 0))[: 1 + recent]
+
+
 rules = st.one_of(
     st.builds(RecentFrames, temporal_rows=st.integers(2, 7), max_pointers=st.integers(1, 16)),
     st.builds(
@@ -72,19 +113,22 @@ rules = st.one_of(
 )
 
 
-@given(rules, st.lists(st.integers(1, 4), min_size=30, max_size=90))
+steps_of_frames = st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=30, max_size=90)
+
+
+@given(rules, steps_of_frames)
 @settings(max_examples=80, deadline=None)
 def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, steps):
     bank, t = MemoryBank(rule, 24), 0
     owner = {bank.add(Record(0, True, 0.9, 1.0)): 0}
     everything = [Record(0, True, 0.9, 1.0)]
-    for gap in steps:
+    for gap, is_spaced in steps:
         t += gap
         want = rule.attention(everything, t)
         plan = bank.plan(t)
         assert [(owner[s], r) for s, r in zip(plan.slots, plan.rows, strict=True)] == list(want.maps)
         assert [owner[s] for s in plan.pointer_slots] == list(want.pointers)
-        record = Record(t, False, 0.9, 1.0)
+        record = Record(t, False, 0.9, 1.0, is_spaced=is_spaced)
         everything.append(record)
         owner[bank.add(record)] = t
 

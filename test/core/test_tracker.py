@@ -563,6 +563,18 @@ def test_a_mask_that_takes_in_a_neighbour_is_measured_but_not_remembered(wider, 
     assert max(c.frame for c in pipeline.calls_of("remember")) == remembered
 
 
+@pytest.mark.parametrize(("rate", "attended"), [(30, [25, 30, 39]), (10, [34, 36, 39]), (5, [37, 38, 39])])
+def test_the_remembered_frames_that_are_attended_to_are_spaced_in_time(rate, attended):
+    """The newest, and the last two of those 0.15 s or more apart, without the one nearest to the newest."""
+    pipeline = ScriptedPipeline(steady, replace(SPEC, recent_maps=3))
+    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    for i in range(41):
+        tracker.step(frame(i * 30 / rate), Prompt(box=moving(0)) if i == 0 else None)
+    slots = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
+    plan = pipeline.calls_of("attend")[-1].arguments[0]
+    assert sorted(slots[slot] for slot in plan.slots) == [0, *attended]
+
+
 def test_what_may_be_the_target_is_looked_at_from_the_middle_of_the_window():
     """Not clear enough to be believed: a window around the prediction would show it at the border."""
     tracks, _, _ = follow(returning((100, 50), quality=0.5), 77, TrackerConfig(view="window"))

@@ -81,6 +81,9 @@ class DefaultPolicy(RememberingPolicy):
     # The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566: Skiing is followed.
     GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
     MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
+    # Between the remembered frames that are attended to, the newest apart: what creeps over the target within
+    # a few images would be all that is remembered of it otherwise.
+    SPACING_NS = 150_000_000
     USUAL_FRAMES = 60
     # How long the target may still be where it was in the image, whatever the camera's motion: the motion
     # over the ground is of no use for a skier before the sky. With it Skiing and MotorRolling of OTB-100 are
@@ -121,6 +124,7 @@ class DefaultPolicy(RememberingPolicy):
         self._worths: deque[float] = deque(maxlen=self.USUAL_FRAMES)  # evidence of their boxes
         self._doubted = 0  # frames for which the track has to prove itself, after its points have ended
         self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
+        self._spaced_ns: int | None = None  # of the last spaced frame that was remembered
         self._appearance = Appearance()
         self._scale = MaskScale(None, (0, 0))
         self._loss: Reacquisition | None = None  # since the target was last confirmed
@@ -361,7 +365,10 @@ class DefaultPolicy(RememberingPolicy):
             if keep:
                 self._areas.append(area)
         if keep:
-            return self.memory.store(quality, candidates.presence_logit, choice.motion_iou)
+            is_spaced = self._spaced_ns is None or context.stamp_ns - self._spaced_ns >= self.SPACING_NS
+            if is_spaced:
+                self._spaced_ns = context.stamp_ns
+            return self.memory.store(quality, candidates.presence_logit, choice.motion_iou, is_spaced)
         self.memory.skip()
         return None
 
