@@ -1,5 +1,5 @@
-"""`python -m training collect | data | distil | train | evaluate | disappearances | pan | look | export`:
-trains and evaluates the shipped compact network."""
+"""`python -m training COMMAND`: trains and evaluates the shipped compact network; ``--help`` lists the
+commands."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from efftam_ros.tools.cli import Parser
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from training.mixture import Mixture
+
 MATERIAL = Path("runs/material.zip")
 RUN = Path("runs/compact_192")
 DISTILLED = Path("runs/distilled")
+SHORTENED = Path("runs/shortened")
 SHIPPED = Path("efftam_ros/models/compact_192")
 WARM_START_CLIPS = 150
 COMPACT_NAMES = ("compact_192", "compact_192_short", "compact_192_narrow")
@@ -34,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
     _add_distil(commands.add_parser("distil", help="distil a new image encoder from other networks"))
+    _add_shorten(commands.add_parser("shorten", help="distil a bundle's trunk into one with fewer blocks"))
     _add_evaluate(
         commands.add_parser("evaluate", help="evaluate a bundle on held-out clips, scenes and sequences")
     )
@@ -100,11 +104,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_STAGES,
         help="start (share of steps or hours):frames:clips:frozen, top or trunk, ...; default %(default)s",
     )
-    parser.add_argument(
-        "--mixture",
-        default=",".join(str(share) for share in astuple(Mixture())),
-        help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
-    )
+    _add_mixture(parser, Mixture())
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate; default %(default)s")
     parser.add_argument("--trunk-rate", type=float, default=1.5e-4, help="of the trunk; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
@@ -155,6 +155,14 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; default %(default)s")
     parser.set_defaults(run=_train)
+
+
+def _add_mixture(parser: argparse.ArgumentParser, usual: Mixture) -> None:
+    parser.add_argument(
+        "--mixture",
+        default=",".join(str(share) for share in astuple(usual)),
+        help="shares of composites, footage and photographs; held-out clips keep the default %(default)s",
+    )
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -285,6 +293,44 @@ def _distil(args: argparse.Namespace) -> int:
     options = DistilOptions(**_given(args, DistilOptions))
     with _step_bar(args.steps) as progress:
         distil(options, new_network(args.config), args.resume, progress)
+    return 0
+
+
+def _add_shorten(parser: argparse.ArgumentParser) -> None:
+    from training.mixture import Mixture
+
+    parser.description = (
+        "Distil a bundle's trunk into one with fewer blocks, on which the bundle's heads work as before."
+    )
+    parser.add_argument(
+        "--bundle", type=Path, required=True, help="bundle with the longer trunk, whose heads are kept"
+    )
+    parser.add_argument(
+        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[0], help="default %(default)s"
+    )
+    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=SHORTENED, help="default %(default)s")
+    parser.add_argument("--images", type=int, default=40000, help="to look at; default %(default)s")
+    parser.add_argument("--steps", type=int, default=5000, help="default %(default)s")
+    parser.add_argument("--batch", type=int, default=32, help="images per step; default %(default)s")
+    parser.add_argument("--rate", type=float, default=1e-3, help="highest learning rate; default %(default)s")
+    _add_mixture(parser, Mixture())
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
+    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
+    parser.set_defaults(run=_shorten)
+
+
+def _shorten(args: argparse.Namespace) -> int:
+    from training.mixture import parse_mixture
+    from training.shorten import ShortenOptions, shorten
+    from training.train import new_network
+
+    args.mixture = parse_mixture(args.mixture)
+    options = ShortenOptions(**_given(args, ShortenOptions))
+    with _step_bar(args.images + args.steps) as progress:
+        shorten(options, new_network(args.config), progress)
+    print(f"{args.out}: weights.pt, log.jsonl, recipe.json")
     return 0
 
 

@@ -1,0 +1,145 @@
+"""A trunk with fewer blocks: what is kept of the longer one, and what the other blocks learn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx.networks import load_checkpoint_network
+from efftam_ros.model.common.from_bundle import load_bundle_network
+from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM, ImageEncoder
+from efftam_ros.model.compact.trunk import LITE0, NARROW, SHORT
+from efftam_ros.runtime.bundle import default_bundle
+from training import shorten as module
+from training.__main__ import main
+from training.shorten import LaterStages, ShortenOptions, common_stages, features_of, shorten
+from training.train import new_network
+
+SHIPPED = COMPACT_CONFIGS["compact_192"]
+KEPT = 4  # stages
+IMAGES, STEPS = 8, 6
+
+
+def encoder_with(trunk) -> ImageEncoder:
+    return ImageEncoder(replace(SHIPPED, trunk=trunk))
+
+
+def shorter_network() -> CompactTAM:
+    """The shipped network without some of its blocks after stride 8."""
+    stages = SHIPPED.trunk.stages
+    fewer = tuple(replace(stage, blocks=1) for stage in stages[KEPT:])
+    torch.manual_seed(3)
+    trunk = replace(SHIPPED.trunk, stages=(*stages[:KEPT], *fewer))
+    return CompactTAM(replace(SHIPPED, trunk=trunk))
+
+
+@pytest.fixture(scope="module")
+def teacher() -> CompactTAM:
+    return load_bundle_network(default_bundle().folder).eval()
+
+
+@pytest.fixture(scope="module")
+def shortened(archive, tmp_path_factory) -> tuple[CompactTAM, Path, list[int]]:
+    """The network after a short run, the run's folder, and the progress that was told."""
+    told: list[int] = []
+    network = shorter_network()
+    options = ShortenOptions(
+        material=archive,
+        out=tmp_path_factory.mktemp("runs") / "shortened",
+        bundle=default_bundle().folder,
+        images=IMAGES,
+        steps=STEPS,
+        batch=4,
+        rate=0.1,  # of which the warm-up lets little through
+        workers=0,
+        threads=2,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"HELD_OUT_CLIPS": 2, "CLIPS": 2, "SAVE_EVERY": 2, "REPORT_EVERY": 1}.items():
+            patch.setattr(module, name, value)
+        shorten(options, network, lambda done, summary: told.append(done))
+    return network, options.out, told
+
+
+def reports(folder: Path, kind: str) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_trunks_that_begin_alike_have_those_stages_in_common():
+    assert common_stages(encoder_with(SHORT), encoder_with(LITE0)) == KEPT
+
+
+def test_the_stage_of_stride_16_is_learned_even_where_it_is_the_same():
+    assert common_stages(encoder_with(LITE0), encoder_with(LITE0)) == LITE0.taken[2]
+
+
+def test_trunks_that_begin_differently_are_refused():
+    with pytest.raises(InputError, match="begin alike"):
+        common_stages(encoder_with(NARROW), encoder_with(LITE0))
+
+
+def test_stored_features_and_the_later_stages_give_what_the_encoder_gives(teacher):
+    image = torch.randint(0, 256, (2, 3, 192, 192), generator=torch.Generator().manual_seed(1)).byte()
+    features = features_of(teacher, KEPT, [image[:1], image[1:]])
+    with torch.inference_mode():
+        _, found = LaterStages(teacher.image_encoder, KEPT)(features.first.float())
+        spec = teacher.spec
+        mean, std = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (spec.image_mean, spec.image_std))
+        wanted, _, _ = teacher.image_encoder((image / 255 - mean) / std)
+    assert (found - wanted).abs().max() < 0.01 * wanted.std()
+
+
+def test_the_later_stages_come_nearer_to_the_longer_trunk(shortened):
+    tested = reports(shortened[1], "validation")
+    assert [report["step"] for report in tested] == [2, 4, 6]
+    assert tested[-1]["features"] < tested[0]["features"]
+    assert tested[-1]["trunk"] < tested[0]["trunk"]
+    assert [report["step"] for report in reports(shortened[1], "train")] == list(range(1, STEPS + 1))
+
+
+def test_all_but_the_later_stages_is_the_bundles(shortened, teacher):
+    found, wanted = shortened[0].state_dict(), teacher.state_dict()
+    learned = [f"image_encoder.stages.{index}." for index in range(KEPT, len(SHIPPED.trunk.stages))]
+    learned += ["image_encoder.neck16.", "image_encoder.neck32."]
+    kept = {name: value for name, value in found.items() if not name.startswith(tuple(learned))}
+    assert 150 < len(kept) < len(found)
+    for name, value in kept.items():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-3, atol=1e-4, msg=name)
+    assert not torch.equal(found["image_encoder.neck16.weight"], wanted["image_encoder.neck16.weight"])
+
+
+def test_the_mean_of_the_weights_is_written(shortened):
+    network, folder, _ = shortened
+    written = torch.load(folder / "weights.pt", weights_only=True)["model"]
+    assert written.keys() == network.state_dict().keys()
+    for name in ("neck16.weight", "neck32.bias", f"stages.{KEPT}.0.project.weight"):
+        last = network.state_dict()[f"image_encoder.{name}"]
+        assert 0 < (written[f"image_encoder.{name}"] - last).abs().max() < 0.1
+    assert json.loads((folder / "recipe.json").read_text())["images"] == IMAGES
+
+
+def test_progress_counts_images_and_then_steps(shortened):
+    assert shortened[2] == [4, 8, *range(IMAGES + 1, IMAGES + STEPS + 1)]
+
+
+def test_training_can_start_from_the_written_weights(archive, tmp_path, monkeypatch):
+    for name, value in {"HELD_OUT_CLIPS": 1, "CLIPS": 1}.items():
+        monkeypatch.setattr(module, name, value)
+    out = tmp_path / "short"
+    given = ["shorten", "--bundle", default_bundle().folder, "--material", archive, "--out", out]
+    given += ["--images", 2, "--steps", 1, "--batch", 1, "--workers", 0]
+    assert main([str(argument) for argument in given]) == 0
+    assert load_checkpoint_network(out / "weights.pt", "compact_192").spec.name == "compact_192"
+
+
+def test_a_bundle_whose_trunk_begins_differently_is_refused(archive, tmp_path, capsys):
+    given = ["shorten", "--bundle", default_bundle().folder, "--material", archive, "--out", tmp_path]
+    assert main([*map(str, given), "--config", "compact_192_narrow"]) == 2
+    assert "begin alike" in capsys.readouterr().err
+    assert new_network("compact_192_narrow").spec.name == "compact_192_narrow"
