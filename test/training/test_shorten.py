@@ -22,7 +22,7 @@ from training.train import new_network
 
 SHIPPED = COMPACT_CONFIGS["compact_192"]
 KEPT = 4  # stages
-IMAGES, STEPS = 8, 6
+IMAGES, STEPS = 8, 12
 
 
 def encoder_with(trunk) -> ImageEncoder:
@@ -60,7 +60,7 @@ def shortened(archive, tmp_path_factory) -> tuple[CompactTAM, Path, list[int]]:
         threads=2,
     )
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"HELD_OUT_CLIPS": 2, "CLIPS": 2, "SAVE_EVERY": 2, "REPORT_EVERY": 1}.items():
+        for name, value in {"HELD_OUT_CLIPS": 2, "CLIPS": 2, "SAVE_EVERY": 4, "REPORT_EVERY": 1}.items():
             patch.setattr(module, name, value)
         shorten(options, network, lambda done, summary: told.append(done))
     return network, options.out, told
@@ -97,7 +97,7 @@ def test_stored_features_and_the_later_stages_give_what_the_encoder_gives(teache
 
 def test_the_later_stages_come_nearer_to_the_longer_trunk(shortened):
     tested = reports(shortened[1], "validation")
-    assert [report["step"] for report in tested] == [2, 4, 6]
+    assert [report["step"] for report in tested] == [4, 8, 12]
     assert tested[-1]["features"] < tested[0]["features"]
     assert tested[-1]["trunk"] < tested[0]["trunk"]
     assert [report["step"] for report in reports(shortened[1], "train")] == list(range(1, STEPS + 1))
