@@ -303,10 +303,13 @@ def _add_shorten(parser: argparse.ArgumentParser) -> None:
         "Distil a bundle's trunk into one with fewer blocks, on which the bundle's heads work as before."
     )
     parser.add_argument(
-        "--bundle", type=Path, required=True, help="bundle with the longer trunk, whose heads are kept"
+        "--bundle",
+        type=Path,
+        default=SHIPPED,
+        help="bundle with the longer trunk, whose heads are kept; default %(default)s",
     )
     parser.add_argument(
-        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[0], help="default %(default)s"
+        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[1], help="default %(default)s"
     )
     parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
     parser.add_argument("--out", type=Path, default=SHORTENED, help="default %(default)s")

@@ -135,7 +135,7 @@ def test_training_can_start_from_the_written_weights(archive, tmp_path, monkeypa
     given = ["shorten", "--bundle", default_bundle().folder, "--material", archive, "--out", out]
     given += ["--images", 2, "--steps", 1, "--batch", 1, "--workers", 0]
     assert main([str(argument) for argument in given]) == 0
-    assert load_checkpoint_network(out / "weights.pt", "compact_192").spec.name == "compact_192"
+    assert load_checkpoint_network(out / "weights.pt", "compact_192_short").config.trunk == SHORT
 
 
 def test_a_bundle_whose_trunk_begins_differently_is_refused(archive, tmp_path, capsys):
