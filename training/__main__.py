@@ -265,25 +265,23 @@ def _add_distil(parser: argparse.ArgumentParser) -> None:
         "Distil a network's image encoder and give it the heads of a bundle, as initial weights for training."
     )
     parser.add_argument("--backbone", type=Path, required=True, help="ONNX file of a tracker's backbone")
-    parser.add_argument(
-        "--bundle",
-        type=Path,
-        default=SHIPPED,
-        help="bundle whose encoder is the second teacher; default %(default)s",
-    )
-    parser.add_argument(
-        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[2], help="default %(default)s"
-    )
-    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
-    parser.add_argument("--out", type=Path, default=DISTILLED, help="default %(default)s")
-    parser.add_argument("--steps", type=int, default=3000, help="default %(default)s")
     parser.add_argument("--images", type=int, default=32, help="per step; default %(default)s")
-    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate; default %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    _add_distillation(parser, "bundle whose encoder is the second teacher", COMPACT_NAMES[2], DISTILLED)
+    parser.set_defaults(run=_distil, steps=3000, rate=2e-3)
+
+
+def _add_distillation(parser: argparse.ArgumentParser, bundle: str, config: str, out: Path) -> None:
+    """Options of all distillations. ``bundle``: what the bundle is for; ``config`` and ``out``: defaults."""
+    parser.add_argument("--bundle", type=Path, default=SHIPPED, help=f"{bundle}; default %(default)s")
+    parser.add_argument("--config", choices=COMPACT_NAMES, default=config, help="default %(default)s")
+    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
+    parser.add_argument("--out", type=Path, default=out, help="default %(default)s")
+    parser.add_argument("--steps", type=int, help="default %(default)s")
+    parser.add_argument("--rate", type=float, help="highest learning rate; default %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
     parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
-    parser.set_defaults(run=_distil)
 
 
 def _distil(args: argparse.Namespace) -> int:
@@ -302,26 +300,13 @@ def _add_shorten(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Distil a bundle's trunk into one with fewer blocks, on which the bundle's heads work as before."
     )
-    parser.add_argument(
-        "--bundle",
-        type=Path,
-        default=SHIPPED,
-        help="bundle with the longer trunk, whose heads are kept; default %(default)s",
-    )
-    parser.add_argument(
-        "--config", choices=COMPACT_NAMES, default=COMPACT_NAMES[1], help="default %(default)s"
-    )
-    parser.add_argument("--material", type=Path, default=MATERIAL, help="default %(default)s")
-    parser.add_argument("--out", type=Path, default=SHORTENED, help="default %(default)s")
     parser.add_argument("--images", type=int, default=40000, help="to look at; default %(default)s")
-    parser.add_argument("--steps", type=int, default=5000, help="default %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="images per step; default %(default)s")
-    parser.add_argument("--rate", type=float, default=1e-3, help="highest learning rate; default %(default)s")
     _add_mixture(parser, Mixture())
-    parser.add_argument("--seed", type=int, default=0, help="default %(default)s")
-    parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
-    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; default: its own choice")
-    parser.set_defaults(run=_shorten)
+    _add_distillation(
+        parser, "bundle with the longer trunk, whose heads are kept", COMPACT_NAMES[1], SHORTENED
+    )
+    parser.set_defaults(run=_shorten, steps=5000, rate=1e-3)
 
 
 def _shorten(args: argparse.Namespace) -> int:

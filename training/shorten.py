@@ -2,7 +2,7 @@
 
 What both trunks begin with is copied and stays as it is, so that an image's features up to there are computed
 once and stored. The blocks that follow then learn the bundle's features at stride 16, on which the bundle's
-heads work as before. It needs a hundredth of the images that training to track needs.
+heads work as before.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pathlib import Path
 
 import cv2
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.model.compact.network import CompactTAM, ImageEncoder
+from efftam_ros.model.compact.network import CompactTAM, ImageEncoder, with_context
 from efftam_ros.runtime.bundle import Bundle
 from training import checkpoints
 from training.clips import ClipDataset, ClipSource
@@ -129,12 +128,7 @@ class LaterStages(nn.Module):
             x = stage(x)
             if index == self.last16:
                 at16 = x
-        return at16, joined(self.neck16(at16), self.neck32(x))
-
-
-def joined(at16: Tensor, at32: Tensor) -> Tensor:
-    """The encoder's output, of the necks' outputs at strides 16 and 32."""
-    return at16 + F.interpolate(at32, scale_factor=2.0, mode="nearest")
+        return at16, with_context(self.neck16(at16), self.neck32(x))
 
 
 class Teacher:
@@ -147,7 +141,7 @@ class Teacher:
     @torch.no_grad()
     def _wanted(self, features: Features) -> tuple[Tensor, Tensor]:
         at16 = features.at16.float()
-        return at16, joined(self._neck16(at16), features.at32.float())
+        return at16, with_context(self._neck16(at16), features.at32.float())
 
     def distances(self, later: LaterStages, features: Features) -> dict[str, Tensor]:
         found = later(features.first.float().contiguous(memory_format=torch.channels_last))
@@ -169,7 +163,6 @@ def shorten(options: ShortenOptions, network: CompactTAM, progress: Callable[[in
     bundle = Bundle.load(options.bundle)
     teacher = load_bundle_network(bundle.folder).eval()
     assert isinstance(teacher, CompactTAM)
-    teacher.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     encoder = network.image_encoder
     stages = common_stages(encoder, teacher.image_encoder)
     copy_heads(network, bundle)
@@ -180,6 +173,7 @@ def shorten(options: ShortenOptions, network: CompactTAM, progress: Callable[[in
     recipe = {
         name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()
     }
+    # Of a bundle it is not known what its own data allow: the strictest terms hold.
     recipe |= {"config": network.spec.name, "hours": None, "open_data_only": False}
     (options.out / "recipe.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
 
@@ -189,7 +183,7 @@ def shorten(options: ShortenOptions, network: CompactTAM, progress: Callable[[in
     features = features_of(teacher, stages, looked_at)
     judge = Teacher(teacher.image_encoder, features.of(torch.arange(min(len(features), STATISTICS_IMAGES))))
 
-    later = LaterStages(encoder, stages).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    later = LaterStages(encoder, stages)
     average = copy.deepcopy(later)
     optimizer = torch.optim.AdamW(later.parameters(), betas=(0.9, 0.99), weight_decay=0.01, foreach=True)
     rows = torch.Generator().manual_seed(options.seed)

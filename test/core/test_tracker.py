@@ -575,6 +575,21 @@ def test_the_remembered_frames_that_are_attended_to_are_spaced_in_time(rate, att
     assert sorted(slots[slot] for slot in plan.slots) == [0, *attended]
 
 
+def test_after_stamps_went_back_no_frame_from_before_is_attended_to_for_long():
+    """A bag that is played again: the frames after the jump are spaced by their own stamps."""
+    pipeline = ScriptedPipeline(
+        lambda i, view: candidates(moving(0), None, None), replace(SPEC, recent_maps=3)
+    )
+    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    for i in range(101):
+        track = tracker.step(frame(i + 9000 if i < 40 else i), Prompt(box=moving(0)) if i == 0 else None)
+    assert track.state is TRACKING
+    slots = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
+    plan = pipeline.calls_of("attend")[-1].arguments[0]
+    _, oldest, *_ = sorted(slots[slot] for slot in plan.slots)
+    assert oldest > 80
+
+
 def test_what_may_be_the_target_is_looked_at_from_the_middle_of_the_window():
     """Not clear enough to be believed: a window around the prediction would show it at the border."""
     tracks, _, _ = follow(returning((100, 50), quality=0.5), 77, TrackerConfig(view="window"))

@@ -18,7 +18,6 @@ from efftam_ros.runtime.bundle import default_bundle
 from training import shorten as module
 from training.__main__ import main
 from training.shorten import LaterStages, ShortenOptions, common_stages, features_of, shorten
-from training.train import new_network
 
 SHIPPED = COMPACT_CONFIGS["compact_192"]
 KEPT = 4  # stages
@@ -142,4 +141,3 @@ def test_a_bundle_whose_trunk_begins_differently_is_refused(archive, tmp_path, c
     given = ["shorten", "--bundle", default_bundle().folder, "--material", archive, "--out", tmp_path]
     assert main([*map(str, given), "--config", "compact_192_narrow"]) == 2
     assert "begin alike" in capsys.readouterr().err
-    assert new_network("compact_192_narrow").spec.name == "compact_192_narrow"

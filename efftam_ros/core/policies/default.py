@@ -365,12 +365,17 @@ class DefaultPolicy(RememberingPolicy):
             if keep:
                 self._areas.append(area)
         if keep:
-            is_spaced = self._spaced_ns is None or context.stamp_ns - self._spaced_ns >= self.SPACING_NS
-            if is_spaced:
-                self._spaced_ns = context.stamp_ns
+            is_spaced = self._is_spaced(context.stamp_ns)
             return self.memory.store(quality, candidates.presence_logit, choice.motion_iou, is_spaced)
         self.memory.skip()
         return None
+
+    def _is_spaced(self, stamp_ns: int) -> bool:
+        """Whether a remembered frame lies long enough after the spaced one before it, or stamps went back."""
+        if self._spaced_ns is not None and 0 <= stamp_ns - self._spaced_ns < self.SPACING_NS:
+            return False
+        self._spaced_ns = stamp_ns
+        return True
 
     def _is_merged(self, area: float, quality: float) -> bool:
         """Whether the mask seems to take in something beside the target."""

@@ -162,8 +162,7 @@ class ImageEncoder(nn.Module):
 
     def necks(self, x4: Tensor, x8: Tensor, x16: Tensor, x32: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The trunk's features at strides 4 to 32 -> outputs at strides 16, 8 and 4."""
-        context = F.interpolate(self.neck32(x32), scale_factor=2.0, mode="nearest")
-        return self.neck16(x16) + context, self.neck8(x8), self.neck4(x4)
+        return with_context(self.neck16(x16), self.neck32(x32)), self.neck8(x8), self.neck4(x4)
 
     def trunk(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The last features at strides 4, 8, 16 and 32."""
@@ -175,6 +174,11 @@ class ImageEncoder(nn.Module):
                 taken.append(x)
         x4, x8, x16, x32 = taken
         return x4, x8, x16, x32
+
+
+def with_context(at16: Tensor, at32: Tensor) -> Tensor:
+    """The necks' outputs at strides 16 and 32 -> the encoder's features at stride 16."""
+    return at16 + F.interpolate(at32, scale_factor=2.0, mode="nearest")
 
 
 def batch_of(x: Tensor) -> int:
