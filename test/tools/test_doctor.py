@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import json
 import platform
@@ -260,6 +261,26 @@ def test_a_back_end_that_takes_too_long_is_called_untried(machine):
     (answer,) = ask(system, [["open", DEFAULT_BACKEND]], 0.01)
     assert answer["slow"]
     assert "0.01 s" in answer["fault"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_back_end_is_named_on_a_terminal_while_it_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    terminal = Terminal()
+    shown = []
+
+    def answers(*_: object):
+        shown.append(terminal.getvalue())
+        yield {"runs": "one frame"}
+
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("efftam_ros.tools.doctor.backends.ask", answers)
+    list(backend_findings(System(), BARE, [DEFAULT_BACKEND]))
+    assert DEFAULT_BACKEND in shown[0]
+    assert "60 s" in shown[0]
 
 
 def test_a_fault_of_a_back_end_does_not_hide_the_next(machine, tmp_path: Path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.doctor.finding import Finding
 from efftam_ros.tools.doctor.gpu_facts import Facts
 from efftam_ros.tools.doctor.install import install_line
@@ -19,12 +21,18 @@ OPEN_SECONDS = 60.0
 
 
 def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEASURABLE) -> Iterator[Finding]:
-    """One finding per back end. Back ends of the same library share a process until it ends."""
-    for _, names in itertools.groupby(backends, key=lambda name: name.partition("-")[0]):
-        group = list(names)
-        answers = ask(system, [["open", name] for name in group], OPEN_SECONDS)
-        for name, answer in zip(group, answers, strict=True):
-            yield _finding(name, answer, facts)
+    """One finding per back end. Back ends of the same library share a process until it ends.
+
+    A bar on stderr names the one that is waited for.
+    """
+    with progress_bar(len(backends), "", unit="back end") as bar:
+        for _, names in itertools.groupby(backends, key=lambda name: name.partition("-")[0]):
+            group = list(names)
+            with closing(ask(system, [["open", name] for name in group], OPEN_SECONDS)) as answers:
+                for name in group:
+                    bar.set_description(f"opening {name}, at most {OPEN_SECONDS:g} s")
+                    yield _finding(name, next(answers), facts)
+                    bar.update()
 
 
 def _finding(name: str, answer: Answer, facts: Facts) -> Finding:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ Request = Sequence[Any]
 Answer = dict[str, Any]
 
 
-def ask(system: System, requests: Sequence[Request], seconds: float) -> Iterator[Answer]:
+def ask(system: System, requests: Sequence[Request], seconds: float) -> Generator[Answer, None, None]:
     """Yield one answer per request, in order.
 
     All requests go to one process; after a crash, an error or ``seconds`` without an answer the remaining
