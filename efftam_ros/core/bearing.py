@@ -177,8 +177,10 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
         raise InputError(
             f"camera_info has distortion coefficients {shown(coefficients)}; calibrate the camera again"
         )
+    is_fisheye = model in ("equidistant", "fisheye")
     if not any(coefficients):
-        return None
+        # An ideal fisheye lens (r = theta) is no pinhole camera.
+        return _equidistant([0.0] * 4) if is_fisheye else None
     sizes = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,), "fisheye": (4,)}
     if model not in sizes:
         raise InputError(
@@ -192,7 +194,7 @@ def make_distortion(model: str, d: Sequence[float]) -> Distortion | None:
         raise InputError(
             f"distortion model {model} has {len(coefficients)} coefficients; it takes {sizes[model][-1]}"
         )
-    if model in ("equidistant", "fisheye"):
+    if is_fisheye:
         return _equidistant(coefficients[:4])
     return _rational((coefficients + [0.0] * 8)[:8])
 

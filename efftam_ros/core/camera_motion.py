@@ -18,6 +18,7 @@ Matrix = NDArray[np.float64]
 MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
 MOST_ZOOM = 1.6  # factor per image, either way
 MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
+LEAST_DEPTH = 0.2  # of what is still before the camera after a motion
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
@@ -45,6 +46,15 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_
     dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
     shift = math.hypot(dx, dy) / max(width, height)
     return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
+
+
+def relative_depth(matrix: Matrix, x: float, y: float) -> float:
+    """Depth of a point after the motion, in that of the image's first pixel.
+
+    Points far outside the image are sent towards infinity as it nears 0, and to the opposite side of the
+    image where it is negative: the motion has taken them behind the camera, or from there before it.
+    """
+    return float(matrix[2] @ (x, y, 1.0)) / float(matrix[2, 2])
 
 
 def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:

@@ -46,6 +46,10 @@ class CropPolicy(Protocol):
         """Update the size by a measured box, ``dt_s`` seconds after the previous one."""
         ...
 
+    def resize(self, factor: float) -> None:
+        """Scale the size: the images' size changed by ``factor``."""
+        ...
+
 
 class FullImageCrop:
     """Always the whole image."""
@@ -68,6 +72,9 @@ class FullImageCrop:
         return None
 
     def update(self, box: Box, dt_s: float) -> None:
+        return
+
+    def resize(self, factor: float) -> None:
         return
 
 
@@ -164,6 +171,11 @@ class FollowingCrop:
         step = math.log(wanted / self._size) * share
         step = min(max(step, -self.SHRINK_PER_S * dt_s), self.GROW_PER_S * dt_s)
         self._size *= math.exp(step)
+
+    def resize(self, factor: float) -> None:
+        self._first, self._size, self._longest = (
+            factor * v for v in (self._first, self._size, self._longest)
+        )
 
 
 def make_crop_policy(kind: str, side: int, factor: float) -> CropPolicy:

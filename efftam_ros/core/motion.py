@@ -2,7 +2,8 @@
 
 State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate in the state,
 because extrapolating one through an occlusion makes the box vanish or fill the image. A size rate is
-estimated separately, for approaching a target, and is not used for prediction. All noise is proportional to
+estimated separately, for approaching a target: that in the image, whether the target or the camera moves. It
+is not used for prediction. All noise is proportional to
 the target's size s = sqrt(w h), so that wide and tall targets are treated alike and nothing depends on the
 image's resolution.
 
@@ -133,7 +134,6 @@ class MotionFilter:
         change[:2, :2] = change[2:4, 2:4] = j
         self._camera_velocity = (centre - self._x[:2]) / dt_s
         self._x = change @ self._x
-        self._sized = self._sized * factor
         self._x[:2] = centre
         self._p = change @ self._p @ change.T
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix, linearised, zoom
+from efftam_ros.core.camera_motion import Matrix, linearised, relative_depth, zoom
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.motion import MotionFilter
 
@@ -47,13 +47,15 @@ class Belief:
     def __init__(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
         self.stamp_ns = self._start_ns = stamp_ns
         self.size = max(box.size, 1.0)
-        self._ground: NDArray[np.float64] = np.array([box.cx, box.cy])
-        self._image = self._ground.copy()
+        self._image: NDArray[np.float64] = np.array([box.cx, box.cy])
+        self._ground: NDArray[np.float64] = self._image.copy()
+        self._is_behind = False  # the camera, so that the place on the ground is its mirror image
         self._velocity: NDArray[np.float64] = np.array(velocity, np.float64)
 
     def follow_camera(self, matrix: Matrix) -> None:
         """Move the guess that the ground stays."""
         x, y = self._ground
+        self._is_behind ^= relative_depth(matrix, x, y) < 0
         self._ground, derivative = linearised(matrix, x, y)
         self._velocity = derivative @ self._velocity
         self.size *= zoom(matrix, x, y)
@@ -62,6 +64,7 @@ class Belief:
         """Replace the guess that the ground stays: ``matrix`` is the camera's motion from the image of a
         sighting to that of ``stamp_ns``. What `follow_camera` lost or got wrong between is mended by it."""
         x, y = seen.box.cx, seen.box.cy
+        self._is_behind = relative_depth(matrix, x, y) < 0
         kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
         place, derivative = linearised(matrix, x, y)
         velocity = derivative @ np.array(seen.velocity)
@@ -79,9 +82,9 @@ class Belief:
         self.stamp_ns = stamp_ns
 
     @property
-    def ground(self) -> tuple[float, float]:
-        """Where it is if the ground stays, px; may lie outside the image."""
-        return float(self._ground[0]), float(self._ground[1])
+    def ground(self) -> tuple[float, float] | None:
+        """Where it is if the ground stays, px; may lie outside the image. None: behind the camera."""
+        return None if self._is_behind else (float(self._ground[0]), float(self._ground[1]))
 
     @property
     def image(self) -> tuple[float, float]:
@@ -101,8 +104,11 @@ class Belief:
         """For places [n, 2] px: logarithm of the density there in units of the density where the target most
         likely is, at most 0."""
         flat = FLAT_WEIGHT / float(image_size[0] * image_size[1])
-        spreads = (self.spread_px, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._gone_s))
-        guesses = list(zip((GROUND_WEIGHT, IMAGE_WEIGHT), (self._ground, self._image), spreads, strict=True))
+        guesses = [
+            (IMAGE_WEIGHT, self._image, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._gone_s))
+        ]
+        if not self._is_behind:
+            guesses.append((GROUND_WEIGHT, self._ground, self.spread_px))
 
         def density(places: NDArray[np.float64]) -> NDArray[np.float64]:
             total = np.full(len(places), flat)
@@ -111,7 +117,7 @@ class Belief:
                 total += weight / (2 * math.pi * spread**2) * np.exp(-square / 2)
             return total
 
-        peak = density(np.array([self._ground, self._image])).max()
+        peak = density(np.array([centre for _, centre, _ in guesses])).max()
         return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)
 
 
@@ -332,8 +338,9 @@ class Reacquisition:
         views = []
         if self.belief is not None:
             self.belief.advance(stamp_ns)
-            x, y = self.belief.ground
-            views.append(View.window_inside(image_size, x, y, OPENED * extent_px, side))
+            if self.belief.ground is not None:
+                x, y = self.belief.ground
+                views.append(View.window_inside(image_size, x, y, OPENED * extent_px, side))
         for item in self._promising[1 : 1 + RIVAL_WINDOWS]:
             box = item.motion.at(stamp_ns).box
             views.append(View.window_inside(image_size, box.cx, box.cy, extent_px, side))

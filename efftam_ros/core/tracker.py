@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.camera_motion import LEAST_DEPTH, relative_depth
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import CropPolicy, make_crop_policy
 from efftam_ros.core.errors import InputError
@@ -219,6 +220,7 @@ class Tracker:
         stamp, previous, size = frame.stamp_ns, self._stamp_ns, _size(frame)
         assert previous is not None
         interruption = self._interruption(stamp, previous, size)
+        went_back, is_resized = stamp < previous, size != self._image_size
         describe = self._describer(frame)
         camera = self._follow_camera(frame, previous)
         believed, before = self._motion, self._target.state
@@ -227,8 +229,8 @@ class Tracker:
         self._shown = None
         try:
             searched = None
-            if interruption or before in MISSED:
-                searched = self._search(frame, believed if stamp > previous else None, describe)
+            if (interruption or before in MISSED) and not went_back and not is_resized:
+                searched = self._search(frame, believed, describe)
             if searched is None:
                 coasted_s = self._target.age_s(previous) if before is TrackState.COASTING else 0.0
                 place = expected.box if expected is not None else None
@@ -240,8 +242,12 @@ class Tracker:
         except InputError as refusal:
             return self._unused(frame, str(refusal))
         if interruption:
-            self._target.lose(times_valid=stamp > previous)
+            self._target.lose(times_valid=not went_back)
             before = self._target.state
+        if went_back:
+            self._policy.restart_search()
+        if is_resized:
+            motion = self._resize(size, None if went_back else believed, stamp)
         self._motion = motion
         self._stamp_ns, self._image_size = stamp, size
         self._pipeline.attend(plan)
@@ -290,6 +296,12 @@ class Tracker:
         target = self._motion.box if self._motion is not None and has_box else None
         camera = self._camera.estimate(frame.image, frame.stamp_ns, target)
         dt_s = (frame.stamp_ns - previous) * 1e-9
+        if self._motion is not None and camera.matrix is not None and self._target.state in MISSED:
+            centre = self._motion.box
+            if relative_depth(camera.matrix, centre.cx, centre.cy) < LEAST_DEPTH:
+                # It has no place in the image any more, not even outside its borders.
+                self._motion = self._whole = None
+                self._target.lose()
         whole = None if self._whole is self._motion else self._whole
         for motion in (self._motion, whole):
             if motion is not None and camera.matrix is not None and dt_s > 0:
@@ -335,6 +347,22 @@ class Tracker:
             return None
         found = self._pipeline.search(frame.image, windows, self._policy.memory.plan())
         return self._policy.found(windows, found, absence), tuple(windows)
+
+    def _resize(
+        self, size: tuple[int, int], believed: MotionFilter | None, stamp_ns: int
+    ) -> MotionFilter | None:
+        """Carry over what is known in pixels to images of another size, which show the same scene; returns
+        where the target is believed to be in them."""
+        across, down = (now / before for now, before in zip(size, self._image_size, strict=True))
+        matrix = np.diag([across, down, 1.0])
+        self._crop_policy.resize(math.sqrt(across * down))
+        self._policy.resize(matrix)
+        self._whole = None
+        if believed is None:
+            return None
+        moved = believed.predicted(stamp_ns)
+        moved.follow_camera(matrix)
+        return moved
 
     def _interruption(self, stamp: int, previous: int, size: tuple[int, int]) -> str:
         """Why the motion estimate no longer holds; empty if it does."""
@@ -400,8 +428,7 @@ class Tracker:
     ) -> Track:
         motion = None
         if self._motion is not None and self._target.state is not TrackState.LOST:
-            motion = self._motion.motion
-            motion = replace(motion, box=self._policy.extent.grown(motion.box))
+            motion = self._policy.extent.grown_motion(self._motion.motion)
         box, measured = motion.box if motion is not None else None, False
         presence = quality = 0.0
         if candidates is not None and choice is not None:
@@ -439,8 +466,7 @@ class Tracker:
         """The predicted motion at a later stamp, None if there is none. Does not change the tracker."""
         if self._motion is None or self.state is TrackState.LOST or stamp_ns < self._motion.stamp_ns:
             return None
-        motion = self._motion.at(stamp_ns)
-        return replace(motion, box=self._policy.extent.grown(motion.box))
+        return self._policy.extent.grown_motion(self._motion.at(stamp_ns))
 
 
 def _size(frame: Frame) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.bearing import Intrinsics
+from efftam_ros.core.bearing import Intrinsics, make_distortion
 from efftam_ros.core.errors import InputError
 
 K = [800.0, 0.0, 639.5, 0.0, 780.0, 359.5, 0.0, 0.0, 1.0]
@@ -166,6 +166,20 @@ def test_coefficients_padded_with_zeros_are_the_shorter_model():
     plain = Intrinsics.from_camera_info(K, [-0.2, 0.05, 0, 0, 0], "plumb_bob").ray(900, 500)
     padded = Intrinsics.from_camera_info(K, [-0.2, 0.05, 0, 0, 0, 0, 0, 0], "plumb_bob").ray(900, 500)
     assert plain == padded
+
+
+@pytest.mark.parametrize("model", ["equidistant", "fisheye"])
+@pytest.mark.parametrize("d", [(), (0.0, 0.0, 0.0, 0.0)])
+def test_a_fisheye_lens_without_coefficients_is_ideal_and_no_pinhole(model, d):
+    lens = make_distortion(model, d)
+    assert lens is not None
+    (x, y), _ = lens(1.0, 0.0)  # 45 degrees to the right
+    assert (x, y) == pytest.approx((math.pi / 4, 0.0))
+
+
+@pytest.mark.parametrize("model", ["", "plumb_bob", "rational_polynomial"])
+def test_other_lenses_without_coefficients_are_pinholes(model):
+    assert make_distortion(model, (0.0,) * 5) is None
 
 
 @pytest.mark.parametrize("focal", [-800.0, math.nan, math.inf])

@@ -11,7 +11,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.policies.drawn_box import EXTENT_FRAMES, LARGEST_PX, MOST, DrawnExtent
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
+from efftam_ros.core.types import Candidates, Frame, Image, Motion, PipelineSpec, Prompt
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 sides = st.floats(0.5, 200)
@@ -58,6 +58,17 @@ def test_a_box_never_shrinks_nor_more_than_doubles_and_keeps_its_centre(width, h
     assert w * (1 - 1e-9) <= grown.width <= MOST * w * (1 + 1e-9)
     assert h * (1 - 1e-9) <= grown.height <= MOST * h * (1 + 1e-9)
     assert (grown.cx, grown.cy) == pytest.approx((40, 30))
+
+
+def test_the_rate_of_the_size_is_that_of_the_box_it_comes_with():
+    extent = DrawnExtent(Box.from_centre(100, 100, 20, 18))
+    extent.add(Box.from_centre(100, 100, 10, 12))
+    seen = Motion(0, Box.from_centre(50, 60, 11, 12), (3.0, 4.0), np.eye(4), (2.2, 3.6))
+    grown = extent.grown_motion(seen)
+    assert grown.box == extent.grown(seen.box)
+    assert grown.size_rate[0] / grown.box.width == pytest.approx(0.2)
+    assert grown.size_rate[1] / grown.box.height == pytest.approx(0.3)
+    assert grown.velocity == (3.0, 4.0)
 
 
 def follow(policy: str, frames: int = 10):

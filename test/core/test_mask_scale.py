@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.policies.drawn_box import BORDER, CLEAR, SCALE_FRAMES, WEIGHT, MaskScale, size_overlap
+from efftam_ros.core.policies.drawn_box import (
+    BORDER,
+    CLEAR,
+    LARGEST_PX,
+    SCALE_FRAMES,
+    WEIGHT,
+    MaskScale,
+    size_overlap,
+)
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 SIZE = (1000, 500)
-DRAWN = Box.from_centre(400, 200, 60, 40)
+DRAWN = Box.from_centre(400, 200, 24, 16)
 sides = st.floats(1, 300)
 
 
@@ -69,14 +77,20 @@ def test_the_frames_are_averaged_the_present_one_with_those_before():
     assert after(first, second).favour(first)[0] == pytest.approx(WEIGHT * (mean - CLEAR), rel=1e-4)
 
 
+def test_only_a_small_target_is_compared_as_a_box_around_a_larger_one_may_be_drawn_roughly():
+    for side, is_compared in ((LARGEST_PX - 0.1, True), (LARGEST_PX, False), (200, False)):
+        drawn = Box.from_centre(400, 200, side, side)
+        assert any(MaskScale(drawn, SIZE).favour(nested(1.0, 1.6, 2.0, at=drawn))) is is_compared
+
+
 @pytest.mark.parametrize(
     "drawn",
     [
         pytest.param(None, id="a point"),
-        pytest.param(Box(0.9 * BORDER * 1000, 100, 60, 40), id="left"),
-        pytest.param(Box(400, 0.9 * BORDER * 1000, 60, 40), id="top"),
-        pytest.param(Box(1000 - 60 - 0.9 * BORDER * 1000, 100, 60, 40), id="right"),
-        pytest.param(Box(400, 500 - 40 - 0.9 * BORDER * 1000, 60, 40), id="bottom"),
+        pytest.param(Box(0.9 * BORDER * 1000, 100, 24, 16), id="left"),
+        pytest.param(Box(400, 0.9 * BORDER * 1000, 24, 16), id="top"),
+        pytest.param(Box(1000 - 24 - 0.9 * BORDER * 1000, 100, 24, 16), id="right"),
+        pytest.param(Box(400, 500 - 16 - 0.9 * BORDER * 1000, 24, 16), id="bottom"),
     ],
 )
 def test_nothing_is_favoured_without_a_box_or_when_it_may_be_coming_into_the_image(drawn):
@@ -86,7 +100,7 @@ def test_nothing_is_favoured_without_a_box_or_when_it_may_be_coming_into_the_ima
 
 def test_a_box_just_clear_of_the_border_counts():
     margin = 1.1 * BORDER * 1000
-    drawn = Box(margin, margin, 60, 40)
+    drawn = Box(margin, margin, 24, 16)
     assert MaskScale(drawn, SIZE).favour(nested(1.0, 1.6, 2.0, at=drawn))[0] > 0
 
 

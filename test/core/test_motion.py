@@ -197,6 +197,17 @@ def test_the_rate_of_the_size_is_that_of_an_approach(fps):
     assert approach(3.0, fps=fps).motion.size_rate == pytest.approx((18.0, 12.0), rel=0.1)
 
 
+def test_the_rate_of_the_size_is_that_in_the_image_when_the_camera_approaches_too():
+    """The ground and the target on it grow by 20 % a second: nothing changes over the ground."""
+    motion = MotionFilter(0, Box.from_centre(300, 200, 60, 40))
+    for i in range(1, 91):
+        now, before = 1 + 0.2 * i / 30, 1 + 0.2 * (i - 1) / 30
+        motion.follow_camera(np.diag([now / before, now / before, 1.0]), 1 / 30)
+        motion.predict(round(i * SECOND / 30))
+        motion.update(Box.from_centre(300 * now, 200 * now, 60 * now, 40 * now), 0.9)
+    assert motion.motion.size_rate == pytest.approx((12.0, 8.0), rel=0.05)
+
+
 def test_breathing_edges_are_not_an_approach():
     rates = [approach(2.0, rate=0.0, jitter=1.5, seed=seed).motion.size_rate for seed in range(20)]
     assert np.std(rates) < 4.0  # px/s; from one image to the next the edges move by 60 px/s

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from efftam_ros.core.camera_motion import rotation_motion
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.appearance import KEPT, LEAST, Appearance
@@ -88,6 +89,44 @@ def test_an_unseen_target_slows_down_and_stays_in_reach():
     x, _ = belief(60, velocity=(150.0, 0.0)).ground
     assert x == pytest.approx(400 + 150 * FADING_S, rel=1e-3)
     assert belief(1, velocity=(150.0, 0.0)).ground[0] < 400 + 150
+
+
+def turned(one: Belief, degrees: int) -> Belief:
+    """After a turn of the camera about its vertical axis in steps of 3 degrees; f = 900 px."""
+    intrinsics = np.array([[900.0, 0, 640], [0, 900, 360], [0, 0, 1]])
+    step = math.radians(math.copysign(3, degrees))
+    c, s = math.cos(step), math.sin(step)
+    rotation = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+    for _ in range(abs(degrees) // 3):
+        one.follow_camera(rotation_motion(intrinsics, rotation))
+    return one
+
+
+def test_what_came_behind_the_camera_has_no_place_in_the_image_until_it_turns_back():
+    one = turned(belief(), 60)
+    assert one.ground[0] > 1280
+    turned(one, 120)
+    assert one.ground is None
+    assert at(one, 400, 300) == pytest.approx(0, abs=0.1)  # if the image stays, and that alone
+    assert at(one, 1279 - 400, 719 - 300) < -5
+    turned(one, -180)
+    assert one.ground == pytest.approx((400, 300), abs=0.1)
+    assert one.size == pytest.approx(30, rel=0.01)
+
+
+def test_the_place_behind_the_camera_is_no_window_of_the_search():
+    loss = Reacquisition(SIZE)
+    loss.start(0, TARGET, (0.0, 0.0))
+    turned(loss.belief, 180)
+    views = loss.windows(NS, SIZE, EXTENT, SIDE, 6)
+    assert len(views) == 6
+    assert all(view.extent[0] < 1.3 * EXTENT for view in views)  # tiles of the sweep, which are narrower
+
+
+def test_a_recognised_place_is_before_the_camera_again():
+    one = turned(belief(), 180)
+    one.recognise_place(PAN, NS, Sighting(0, TARGET, (0.0, 0.0)))
+    assert one.ground == pytest.approx((600, 300))
 
 
 @given(st.floats(0, 30), st.floats(-2000, 3000), st.floats(-2000, 3000))

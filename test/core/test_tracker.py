@@ -808,11 +808,59 @@ def test_dropped_images_change_neither_state_nor_velocity():
     assert track.motion.velocity == pytest.approx((150, 90), rel=0.05)
 
 
-def test_a_size_that_changes_mid_stream_is_said_and_searched():
-    _, tracker, _ = follow(steady, 10)
-    track = tracker.step(frame(10, picture=np.zeros((512, 512, 3), np.uint8)))
-    assert "size changed from (1024, 1024) to (512, 512)" in track.reason
-    assert track.state is not TRACKING
+@pytest.mark.parametrize("went_back_s", [0.005, 0.6])
+def test_stamps_that_go_back_while_the_target_is_missed_restart_the_search(went_back_s):
+    """Something like the target was seen on the way: it is forgotten, and the target is found again."""
+
+    def script(i, view):
+        if not 10 <= i < 20:
+            return steady(i, view)
+        return replace(steady(i, view), presence_logit=-4.0)
+
+    pipeline = ScriptedPipeline(script, SPEC, found=lambda i, view: candidates(moving(i).moved(300, 200)))
+    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    for i in range(20):
+        track = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+    assert track.hypotheses
+    track = tracker.step(Frame(frame(0).image, frame(19).stamp_ns - round(went_back_s * SECOND)))
+    assert (track.state, track.windows) == (LOST, ())
+    assert "went back" in track.reason
+    pipeline._found = lambda i, view: steady(i, view)
+    later = [tracker.step(Frame(frame(0).image, track.stamp_ns + i * SECOND // FPS)) for i in range(1, 9)]
+    assert later[-1].state is TRACKING
+
+
+@pytest.mark.parametrize("size", [512, 2048])
+def test_a_size_that_changes_mid_stream_is_said_and_the_target_found_again(size):
+    """The same scene at another resolution: windows and sizes are those of its pixels."""
+    factor, views = size / 1024, []
+
+    def script(i, view):
+        box = moving(min(i, 10))
+        now = Box(*(factor * v for v in box.xywh())) if i > 10 else box
+        views.append(view)
+        return candidates(now, None, None, ious=[0.9, 0.1, 0.1])
+
+    pipeline = ScriptedPipeline(script, SPEC, found=lambda i, view: script(i, view))
+    tracker = Tracker(pipeline, TrackerConfig(view="window", window_factor=4.0))
+    for i in range(11):
+        before = tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None)
+    picture = np.zeros((size, size, 3), np.uint8)
+    first = tracker.step(frame(11, picture))
+    assert f"size changed from (1024, 1024) to ({size}, {size})" in first.reason
+    assert first.state is LOST
+    tracks = [tracker.step(frame(i, picture)) for i in range(12, 20)]
+    assert tracks[-1].state is TRACKING
+    assert tracks[-1].view.extent[0] == pytest.approx(factor * before.view.extent[0], rel=0.1)
+
+
+def test_an_unusable_image_of_another_size_leaves_everything_as_it_was():
+    tracks, tracker, _ = follow(steady, 10, TrackerConfig(view="window", window_factor=4.0))
+    bad = Frame(Image(np.zeros((512, 512), np.uint8), 512, 512, "no_such_encoding"), frame(9.5).stamp_ns)
+    assert not tracker.step(bad).processed
+    track = tracker.step(frame(10))
+    assert track.state is TRACKING
+    assert track.view.extent == pytest.approx(tracks[-1].view.extent, rel=0.01)
 
 
 def test_an_unusable_image_leaves_everything_as_it_was():

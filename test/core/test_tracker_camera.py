@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from efftam_ros.core.camera_motion import rotation_motion
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
@@ -135,6 +136,35 @@ def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     follow(camera)
     missed_s = (FRAMES - GONE_AT - 1) * PERIOD_NS * 1e-9
     assert 1 <= len(compared) <= 1 + missed_s / 0.09
+
+
+def test_a_target_that_comes_behind_the_camera_is_lost_and_not_predicted_on_the_other_side():
+    """A camera with f = 600 px turns by 10 degrees an image away from a target that is just missed."""
+    intrinsics = np.array([[600.0, 0, 640], [0, 600, 360], [0, 0, 1]])
+    c, s = np.cos(np.radians(10)), np.sin(np.radians(10))
+    turn = rotation_motion(intrinsics, np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]))
+    camera = Pan()
+    camera.estimate = lambda image, stamp_ns, target: CameraMotion(turn if stamp_ns > 10**9 else np.eye(3))
+
+    def script(i, view):
+        edges = np.array([START.edges()], np.float32)
+        return Candidates(
+            edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), -8.0 if i else 5.0
+        )
+
+    tracker = Tracker(
+        ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=192)),
+        TrackerConfig(lost_after=10.0),
+        camera,
+    )
+    tracks = [
+        tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
+        for i in range(19)
+    ]
+    coasting = [t for t in tracks[1:] if t.state is TrackState.COASTING]
+    assert 5 <= len(coasting) <= 12
+    assert [t.box.cx for t in coasting] == sorted(t.box.cx for t in coasting)
+    assert all((t.state, t.box) == (TrackState.LOST, None) for t in tracks[1 + len(coasting) :])
 
 
 @pytest.mark.parametrize("later", [0, 1, 2])

@@ -108,6 +108,15 @@ class Policy(Protocol):
         confirmed frame to that of ``stamp_ns``."""
         ...
 
+    def restart_search(self) -> None:
+        """Drop what was found since the target was missed: the images' stamps went back."""
+        ...
+
+    def resize(self, matrix: Matrix) -> None:
+        """Carry over what is known in pixels: the images' size changed, ``matrix`` maps old pixels to new
+        ones."""
+        ...
+
     def windows(self, absence: Absence) -> list[View]:
         """Views to search before the frame's own view is chosen; empty: none."""
         ...
@@ -176,6 +185,12 @@ class RememberingPolicy:
         return
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
+        return
+
+    def restart_search(self) -> None:
+        return
+
+    def resize(self, matrix: Matrix) -> None:
         return
 
     def windows(self, absence: Absence) -> list[View]:

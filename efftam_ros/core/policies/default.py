@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from efftam_ros.core.camera_motion import Matrix
+from efftam_ros.core.camera_motion import Matrix, moved_box
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.memory import RankedFrames
@@ -143,6 +143,21 @@ class DefaultPolicy(RememberingPolicy):
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
         if self._loss is not None and self._last_seen is not None:
             self._loss.recognise_place(matrix, stamp_ns, self._last_seen)
+
+    def restart_search(self) -> None:
+        self._loss = None
+
+    def resize(self, matrix: Matrix) -> None:
+        self.restart_search()
+        factor = float(np.linalg.det(matrix[:2, :2]))
+        for areas in (self._areas, self._confirmed_areas):
+            known = [factor * area for area in areas]
+            areas.clear()
+            areas.extend(known)
+        if self._last_seen is not None:
+            vx, vy = (matrix[:2, :2] @ self._last_seen.velocity).tolist()
+            box = moved_box(matrix, self._last_seen.box)
+            self._last_seen = replace(self._last_seen, box=box, velocity=(vx, vy))
 
     def windows(self, absence: Absence) -> list[View]:
         loss = self._searching(absence.motion, absence.image_size)
