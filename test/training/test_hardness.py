@@ -18,6 +18,7 @@ from training.material import Backdrop, Material, Sprite, mask_bounds
 from training.mixture import Mixture
 
 SIDE = 192
+COMPOSITES = Mixture(1, 0, 0)
 
 
 # Held-out clips stay as they were
@@ -42,7 +43,7 @@ def test_without_hardness_clips_are_easy():
 # Rough boxes
 
 
-def edges_drawn(hardness: Hardness, mixture: Mixture = Mixture(1, 0, 0)) -> np.ndarray:
+def edges_drawn(hardness: Hardness, mixture: Mixture = COMPOSITES) -> np.ndarray:
     """How far outside the target the edges of drawn boxes lie, in its sides [n, 4]."""
     source, found = ClipSource(bright_material(), mixture, SIDE, hardness), []
     for index in range(80):
