@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import accumulate
+from statistics import median
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from efftam_ros.ros.tracker.diagnostics import is_sparse, lost_share, rate_hz
+from efftam_ros.ros.tracker.diagnostics import (
+    FEWEST_GAPS,
+    FEWEST_PERIODS,
+    MOST_GAPS,
+    MOST_PERIODS,
+    PERIOD_SHARE,
+    SAME,
+    STEADY_SHARE,
+    is_sparse,
+    lost_share,
+    rate_hz,
+)
 
 PERIOD_NS = 33_333_333
 SECOND = 1_000_000_000
@@ -71,3 +88,58 @@ def test_the_rate_is_over_the_time_until_now():
     moments = [i / 10 for i in range(101)]
     assert rate_hz(moments, 10.05) == pytest.approx(10.0)
     assert rate_hz(moments, 20.0) == pytest.approx(5.0)
+
+
+def lost_share_gap_by_gap(gaps: list[int]) -> float | None:
+    """`lost_share` of these gaps, by comparing every gap with every other."""
+    gaps = gaps[-MOST_GAPS:]
+    if len(gaps) < FEWEST_GAPS:
+        return None
+    for candidate in sorted(gaps):
+        period = float(candidate)
+        for _ in range(3):
+            alike = [gap for gap in gaps if abs(gap - period) <= SAME * period]
+            period = median(alike)
+        if len(alike) < max(FEWEST_PERIODS, PERIOD_SHARE * len(gaps)):
+            continue
+        near = [(gap / period, round(gap / period)) for gap in gaps]
+        periods = [n for exact, n in near if 1 <= n <= MOST_PERIODS and abs(exact - n) <= SAME]
+        if len(periods) >= STEADY_SHARE * len(gaps):
+            return 1.0 - len(periods) / sum(periods)
+    return None
+
+
+# Small gaps are often exactly on a limit; multiples of a period, with jitter, are what loss leaves.
+GAPS = st.one_of(
+    st.lists(st.integers(1, 40), max_size=MOST_GAPS + 20),
+    st.lists(st.integers(1, 10**11), max_size=200),
+    st.lists(
+        st.builds(lambda n, jitter: n * PERIOD_NS + jitter, st.integers(1, 9), st.integers(-(10**7), 10**7)),
+        max_size=200,
+    ),
+)
+
+
+@given(GAPS)
+def test_the_loss_is_the_one_that_comparing_all_gaps_with_all_gives(gaps):
+    assert lost_share(list(accumulate(gaps, initial=10**18))) == lost_share_gap_by_gap(gaps)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_of_uneven_stamps_is_judged_with_little_work(seed):
+    """Measured: 30 calls of functions; 2 500 000 if every gap is compared with every other."""
+    gaps = np.random.default_rng(seed).lognormal(0.0, 0.6, 600) * 1e9 / 60
+    stamps = list(accumulate(map(int, gaps), initial=10**18))
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        assert lost_share(stamps) is None
+    finally:
+        sys.setprofile(before)
+    assert calls < 1000

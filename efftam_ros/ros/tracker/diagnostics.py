@@ -12,9 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from efftam_ros.core.types import Track, TrackState
+
+_Array = NDArray[Any]
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
@@ -26,6 +32,8 @@ LOSS_LIMIT = 0.2
 SPARSE_S = 3.0
 # Fewest gaps between images from which loss can be estimated.
 FEWEST_GAPS = 9
+# Most gaps that loss is estimated from, the newest: all of the window up to 60 Hz.
+MOST_GAPS = 600
 # Two gaps count as equal when they differ by less than this share of the period (jitter of the stamps).
 SAME = 0.25
 # A gap of up to this many periods is loss; a longer one may be a pause of the camera or a jump of its clock.
@@ -286,28 +294,30 @@ def lost_share(stamps_ns: Sequence[int]) -> float | None:
 
     The period is the shortest gap of which the others are whole multiples; each missing multiple between two
     images a few periods apart is one lost image. Longer gaps are not counted: a restarting camera, a clock
-    adjustment or irregular images at driver start-up are not loss in transport.
+    adjustment or irregular images at driver start-up are not loss in transport. Only the newest `MOST_GAPS`
+    gaps are used.
 
     Returns None where the stream is too short or too uneven to tell.
     """
-    gaps = [b - a for a, b in pairwise(stamps_ns) if b > a]
+    gaps = np.sort(np.array([b - a for a, b in pairwise(stamps_ns) if b > a][-MOST_GAPS:], float))
     if len(gaps) < FEWEST_GAPS:
         return None
-    for candidate in sorted(gaps):
-        period = float(candidate)
-        for _ in range(3):  # from the edge of a cluster widened by jitter to its middle
-            alike = [gap for gap in gaps if abs(gap - period) <= SAME * period]
-            period = median(alike)
-        if len(alike) < max(FEWEST_PERIODS, PERIOD_SHARE * len(gaps)):
-            continue
-        periods = [round(gap / period) for gap in gaps if _is_whole(gap / period)]
-        if len(periods) >= STEADY_SHARE * len(gaps):
-            return 1.0 - len(periods) / sum(periods)
-    return None
+    period = gaps  # tried one after the other, here all at once
+    for _ in range(3):  # from the edge of a cluster widened by jitter to its middle, the median
+        first, end = _between(gaps, (1 - SAME) * period, (1 + SAME) * period)
+        period = (gaps[(first + end - 1) // 2] + gaps[(first + end) // 2]) / 2
+    multiples = np.arange(1, MOST_PERIODS + 1)
+    below, above = _between(gaps, np.outer(multiples - SAME, period), np.outer(multiples + SAME, period))
+    arrived = (above - below).sum(axis=0)
+    sent = multiples @ (above - below)
+    frequent = end - first >= max(FEWEST_PERIODS, PERIOD_SHARE * len(gaps))
+    steady = np.flatnonzero(frequent & (arrived >= STEADY_SHARE * len(gaps)))
+    return float(1.0 - arrived[steady[0]] / sent[steady[0]]) if len(steady) else None
 
 
-def _is_whole(periods: float) -> bool:
-    return 1 <= round(periods) <= MOST_PERIODS and abs(periods - round(periods)) <= SAME
+def _between(ordered: _Array, low: _Array, high: _Array) -> tuple[_Array, _Array]:
+    """First index and end of the values from ``low`` to ``high``."""
+    return np.searchsorted(ordered, low, "left"), np.searchsorted(ordered, high, "right")
 
 
 def is_sparse(stamps_ns: Sequence[int]) -> bool:
