@@ -13,6 +13,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from level_pipeline import LevelPipeline, bright_box
 from rclpy.parameter import Parameter
 from ros_helpers import new_namespace
+from sensor_msgs.msg import Image
 
 from efftam_ros.core.types import PipelineSpec
 from efftam_ros.ros.tracker import session
@@ -22,15 +23,20 @@ pytestmark = pytest.mark.ros
 
 
 class Failing(LevelPipeline):
-    """Divides by zero while ``fails``."""
+    """Divides by zero while ``fails``, in its masks while ``fails_in_masks``."""
 
     spec = PipelineSpec(name="failing", image_side=512, default_view="window")
-    fails = False
+    fails = fails_in_masks = False
 
     def encode(self, image, view):
         if self.fails:
             raise ZeroDivisionError("by zero")
         super().encode(image, view)
+
+    def mask(self, choice):
+        if self.fails_in_masks:
+            raise ZeroDivisionError("in a mask")
+        return super().mask(choice)
 
 
 @pytest.fixture
@@ -76,6 +82,31 @@ def test_an_internal_error_is_an_error_in_diagnostics_and_the_node_goes_on(runni
     peer.show(2)
     peer.follow(2, bright_box(2))
     assert peer.show(3).measured
+
+
+def test_a_mask_that_can_not_be_made_is_an_error_in_diagnostics_and_the_target_is_tracked_on(running):
+    pipeline, peer = running()
+    masks = []
+    peer.node.create_subscription(Image, "mask", masks.append, 10)
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    i = 0
+    while not masks:
+        i += 1
+        peer.show(i)
+        peer.spin_for(0.05)
+    pipeline.fails_in_masks = True
+    assert peer.show(i + 1).measured
+    status, values = peer.diagnosis(lambda s, _: "in a mask" in s.message, "the error")
+    assert status.level == DiagnosticStatus.ERROR
+    before = int(values["images processed"])
+    assert peer.show(i + 2).measured
+    _, values = peer.diagnosis(lambda _, v: int(v["images processed"]) > before, "the answer")
+    assert int(values["images processed"]) == before + 1
+    pipeline.fails_in_masks = False
+    del masks[:]
+    assert peer.show(i + 3).measured
+    peer.wait(lambda: masks, "the mask")
 
 
 def test_once_images_arrive_none_is_missed_however_long_the_node_runs(running, monkeypatch, capfd):

@@ -59,6 +59,7 @@ class Heard:
         self.delivered = threading.Condition()
         self.remembered_when_delivered: list[int] = []
         self.pipeline: Faulty | None = None
+        self.fault: Exception | None = None  # raised by `deliver`
 
     def deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
         with self.delivered:
@@ -66,6 +67,8 @@ class Heard:
                 self.remembered_when_delivered.append(self.pipeline.remembered)
             self.tracks.append(track)
             self.delivered.notify()
+            if self.fault is not None:
+                raise self.fault
 
     def image_refused(self, reason: str) -> None: ...
 
@@ -183,4 +186,26 @@ def test_a_fault_while_remembering_costs_the_target(bench):
     bench.pipeline.late_error = PipelineLostError(LOST)
     bench.step()
     assert bench.step().reason == LOST
+    assert [str(error) for error in bench.heard.errors] == [LOST]
+
+
+def test_a_fault_while_delivering_costs_neither_the_target_nor_the_thread(bench):
+    bench.step(select=True)
+    bench.heard.fault = MemoryError("no room for the mask")
+    for _ in range(2):
+        assert bench.step().state in (TrackState.ACQUIRING, TrackState.TRACKING)
+    bench.heard.fault = None
+    assert bench.step().measured
+    assert [str(error) for error in bench.heard.errors] == ["no room for the mask"] * 2
+    bench.worker.stop()
+    assert bench.pipeline.remembered == 4
+
+
+def test_a_gpu_that_is_lost_while_delivering_is_asked_for_nothing_again(bench):
+    bench.step(select=True)
+    bench.heard.fault = PipelineLostError(LOST)
+    bench.step()
+    bench.heard.fault, calls = None, bench.pipeline.calls
+    assert bench.step().reason == LOST
+    assert bench.pipeline.calls == calls
     assert [str(error) for error in bench.heard.errors] == [LOST]

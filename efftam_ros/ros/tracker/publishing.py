@@ -125,7 +125,6 @@ class Outputs:
     def publish(
         self,
         arrival: BufferedFrame,
-        image: Image,
         track: Track,
         tracker: Tracker,
         camera: CameraModel | None,
@@ -133,7 +132,7 @@ class Outputs:
         withheld: str,
         stale: str,
     ) -> tuple[float, str]:
-        """Publish all outputs for one image.
+        """Publish box and velocity for one image.
 
         The predicted box is for the image's stamp plus the time since the image arrived on the steady clock,
         so only the image's own clock is used. Delays before arrival (exposure, transport) are unknown and not
@@ -141,9 +140,8 @@ class Outputs:
 
         Args:
             arrival: The image as received.
-            image: Its pixels.
             track: The tracker's answer.
-            tracker: For predictions and the mask.
+            tracker: For predictions.
             camera: Calibration, None if unknown.
             selection: Number of the selection that is being answered.
             withheld: Why control must not use the answer; empty if it may.
@@ -166,6 +164,11 @@ class Outputs:
                 moving, arrival.header, selection, predicted, bearing, later, stale or withheld
             )
             self._velocity.publish(TargetVelocity(**fields))
+        return latency_s, no_bearing
+
+    def publish_views(self, arrival: BufferedFrame, image: Image, track: Track, tracker: Tracker) -> None:
+        """Publish what other tools show of the same image: detections, annotations, mask and overlay, each
+        for subscribers only."""
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, track, arrival.header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
@@ -174,7 +177,6 @@ class Outputs:
 
             self._annotations.publish(annotations_message(self._foxglove, track, arrival.header))
         self._publish_pictures(arrival, image, track, tracker)
-        return latency_s, no_bearing
 
     def _publish_pictures(self, arrival: BufferedFrame, image: Image, track: Track, tracker: Tracker) -> None:
         wants_mask = self._mask.get_subscription_count() > 0
@@ -188,7 +190,7 @@ class Outputs:
             pixels = np.ascontiguousarray(shown)
             self._mask.publish(fill_image(ImageMessage(), pixels, "mono8", arrival.header))
         if wants_overlay:
-            # See `publish`.
+            # See `publish_views`.
             from efftam_ros.runtime.image.overlay import draw_overlay
 
             picture = to_bgr(image)

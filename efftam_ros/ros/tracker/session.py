@@ -437,7 +437,6 @@ class Session:
         selection = 0 if track.state is TrackState.IDLE else self._selection
         latency_s, no_bearing = self._outputs.publish(
             frame,
-            image,
             track,
             self._tracker,
             self._camera.model,
@@ -457,6 +456,8 @@ class Session:
         if self._attitude is not None and track.camera is not None and track.camera.reason:
             images_alone = track.camera.matrix is not None
             self._no_camera_motion(self._attitude.refusal or track.camera.reason, images_alone)
+        # Last: when it fails, the answer has been published and counted.
+        self._outputs.publish_views(frame, image, track, self._tracker)
 
     def _catching_up(self, frame: BufferedFrame) -> str:
         """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is

@@ -88,7 +88,8 @@ class Listener(Protocol):
     def skipped(self, images: int) -> None: ...
 
     def failed(self, error: Exception) -> None:
-        """The tracker raised an exception not caused by input; the target was dropped."""
+        """The tracker, or `deliver`, raised an exception not caused by input. The target was dropped, unless
+        only the delivery failed."""
         ...
 
 
@@ -164,12 +165,22 @@ class Worker:
                     self._listener.selection_accepted(work.command)
         self.state = track.state
         if track.processed:
-            self._listener.deliver(frame, image, track)
+            self._deliver(frame, image, track)
         else:
             self._listener.image_refused(track.reason)
         self._commit()
         taken = time.monotonic() - begin
         self.frame_s += (taken - self.frame_s) * (FRAME_TIME_GAIN if self.frame_s else 1.0)
+
+    def _deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
+        """Hand over the answer. A picture that can't be made costs neither the target nor the thread."""
+        try:
+            self._listener.deliver(frame, image, track)
+        except PipelineLostError as error:
+            self._drop_target(error)
+            self.state = self._tracker.state
+        except Exception as error:
+            self._listener.failed(error)
 
     def _commit(self) -> None:
         """Compute the frame's contribution to the memory, after its answer was published."""
