@@ -306,6 +306,18 @@ def test_thresholds_apply_from_the_next_image_on(node, peer):
     assert peer.show(6).measured
 
 
+def test_thresholds_that_no_image_followed_apply_after_the_next_activation(node, peer):
+    bring_up(peer)
+    assert set_parameter(node, presence_threshold=0.9999).successful
+    assert change(peer, DEACTIVATE)
+    assert change(peer, ACTIVATE)
+    peer.wait_until_active()
+    peer.warm_up()
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    assert not peer.show(1).measured
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -234,6 +234,8 @@ class TrackerNode(ReportingNode):
             self._session.close(reason)
             self._accepted, self._session = self._session.accepted, None
             assert self._tracker is not None
+            # The worker takes settings with the next image, which may not have come.
+            self._tracker.reconfigure(self._tracker_config)
             self._tracker.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
 
