@@ -87,6 +87,7 @@ FIXED = (
     "bundle",
     "backend",
     "threads",
+    "verify",
     "zero_copy",
     "image_transport",
     "image_reliability",
