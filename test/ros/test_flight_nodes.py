@@ -18,11 +18,14 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
 from flight_rig import HEIGHT, ROOT, WIDTH, Rig, free_port, node_command, wait
 from lifecycle_msgs.msg import Transition
+from rclpy.parameter import Parameter
 from ros_helpers import Process, new_namespace
 
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.gimbal.node import GimbalNode
+from efftam_ros.ros.mavlink.node import MavlinkNode
 from efftam_ros.ros.mavlink.tracker_topics import status_of
 
 pytestmark = pytest.mark.ros
@@ -205,6 +208,19 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, program, argu
     (line,) = [line for line in process.output.splitlines() if line.startswith(f"{program}: ")]
     assert words in line
     assert "Traceback" not in process.output
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "meant"),
+    [(GimbalNode, "max_yaw_rates", "max_yaw_rate"), (MavlinkNode, "atitude_rate", "attitude_rate")],
+)
+def test_a_parameter_that_does_not_exist_is_named_with_the_one_that_may_be_meant(
+    ros, capfd, make, given, meant
+):
+    overrides = [Parameter(name, value=0.1) for name in (given, meant)]
+    make(namespace=new_namespace(), parameter_overrides=overrides).close()
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "is not known" in line]
+    assert f"parameter '{given}' is not known and has no effect; did you mean {meant}?" in line
 
 
 # One rig for all tests that end none of its processes. They come last, as it computes while it runs.
