@@ -221,6 +221,35 @@ def test_thirty_cycles_leave_nothing_behind(ros, opener):
     node.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "fails"),
+    [
+        ("qos_overrides./select.subscription.reliability", "trigger_activate"),
+        ("qos_overrides./overlay.publisher.reliability", "trigger_configure"),
+    ],
+)
+def test_a_transition_that_fails_half_way_leaves_nothing_behind(ros, opener, name, fails):
+    namespace = new_namespace()
+    overrides = [
+        Parameter(name.replace("./", f"./{namespace}/"), value="relaible"),
+        Parameter("camera_motion", value="topic"),
+    ]
+    node = TrackerNode(opener, namespace=namespace, parameter_overrides=overrides)
+
+    def entities():
+        made = node.subscriptions, node.publishers, node.timers, node.services
+        return [sorted(map(id, each)) for each in made]
+
+    before = entities()
+    for _ in range(2):
+        if fails == "trigger_activate":
+            assert node.trigger_configure() == SUCCESS
+        assert getattr(node, fails)() != SUCCESS
+        assert "relaible" in node.fault
+        assert entities() == before
+    node.close()
+
+
 def test_start_without_autostart_waits(ros, opener):
     overrides = [Parameter("autostart", value=False)]
     node = TrackerNode(opener, namespace=new_namespace(), parameter_overrides=overrides)

@@ -60,20 +60,25 @@ class Outputs:
     def __init__(self, node: Node, with_detections: bool, with_annotations: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
+        self._publishers: list[Any] = []
+        try:
+            self._open(with_detections, with_annotations)
+        except BaseException:
+            self._destroy()
+            raise
+
+    def _open(self, with_detections: bool, with_annotations: bool) -> None:
         self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
         self._velocity = self._create(TargetVelocity, "velocity", RESULT_DEPTH)
         self._results = self._create(SelectionResult, "selection_result", 1, DurabilityPolicy.TRANSIENT_LOCAL)
         self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
         self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
-        self._publishers = [self._bbox, self._velocity, self._results, self._mask, self._overlay]
         self._vision = optional_messages("vision_msgs") if with_detections else None
         if self._vision is not None:
             self._detections = self._create(self._vision.Detection2DArray, "detections", RESULT_DEPTH)
-            self._publishers.append(self._detections)
         self._foxglove = optional_messages("foxglove_msgs") if with_annotations else None
         if self._foxglove is not None:
             self._annotations = self._create(self._foxglove.ImageAnnotations, "annotations", RESULT_DEPTH)
-            self._publishers.append(self._annotations)
 
     def _create(
         self,
@@ -84,9 +89,11 @@ class Outputs:
     ) -> Any:
         # A new profile each time: rclpy writes overrides into the object it is given.
         qos = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
-        return self._node.create_publisher(
+        publisher = self._node.create_publisher(
             message_type, topic, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies()
         )
+        self._publishers.append(publisher)
+        return publisher
 
     @property
     def has_detections(self) -> bool:
@@ -118,9 +125,12 @@ class Outputs:
             lasting = (self._velocity, self._bbox, self._results) if self._publishers else ()
             for publisher in lasting:
                 publisher.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
-            for publisher in self._publishers:
-                self._node.destroy_publisher(publisher)
-            self._publishers.clear()
+            self._destroy()
+
+    def _destroy(self) -> None:
+        for publisher in self._publishers:
+            self._node.destroy_publisher(publisher)
+        self._publishers.clear()
 
     def publish(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -124,8 +124,6 @@ class Session:
         self._read_raw, self.conversion = image_reader()
         self._camera = _Camera(None, None)
         self._attitude = attitude
-        if attitude is not None:
-            attitude.open(node, self._no_camera_motion)
         self.accepted = accepted  # selections accepted since the node started
         self._selection = 0  # number of the selection being tracked
         self._newest: BufferedFrame | None = None
@@ -137,6 +135,17 @@ class Session:
         self._last_refusal = ""  # last refusal of an image since one was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
         self._worker = Worker(tracker, self.frame_buffer, self, thread)
+        with ExitStack() as made:  # destroys what was made when a later part raises
+            self._open(made)
+            self._worker.start()
+            self._made = made.pop_all()
+
+    def _open(self, made: ExitStack) -> None:
+        """Create subscriptions and timers; ``made`` takes how each is destroyed."""
+        node, config = self._node, self._config
+        if self._attitude is not None:
+            made.callback(self._attitude.close, node)
+            self._attitude.open(node, self._no_camera_motion)
         compressed = config.image_transport == "compressed"
         if compressed:
             self.conversion = "OpenCV's decoder"
@@ -147,39 +156,31 @@ class Session:
             self._on_compressed if compressed else self._on_image,
             self._incompatible,
         )
+        made.callback(self._input.close)
         # Separate profiles: rclpy writes overrides into the object it is given.
         newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        self._subscriptions = [
-            self._subscribe(CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins),
-            self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
-        ]
+        selections = QoSProfile(depth=SELECTION_DEPTH)
+        self._subscribe(made, CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins)
+        self._subscribe(made, TargetSelection, "select", self._on_selection, selections)
         if config.clicks != "off":
             # Clicks of other tools are off by default.
             from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
 
             take = partial(self._on_click, click_selection)
             clicks = CLICK_TYPES[config.clicks]
-            self._subscriptions.append(
-                self._subscribe(clicks, "click", take, QoSProfile(depth=SELECTION_DEPTH))
-            )
+            self._subscribe(made, clicks, "click", take, QoSProfile(depth=SELECTION_DEPTH))
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._input_timer = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
+        look = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
+        made.callback(node.destroy_timer, look)
         self._watch = self._start_watch()
-        self._worker.start()
+        made.callback(lambda: node.destroy_timer(self._watch))  # `reconfigure` replaces it
 
     def close(self, reason: str) -> None:
         """Stop receiving, finish and publish the current frame, then mark all outputs not valid with
         ``reason``."""
         self._ending = reason
         self._take_back(reason)
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-        self._subscriptions.clear()
-        self._input.close()
-        if self._attitude is not None:
-            self._attitude.close(self._node)
-        self._node.destroy_timer(self._input_timer)
-        self._node.destroy_timer(self._watch)
+        self._made.close()
         left = self._worker.stop()
         self._take_back(reason)
         if left is not None:
@@ -270,8 +271,10 @@ class Session:
 
         return SubscriptionEventCallbacks(incompatible_qos=on_incompatible)
 
-    def _subscribe(self, message_type: Any, topic: str, callback: Any, qos: QoSProfile) -> Any:
-        return self._node.create_subscription(
+    def _subscribe(
+        self, made: ExitStack, message_type: Any, topic: str, callback: Any, qos: QoSProfile
+    ) -> None:
+        subscription = self._node.create_subscription(
             message_type,
             topic,
             callback,
@@ -279,6 +282,7 @@ class Session:
             event_callbacks=self._incompatible(self._node.resolve_topic_name(topic)),
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
+        made.callback(self._node.destroy_subscription, subscription)
 
     def _look_at_input(self) -> None:
         """Follow changes of the image publishers; report images that do not arrive."""
