@@ -1,10 +1,9 @@
 """Start tracker, gimbal controller and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
-from pathlib import Path
-
 from launch.actions import OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 
+from efftam_ros.ros.common.image_input import camera_info_beside
 from efftam_ros.ros.common.launching import (
     TRACKER,
     YES_NO,
@@ -37,7 +36,7 @@ def start_flight(context):
     both = {"use_sim_time": value["use_sim_time"] == "true"}
     if value["yaw_lock"]:
         both["yaw_lock"] = value["yaw_lock"] == "true"
-    camera_info = value["camera_info"] or str(Path(value["image"]).parent / "camera_info")
+    camera_info = value["camera_info"] or camera_info_beside(value["image"])
     own = {"efftam_gimbal": {}, "efftam_mavlink": {"links": value["links"]} if value["links"] else {}}
     return [
         node(

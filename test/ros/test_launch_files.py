@@ -139,11 +139,10 @@ def test_the_operators_page_is_started_when_asked_for(file, tmp_path):
 
 
 @pytest.mark.usefixtures("_no_profile")
-def test_flight_starts_tracker_gimbal_and_bridge():
+@pytest.mark.parametrize("image", ["/cam/image_raw", "/cam/image_raw/compressed"])
+def test_flight_starts_tracker_gimbal_and_bridge(image):
     links = "udpout:127.0.0.1:24550"
-    launch = Launch(
-        "flight.launch.py", image="/cam/image_raw", namespace="drone", links=links, yaw_lock="false"
-    )
+    launch = Launch("flight.launch.py", image=image, namespace="drone", links=links, yaw_lock="false")
     launch.run_until_started(3)
     started = {Path(event.cmd[0]).name: event for event in launch.started}
     assert set(started) == {"efftam_tracker", "efftam_gimbal", "efftam_mavlink"}

@@ -17,6 +17,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_helpers import box_selection, image_message, new_namespace, stamp_of, tracker_command
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
+from efftam_ros.ros.common.image_input import camera_info_beside
+
 pytestmark = pytest.mark.ros
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 QUICK = ("-p", "diagnostics_period:=0.1", "-p", "image_timeout:=20.0")
@@ -185,8 +187,8 @@ def test_a_compressed_topic_is_found_by_its_base_and_its_calibration_beside_that
     peer.send(compressed(0))
     peer.follow(0, bright_box(0))
     topic = f"/{peer.namespace}/camera/camera_info"
-    _, values = peer.diagnosis(lambda s, v: "camera_info" in v, "the state of camera_info")
-    assert values["camera_info"] == f"none on {topic}"
+    peer.node.destroy_publisher(peer.camera_infos)  # of the same name in the tracker's own namespace
+    peer.diagnosis(lambda s, v: v.get("camera_info") == f"none on {topic}", "that there is none beside")
     infos = peer.node.create_publisher(CameraInfo, topic, 10)
     peer.wait(lambda: infos.get_subscription_count() > 0, "the subscription to camera_info")
     info = CameraInfo(width=WIDTH, height=HEIGHT, distortion_model="plumb_bob", d=[0.0] * 5)
@@ -204,6 +206,39 @@ def test_a_compressed_topic_is_found_by_its_base_and_its_calibration_beside_that
     peer.diagnosis(
         lambda s, v: v["camera_info"].startswith(f"calibrated, {WIDTH} x {HEIGHT} px"), "its arrival"
     )
+
+
+def test_a_calibration_in_the_trackers_own_namespace_is_taken_while_none_is_beside_the_images(tracker):
+    """`-r camera_info:=/camera_info` is that name, and can't be told from no remap at all."""
+    peer = tracker(*QUICK, "-r", "image:=camera/image_raw", peer={"image_topic": "camera/image_raw"})
+    beside, own = f"/{peer.namespace}/camera/camera_info", f"/{peer.namespace}/camera_info"
+
+    def subscribed(topic):
+        return peer.node.count_subscribers(topic) > 0
+
+    peer.wait(lambda: subscribed(own) and not subscribed(beside), "the subscription to the only one")
+    peer.camera_infos.publish(CameraInfo(width=WIDTH, height=HEIGHT))
+    peer.diagnosis(
+        lambda s, v: v["camera_info"] == f"not calibrated, {WIDTH} x {HEIGHT} px, {own}", "its arrival"
+    )
+    infos = peer.node.create_publisher(CameraInfo, beside, 10)
+    peer.wait(lambda: subscribed(beside) and not subscribed(own), "the subscription beside the images")
+    peer.node.destroy_publisher(infos)
+    peer.wait(lambda: subscribed(own) and not subscribed(beside), "the subscription to the only one")
+
+
+@pytest.mark.parametrize(
+    ("images", "calibration"),
+    [
+        ("/camera/image_raw", "/camera/camera_info"),
+        ("/camera/image_raw/compressed", "/camera/camera_info"),
+        ("/image", "/camera_info"),
+        ("image/compressed", "camera_info"),
+        ("camera/image", "camera/camera_info"),
+    ],
+)
+def test_the_calibration_is_beside_the_images_of_whatever_transport(images, calibration):
+    assert camera_info_beside(images) == calibration
 
 
 def test_images_lost_for_want_of_the_profile_are_told_with_the_profile(processes, peers):

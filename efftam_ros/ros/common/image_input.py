@@ -28,6 +28,13 @@ MOST_NAMED = 3
 OVERLAP_S = 1.0
 
 
+def camera_info_beside(image_topic: str) -> str:
+    """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
+    /camera/image_raw/compressed -> /camera/camera_info."""
+    folder, slash, _ = image_topic.removesuffix(SUFFIX).rpartition("/")
+    return f"{folder}{slash}camera_info"
+
+
 @dataclass
 class _Subscription:
     """A subscription. ``made_s``: creation time on the steady clock; ``delivered``: it has delivered an
@@ -82,11 +89,16 @@ class ImageInput:
 
     @property
     def camera_info_topic(self) -> str:
-        """Topic of the calibration: the remapped ``camera_info``, else the sibling of the image topic as in
-        image_transport (/camera/image_raw/compressed -> /camera/camera_info)."""
+        """Topic of the calibration: the remapped ``camera_info``, else the one beside the images.
+
+        A remap to the default name looks like none; that name is taken while it alone is published.
+        """
         resolved = str(self._node.resolve_topic_name("camera_info"))
-        default = f"{self._node.get_namespace().rstrip('/')}/camera_info"
-        return resolved if resolved != default else f"{self.base_topic.rpartition('/')[0]}/camera_info"
+        beside = camera_info_beside(self.base_topic)
+        if resolved != self._node.resolve_topic_name("camera_info", only_expand=True):
+            return resolved
+        count = self._node.count_publishers
+        return resolved if count(resolved) and not count(beside) else beside
 
     @property
     def facts(self) -> dict[str, str]:

@@ -157,18 +157,21 @@ class Session:
             self._incompatible,
         )
         made.callback(self._input.close)
+        self._camera_info = self._subscribe_camera_info()
+        made.callback(lambda: node.destroy_subscription(self._camera_info))  # `_look_at_input` replaces it
         # Separate profiles: rclpy writes overrides into the object it is given.
-        newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        selections = QoSProfile(depth=SELECTION_DEPTH)
-        self._subscribe(made, CameraInfo, self._input.camera_info_topic, self._on_camera_info, newest_wins)
-        self._subscribe(made, TargetSelection, "select", self._on_selection, selections)
+        made.callback(
+            node.destroy_subscription,
+            self._subscribe(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH)),
+        )
         if config.clicks != "off":
             # Clicks of other tools are off by default.
             from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
 
             take = partial(self._on_click, click_selection)
             clicks = CLICK_TYPES[config.clicks]
-            self._subscribe(made, clicks, "click", take, QoSProfile(depth=SELECTION_DEPTH))
+            subscription = self._subscribe(clicks, "click", take, QoSProfile(depth=SELECTION_DEPTH))
+            made.callback(node.destroy_subscription, subscription)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         look = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
         made.callback(node.destroy_timer, look)
@@ -271,10 +274,13 @@ class Session:
 
         return SubscriptionEventCallbacks(incompatible_qos=on_incompatible)
 
-    def _subscribe(
-        self, made: ExitStack, message_type: Any, topic: str, callback: Any, qos: QoSProfile
-    ) -> None:
-        subscription = self._node.create_subscription(
+    def _subscribe_camera_info(self) -> Any:
+        newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self._camera_info_topic = self._input.camera_info_topic
+        return self._subscribe(CameraInfo, self._camera_info_topic, self._on_camera_info, newest_wins)
+
+    def _subscribe(self, message_type: Any, topic: str, callback: Any, qos: QoSProfile) -> Any:
+        return self._node.create_subscription(
             message_type,
             topic,
             callback,
@@ -282,11 +288,13 @@ class Session:
             event_callbacks=self._incompatible(self._node.resolve_topic_name(topic)),
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
-        made.callback(self._node.destroy_subscription, subscription)
 
     def _look_at_input(self) -> None:
         """Follow changes of the image publishers; report images that do not arrive."""
         self._input.look()
+        if self._input.camera_info_topic != self._camera_info_topic:
+            self._node.destroy_subscription(self._camera_info)
+            self._camera_info = self._subscribe_camera_info()
         self._statistics.input_seen(
             self._input.facts | {"camera_info": self._describe_camera()}, self._input.explain()
         )
@@ -302,7 +310,7 @@ class Session:
             self._remind("input", f"no image has arrived yet: {refused or self._input.explain()}")
 
     def _describe_camera(self) -> str:
-        camera, topic = self._camera, self._input.camera_info_topic
+        camera, topic = self._camera, self._camera_info_topic
         if camera.message is None:
             return f"none on {topic}"
         size = f"{camera.message.width} x {camera.message.height} px, {topic}"
