@@ -16,7 +16,9 @@ from efftam_ros.ros.common.signals import StopFlag
 
 # Longest time until a signal is noticed while no message arrives, s.
 PATIENCE_S = 0.1
-# How often a node that works at its own rate looks at services, timers and events by default, s.
+# How often a node that works at its own rate looks at services, timers and events by default, s. On the time
+# of /clock it looks at every turn: that topic is a subscription too, and until it is served the node's clock
+# stands still.
 SERVED_S = 0.08
 # Packages whose absence is reported in one line: import name and package name.
 NEEDED = {
@@ -34,7 +36,8 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
 
     The node has ``start()``, which may raise InputError as ``make`` may, and ``close()``, which ends it. A
     node that works at its own rate has ``tick()`` too: it does what is due and returns the time until the
-    next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait.
+    next work, s, or None while it waits for calls alone; its ``served_s`` says how long a call may wait (on
+    wall time).
     ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
     reported in one line.
     """
@@ -53,6 +56,9 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
         idle_s = tick()
         if idle_s is None:
             executor.spin_once(timeout_sec=PATIENCE_S)
+            continue
+        if node.get_clock().ros_time_is_active:
+            executor.spin_once(timeout_sec=max(idle_s, 0.0))
             continue
         now_s = time.monotonic()
         if now_s - served_s >= patience_s:

@@ -36,7 +36,7 @@ NODE_NAME = "efftam_mavlink"
 POLL_S = 0.01
 # Boxes and decisions may wait so long, calibrations longer.
 READ_S, CALIBRATION_S = 0.02, 0.5
-# All that can be called are services on parameters that do not change.
+# All that can be called are services on parameters that do not change; for /clock see `run_node`.
 SERVED_S = 0.4
 
 
