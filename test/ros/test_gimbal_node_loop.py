@@ -11,12 +11,13 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import rclpy
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity
-from geometry_msgs.msg import QuaternionStamped
+from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S, new_namespace
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Bool
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.loop import Loop
 from efftam_ros.ros.gimbal.outputs import Outputs
@@ -99,6 +100,19 @@ def test_a_camera_that_loses_its_calibration_stops_the_gimbal(flight):
     assert (stopped.pitch_rate, stopped.yaw_rate) == (0.0, 0.0)
     flight.focal_px = 900.0
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING)
+
+
+def test_steering_is_refused_while_another_node_publishes_rates(flight):
+    """A second controller, say: the gimbal would follow both by turns."""
+    flight.loop.set_enabled(False)
+    other = flight.peer.create_publisher(TwistStamped, "rates", reliable())
+    flight.run_until(lambda status: flight.node.count_publishers("rates") == 2)
+    with pytest.raises(InputError, match=r"2 publishers on .*/rates"):
+        flight.loop.set_enabled(True)
+    flight.loop.set_enabled(False)
+    flight.peer.destroy_publisher(other)
+    flight.run_until(lambda status: flight.node.count_publishers("rates") == 1)
+    flight.loop.set_enabled(True)
 
 
 def test_that_the_gimbal_is_wanted_is_said_once(flight):

@@ -95,13 +95,19 @@ class Loop:
             topic.close()
 
     def set_enabled(self, enabled: bool) -> None:
-        """Steer, or stop. Raises InputError when the bridge would read the rates in another frame."""
+        """Steer, or stop.
+
+        Raises InputError when the bridge would read the rates in another frame, or would get those of
+        another node too.
+        """
         manager = self._manager
         if enabled and manager is not None and manager.yaw_lock != self._config.yaw_lock:
             raise InputError(
                 f"yaw_lock is {self._config.yaw_lock} here and {manager.yaw_lock} in efftam_mavlink; set both"
                 " alike"
             )
+        if enabled and self._outputs.others:
+            raise InputError(self._outputs.others)
         self._control.set_enabled(enabled)
         if enabled:
             self._outputs.want_gimbal(True)

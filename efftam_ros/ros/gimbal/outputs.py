@@ -11,6 +11,7 @@ from efftam_ros.flight.control_config import GimbalCommand, Instant
 from efftam_ros.flight.values import STOPPED, Rates
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
+from efftam_ros.ros.common.publishers import other_publishers
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.conversions import status_message
 
@@ -56,6 +57,13 @@ class Outputs:
         message = status_message(command, enabled)
         message.header.stamp = stamp_like(message.header.stamp, now.stamp_ns)
         self._status.publish(message)
+
+    @property
+    def others(self) -> str:
+        """Other publishers of rates, as a message; empty when there are none."""
+        return other_publishers(
+            self._node, ("rates",), "the gimbal would receive the rates of all of them; end the others first"
+        )
 
     def stop(self) -> None:
         """Zero rates, the gimbal given back, and wait until both have arrived."""

@@ -15,7 +15,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Track
 from efftam_ros.interop.messages import (
@@ -29,6 +29,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
+from efftam_ros.ros.common.publishers import other_publishers
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 RESULT_DEPTH, PICTURE_DEPTH = 10, 1
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
 LAST_WORDS_S = 0.5
-
-UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
-"""Name that rclpy reports for a node that has not been discovered yet."""
 
 
 def optional_messages(package: str) -> Any:
@@ -106,18 +104,11 @@ class Outputs:
     @property
     def others(self) -> str:
         """Other publishers on this node's output topics, as a message; empty when there are none."""
-        for topic in ("bbox", "velocity"):
-            name = self._node.resolve_topic_name(topic)
-            found = self._node.get_publishers_info_by_topic(name)
-            # A publisher may be discovered before the name of its node; wait until a later check knows the
-            # name.
-            if len(found) > 1 and all(info.node_name != UNKNOWN_NODE for info in found):
-                names = sorted({shown(info.node_name)[1:-1] for info in found})
-                return (
-                    f"{len(found)} publishers on {name} ({', '.join(names)}): subscribers receive messages of"
-                    " all of them; give each tracker its own namespace"
-                )
-        return ""
+        return other_publishers(
+            self._node,
+            ("bbox", "velocity"),
+            "subscribers receive messages of all of them; give each tracker its own namespace",
+        )
 
     def close(self) -> None:
         """Wait until the last messages are acknowledged, then destroy the publishers."""
