@@ -58,7 +58,8 @@ def named(names: set[str], namespace: str, node: str) -> set[str]:
 
 def check(peer, node: str) -> None:
     """Compare the policy with what the network of nodes tells of a running node."""
-    peer.wait(lambda: node in peer.node.get_node_names(), f"the node {node}")
+    full_name = (node, f"/{peer.namespace}")
+    peer.wait(lambda: full_name in peer.node.get_node_names_and_namespaces(), f"the node {node}")
     for (kind, act), ask in ASKS.items():
         names = allowed(f"/{node}", kind, act)
         always = named(names - NOT_ALWAYS, peer.namespace, node)
