@@ -424,13 +424,13 @@ class Session:
         refused = ""
         if answer is not None and self._last_refusal:
             silence_s = now_s - answer.published_s
-            if silence_s > self._config.image_timeout + STALL_FRAMES * self._worker.frame_s:
+            if stale or silence_s > self._config.image_timeout + STALL_FRAMES * self._worker.frame_s:
                 refused = f"no image could be used for {silence_s:.2f} s: {self._last_refusal}"
-        reason = stale or stalled or refused
+        reason = refused or stale or stalled
         if reason and answer is not None and not self._silence_said:
             self._silence_said = True
             self._take_back(reason)
-            if stale:
+            if stale and not refused:
                 self._warn("stale", f"{stale}; {self._explain_silence()}")
 
     def _explain_silence(self) -> str:
