@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -765,6 +765,55 @@ class TestTooLittleMemory:
             rig.pipeline.encode(Image.from_array(large, "bgr8"), view)
         assert "\n" not in str(refused.value)
         assert one_frame(rig.pipeline, 1).is_finite
+
+    @pytest.mark.parametrize(
+        ("call", "after", "zero_copy"),
+        [
+            *product(("cuMemHostAlloc", "cuMemHostGetDevicePointer"), (0, 1), (False, True)),
+            ("cuMemAlloc", 0, False),
+        ],
+    )
+    def test_for_any_buffer_of_a_larger_image_leaves_none_of_them(
+        self, shipped: Bundle, call: str, after: int, zero_copy: bool
+    ) -> None:
+        """Frames go on as before, once there is enough memory again also larger ones."""
+        rig = Rig(shipped, zero_copy=zero_copy)
+        pipeline, side = rig.pipeline, rig.pipeline.spec.image_side
+        small, again = (Image.from_array(clip()[0][index], "rgb8") for index in (1, 2))
+        large = Image.from_array(np.repeat(np.repeat(clip()[0][1], 2, axis=0), 2, axis=1), "rgb8")
+
+        def boxes(image: Image) -> np.ndarray:
+            pipeline.encode(image, View.full(image.width, image.height, side))
+            pipeline.attend(plan(1))
+            return pipeline.decode(None).boxes
+
+        one_frame(pipeline, 0, PROMPTS["box"])
+        buffers, held = len(rig.gpu.memory.alive), pipeline.device_bytes
+        pipeline.prefetch(small)  # so that the second of the pinned buffers is in use
+        expected = boxes(small)
+        rig.gpu.fail(call, 2, after)
+        with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+            pipeline.encode(large, View.full(large.width, large.height, side))
+        assert len(rig.gpu.memory.alive) == buffers - (2 if zero_copy else 3)
+        pipeline.prefetch(large)
+        assert np.array_equal(boxes(small), expected)
+        pipeline.prefetch(again)
+        assert pipeline.device_bytes == held
+        assert np.isfinite(boxes(large)).all()
+        assert pipeline.device_bytes == held + (0 if zero_copy else large.rows.size - small.rows.size)
+        assert np.array_equal(boxes(small), expected)
+        pipeline.close()
+        assert rig.gpu.memory.alive == []
+
+    @pytest.mark.parametrize("call", ["cuMemAlloc", "cuMemHostAlloc", "cuMemHostGetDevicePointer"])
+    def test_for_a_mask_leaves_nothing_of_it(self, rig: Rig, call: str) -> None:
+        one_frame(rig.pipeline, 0, PROMPTS["box"])
+        buffers = len(rig.gpu.memory.alive)
+        rig.gpu.fail(call, 2)
+        with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+            rig.pipeline.mask(0)
+        assert len(rig.gpu.memory.alive) == buffers
+        assert rig.pipeline.mask(0).any()
 
 
 class TestBadInput:

@@ -142,16 +142,22 @@ class DeviceImage:
             if buffer is not None:
                 buffer.free()
         self._device, self._hosts, self._staged, self._last_view = None, [], None, None
-        self._launches = {}
+        self._using, self._launches = 0, {}
 
     def _fit(self, nbytes: int) -> None:
+        """Have room for an image. Raises CudaError with too little memory: there are no buffers then, as
+        before the first image."""
         if self._hosts and self._hosts[0].nbytes >= nbytes:
             return
         self._free()
-        for _ in range(2):
-            self._hosts.append(HostBuffer(self._cuda, nbytes))
-        if not self._shared:
-            self._device = DeviceBuffer(self._cuda, nbytes)
+        try:
+            for _ in range(2):
+                self._hosts.append(HostBuffer(self._cuda, nbytes))
+            if not self._shared:
+                self._device = DeviceBuffer(self._cuda, nbytes)
+        except BaseException:
+            self._free()
+            raise
 
     def _needed(self, image: Image, views: Sequence[View]) -> Parts:
         """What these views read of an image, in parts that are worth a copy of their own."""

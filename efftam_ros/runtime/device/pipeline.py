@@ -506,7 +506,11 @@ class _MaskOutput:
     def __init__(self, cuda: Cuda, width: int, height: int) -> None:
         self.size = (width, height)
         self.device = DeviceBuffer(cuda, width * height)
-        self.host = HostBuffer(cuda, width * height)
+        try:
+            self.host = HostBuffer(cuda, width * height)
+        except BaseException:
+            self.device.free()
+            raise
 
     def free(self) -> None:
         self.device.free()
