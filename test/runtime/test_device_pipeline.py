@@ -19,24 +19,30 @@ from hypothesis import strategies as st
 from runtime.cuda.fake_cuda import COPIES, FakeGpu
 from runtime.cuda.fake_memory import Race
 from runtime.cuda.shim import shared_shim
-from support.gpu_rig import Rig
+from runtime.fake_ort import FakeOrt
+from support.gpu_rig import Rig, fake_gpu
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
-from efftam_ros.core.errors import InputError, PipelineLostError
+from efftam_ros.core.errors import BackendError, InputError, PipelineLostError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.cuda.api import CudaError
+from efftam_ros.runtime.cuda.api import Cuda, CudaError
+from efftam_ros.runtime.cuda.device import open_device
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.image import merged
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout
 from efftam_ros.runtime.device.section import Section
 from efftam_ros.runtime.image.encodings import ENCODINGS
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
+from efftam_ros.runtime.verify import verify
+from efftam_ros.runtime.verify.verify import Reference
 
 ABSENT = 2
 FRAMES = 5
@@ -873,22 +879,62 @@ class TestClosing:
         with pytest.raises(RuntimeError, match="closed"):
             rig.pipeline.decode(None)
 
-    @pytest.mark.parametrize("after", range(0, 14, 3))
-    def test_a_failure_while_opening_gives_everything_back(
-        self, shipped: Bundle, monkeypatch: pytest.MonkeyPatch, after: int
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return Reference(default_bundle())
+
+
+class TestOpening:
+    """`open_device_pipeline`, whole, where a call of the driver fails for lack of memory."""
+
+    @pytest.fixture
+    def gpu(self, monkeypatch: pytest.MonkeyPatch, reference: Reference) -> FakeGpu:
+        gpu = fake_gpu()
+        cuda = Cuda(gpu.driver)
+        ort = FakeOrt(gpu.enqueue, gpu.take)
+        monkeypatch.setattr(opening, "_opened", lambda: (cuda, open_device(cuda)))
+        monkeypatch.setattr(
+            opening,
+            "_opener",
+            lambda bundle, backend, facts, stream: OrtGraphs(bundle, "cuda", stream.handle, ort=ort),
+        )
+        monkeypatch.setattr(verify, "Reference", lambda bundle: reference)
+        return gpu
+
+    @pytest.mark.parametrize(
+        ("call", "after"),
+        [
+            # Of the pipeline.
+            *product(["cuStreamCreate"], (0, 1)),
+            *product(["cuEventCreate"], (0, 2, 3, 10, 15)),
+            *product(["cuMemHostAlloc"], (0, 2)),
+            *product(["cuMemAlloc", "cuMemsetD8Async", "cuMemHostGetDevicePointer"], [0]),
+            ("cuModuleLoadDataEx", 1),
+            # Of the agreement check.
+            *product(["cuMemAlloc"], (1, 20)),
+            *product(["cuMemHostAlloc", "cuMemHostGetDevicePointer"], (3, 20)),
+            *product(["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"], [10]),
+        ],
+    )
+    def test_is_refused_and_leaves_nothing(
+        self, shipped: Bundle, gpu: FakeGpu, call: str, after: int
     ) -> None:
-        gpus, whole = [], FakeGpu
+        gpu.fail(call, 2, after)
+        with pytest.raises(BackendError, match=f"opening Fake GPU failed; {call} .*OUT_OF_MEMORY"):
+            opening.open_device_pipeline(shipped, "onnxruntime-cuda", "quick")
+        assert gpu.memory.alive == []
+        assert gpu.driver.functions.held == 0
 
-        def made(*args: object, **kwargs: object) -> FakeGpu:
-            gpu = whole(*args, **kwargs)
-            gpu.fail("cuEventCreate", 2, after=after)
-            gpus.append(gpu)
-            return gpu
+    def test_succeeds_otherwise(self, shipped: Bundle, gpu: FakeGpu) -> None:
+        opening.open_device_pipeline(shipped, "onnxruntime-cuda", "quick").close()
+        assert gpu.memory.alive == []
+        assert gpu.driver.functions.held == 0
 
-        monkeypatch.setattr("support.gpu_rig.FakeGpu", made)
-        with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):
-            Rig(shipped)
-        assert gpus[0].memory.alive == []
+    def test_a_session_is_refused_without_a_stream(self, gpu: FakeGpu) -> None:
+        gpu.fail("cuStreamCreate", 2)
+        with pytest.raises(BackendError, match="cuStreamCreate"), opening.device_session():
+            pytest.fail("there is no stream")
 
 
 class TestLayout:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from unittest.mock import patch
 
-from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
+from runtime.cuda.fake_cuda import DEVICE, FakeDevice, FakeGpu
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt, Faults
 from runtime.tensorrt.fake_tensorrt import make_fake
@@ -43,12 +43,7 @@ class Rig:
         onnxruntime_version: str = "1.31.1",
         **faults: bool,
     ) -> None:
-        shim = shared_shim()
-        self.gpu = FakeGpu("12.9", FakeDevice(integrated=zero_copy), seed=seed)
-        self.gpu.kernels = shim.launch
-        self.gpu.signatures = {
-            name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
-        }
+        self.gpu = fake_gpu(FakeDevice(integrated=zero_copy), seed)
         self.cuda = Cuda(self.gpu.driver)
         facts = open_device(self.cuda)
         self.stream = Stream(self.cuda)
@@ -63,6 +58,16 @@ class Rig:
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         with patch("efftam_ros.runtime.device.pipeline.Arena", partial(divided_arena, self.gpu)):
             self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
+
+
+def fake_gpu(device: FakeDevice = DEVICE, seed: int = 0) -> FakeGpu:
+    """It runs the package's kernels."""
+    gpu = FakeGpu("12.9", device, seed=seed)
+    gpu.kernels = shared_shim().launch
+    gpu.signatures = {
+        name: [parameter.access for parameter in kernel.parameters] for name, kernel in KERNELS.items()
+    }
+    return gpu
 
 
 def divided_arena(gpu: FakeGpu, cuda: Cuda, shapes: Mapping[str, tuple[int, ...]]) -> Arena:

@@ -41,18 +41,20 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str, zero_copy: b
     if ATTENTION not in bundle.graphs:
         raise BackendError(f"bundle {bundle.folder} lacks the graph {ATTENTION}", "export it again")
     cuda, facts = _opened()
-    stream = Stream(cuda)
-    try:
-        opener = _opener(bundle, backend, facts, stream)
-    except BaseException:
-        stream.close()
-        raise
-    try:
+    with _failures_of(facts):
+        stream = Stream(cuda)
+        try:
+            opener = _opener(bundle, backend, facts, stream)
+        except BaseException:
+            stream.close()
+            raise
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy)
-    except (CudaError, TensorRTError) as error:
-        raise BackendError(f"opening {facts.name} failed", str(error)) from error
-    if verify != "off":
-        _require_agreement(bundle, pipeline, verify, limits_of(backend))
+        try:
+            if verify != "off":
+                _require_agreement(bundle, pipeline, verify, limits_of(backend))
+        except BaseException:
+            pipeline.close()
+            raise
     return pipeline
 
 
@@ -67,7 +69,8 @@ def limits_of(backend: str) -> Limits:
 def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
     """The GPU and a stream on it, for work that is not a pipeline's. Raises BackendError."""
     cuda, facts = _opened()
-    stream = Stream(cuda)
+    with _failures_of(facts):
+        stream = Stream(cuda)
     try:
         yield cuda, facts, stream
     finally:
@@ -77,6 +80,15 @@ def device_session() -> Iterator[tuple[Cuda, DeviceFacts, Stream]]:
 def _opened() -> tuple[Cuda, DeviceFacts]:
     cuda = Cuda.load()
     return cuda, open_device(cuda, needed_bytes=NEEDED_BYTES)
+
+
+@contextmanager
+def _failures_of(facts: DeviceFacts) -> Iterator[None]:
+    """Turn failed calls of the block into BackendError."""
+    try:
+        yield
+    except (CudaError, TensorRTError) as error:
+        raise BackendError(f"opening {facts.name} failed", str(error)) from error
 
 
 def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) -> GraphOpener:
@@ -94,19 +106,14 @@ def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) ->
 
 
 def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str, limits: Limits) -> None:
-    """Close the pipeline and refuse it when it computes something else than the CPU."""
+    """Raises BackendError when the pipeline computes something else than the CPU."""
     # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
     from efftam_ros.runtime.verify.verify import Reference
 
-    try:
-        reference = Reference(bundle)
-        with pipeline.runners() as runners:
-            fault = reference.judge(runners, verify == "full", limits).fault
-    except BaseException:
-        pipeline.close()
-        raise
+    reference = Reference(bundle)
+    with pipeline.runners() as runners:
+        fault = reference.judge(runners, verify == "full", limits).fault
     if fault:
-        pipeline.close()
         raise BackendError(f"it does not compute what the CPU computes: {fault}", "run efftam verify")
 
 

@@ -305,8 +305,7 @@ class DevicePipeline(FramePipeline):
         self._prompts = self._pinned(staging)
         self._kernels = KernelSet(self._cuda)
         self._closing.append(self._kernels.close)
-        self._image_ready, self._answered, self._masked = (Event(self._cuda) for _ in range(3))
-        self._closing += [self._image_ready.close, self._answered.close, self._masked.close]
+        self._image_ready, self._answered, self._masked = (self._event() for _ in range(3))
         self._clock = StageClock(self._cuda, STAGES)
         self._closing.append(self._clock.close)
         parameters = PreprocessParameters(spec.image_side, bundle.mean, bundle.std)
@@ -493,6 +492,11 @@ class DevicePipeline(FramePipeline):
         buffer = HostBuffer(self._cuda, nbytes)
         self._closing.append(buffer.free)
         return buffer
+
+    def _event(self) -> Event:
+        event = Event(self._cuda)
+        self._closing.append(event.close)
+        return event
 
     def _free_mask_output(self) -> None:
         if self._mask_output is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.stream import Event, Stream
@@ -27,8 +27,14 @@ class StageClock:
         self.is_on = False
         """Whether the current frame is timed."""
         self._frames = 0
-        self._events = {name: (Event(cuda, timing=True), Event(cuda, timing=True)) for name in stages}
-        self._origin = Event(cuda, timing=True)
+        with ExitStack() as made:
+
+            def event() -> Event:
+                return made.enter_context(closing(Event(cuda, timing=True)))
+
+            self._events = {name: (event(), event()) for name in stages}
+            self._origin = event()
+            self._made = made.pop_all()
         self._recorded: dict[str, None] = {}
         self._seconds: dict[str, float] = {}
 
@@ -71,10 +77,7 @@ class StageClock:
         }
 
     def close(self) -> None:
-        for pair in self._events.values():
-            for event in pair:
-                event.close()
-        self._origin.close()
+        self._made.close()
         self._events = {}
 
     @contextmanager

@@ -51,7 +51,7 @@ class DeviceRunner:
         self._binding = graph.binding(fixed=False)
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], /) -> Arrays:
-        places: list[tuple[DeviceBuffer, HostBuffer]] = []
+        places: list[DeviceBuffer | HostBuffer] = []
         outputs = {}
         try:
             for name in self._graph.inputs:
@@ -70,20 +70,20 @@ class DeviceRunner:
             return {name: host.view(dtype, shape).copy() for name, (_, host, shape, dtype) in outputs.items()}
         finally:
             self._stream.synchronize()
-            for pair in places:
-                for buffer in pair:
-                    buffer.free()
+            for buffer in places:
+                buffer.free()
 
     def close(self) -> None:
         """Give the binding back."""
         self._binding.close()
 
     def _place(
-        self, name: str, shape: tuple[int, ...], nbytes: int, places: list[tuple[DeviceBuffer, HostBuffer]]
+        self, name: str, shape: tuple[int, ...], nbytes: int, places: list[DeviceBuffer | HostBuffer]
     ) -> tuple[DeviceBuffer, HostBuffer]:
         device = DeviceBuffer(self._cuda, nbytes)
+        places.append(device)
         host = HostBuffer(self._cuda, nbytes)
-        places.append((device, host))
+        places.append(host)
         self._binding.bind(name, device.pointer, shape)
         return device, host
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runtime.cuda.fake_memory import UNDEFINED, Memory, Race, Range
@@ -231,6 +231,7 @@ class Scheduler:
         if work.job.action is not None:
             self.on_run(work.job.name)
             work.job.action()
+            work.job = replace(work.job, action=None)  # it may refer to what is to be given back
         for written in work.job.writes:
             self._memory.check_margins(self._memory.block(written))
         return work
