@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -57,7 +58,8 @@ class TorchPipeline(FramePipeline):
         compiler: Compiler = "inductor",
     ) -> None:
         spec = network.spec
-        super().__init__(pipeline_spec(spec))
+        # Compiled attention has one place per temporal row.
+        super().__init__(replace(pipeline_spec(spec), max_prompts=1 if mode == "compiled" else None))
         torch.set_num_threads(threads or default_threads())
         opened = torch_device(device)
         self._modules = open_modules(network, opened, mode, compiler)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import MemoryPlan
 
 
@@ -48,6 +49,10 @@ class Rule(Protocol):
         """Frames to which frame ``frame`` or any later one may attend."""
         ...
 
+    def most_prompts(self, slots: int) -> int | None:
+        """Number of prompts up to which a ring of so many slots suffices; None: any."""
+        ...
+
 
 @dataclass(frozen=True)
 class RecentFrames:
@@ -55,11 +60,12 @@ class RecentFrames:
 
     Maps: prompts on the last row, then the six previous frames by age (the row of a missing frame stays
     empty). Pointers: the prompts and the last fifteen frames, newest first. ``temporal_rows`` and
-    ``max_pointers`` are the network's.
+    ``max_pointers`` are the network's, ``max_prompts`` is the pipeline's (`PipelineSpec`).
     """
 
     temporal_rows: int = 7
     max_pointers: int = 16
+    max_prompts: int | None = None
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         prompted = [r.frame for r in records if r.prompted]
@@ -74,21 +80,27 @@ class RecentFrames:
         oldest = frame - max(self.max_pointers, self.temporal_rows) + 1
         return {r.frame for r in records if r.prompted or r.frame >= oldest}
 
+    def most_prompts(self, slots: int) -> int | None:
+        room = slots - max(self.max_pointers, self.temporal_rows) + 1
+        return room if self.max_prompts is None else min(room, self.max_prompts)
+
 
 @dataclass(frozen=True)
 class RankedFrames:
-    """The default policy's rule: the prompts on the last row, then recent frames by rank (newest on row 0).
+    """The default policy's rule: prompts on the last row, then recent frames by rank (newest on row 0).
 
+    Of several prompts the newest is attended to, and the first where there is room for both.
     Recent are the newest frame and those before it that are spaced in time, of which the one nearest to the
     newest frame is left out; while there are too few of them, the last frames. The bank contains only frames
     worth remembering, so they are not filtered again. ``recent``: number of recent maps that the network was
-    trained with; ``max_maps``: limit on prompts and recent maps together.
+    trained with; ``max_maps``: limit on prompts and recent maps together; ``max_prompts``: the pipeline's.
     """
 
     temporal_rows: int
     recent: int
     max_maps: int
     max_pointers: int
+    max_prompts: int | None = None
 
     def attention(self, records: Sequence[Record], frame: int) -> AttendedFrames:
         prompted: list[int] = []
@@ -98,6 +110,7 @@ class RankedFrames:
             (prompted if record.prompted else others).append(record.frame)
             if record.is_spaced and not record.prompted:
                 spaced.append(record.frame)
+        prompted = self._attended(prompted)
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
         recent = _spread(others, spaced[:-1], room)
         maps = [(f, self.temporal_rows - 1) for f in prompted]
@@ -105,12 +118,18 @@ class RankedFrames:
         return AttendedFrames(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
-        prompted = {r.frame for r in records if r.prompted}
+        prompted = self._attended([r.frame for r in records if r.prompted])
         others = [r.frame for r in records if not r.prompted]
         spaced = [r.frame for r in records if r.is_spaced and not r.prompted]
-        return (
-            prompted | set(others[-max(self.max_pointers, self.recent) :]) | set(spaced[-self.recent - 1 :])
-        )
+        latest = max(self.max_pointers - len(prompted), self.recent, 1)
+        return {*prompted, *others[-latest:], *spaced[-self.recent - 1 :]}
+
+    def most_prompts(self, slots: int) -> int | None:
+        return None
+
+    def _attended(self, prompted: list[int]) -> list[int]:
+        has_room = self.max_maps > 1 and (self.max_prompts is None or self.max_prompts > 1)
+        return prompted[:1] + prompted[1:][-1:] if has_room else prompted[-1:]
 
 
 def _spread(frames: list[int], spaced: list[int], count: int) -> list[int]:
@@ -132,6 +151,15 @@ class MemoryBank:
         self._free = list(range(slots - 1, -1, -1))
         self._slots: dict[int, int] = {}
         self.records: list[Record] = []
+
+    def require_room_for_prompt(self) -> None:
+        """Raises InputError when one more prompt can't be remembered beside those that are."""
+        most = self.rule.most_prompts(self.size)
+        if most is not None and sum(record.prompted for record in self.records) >= most:
+            raise InputError(
+                f"this policy attends to every prompt of a target, and at most {most} fit into the memory of"
+                " this back end; select the target anew (without refine), or use the policy default"
+            )
 
     def plan(self, frame: int) -> MemoryPlan:
         """The memory plan of frame ``frame``."""
@@ -172,6 +200,10 @@ class FrameMemory:
     @property
     def is_empty(self) -> bool:
         return not self._bank.records
+
+    def require_room_for_prompt(self) -> None:
+        """Raises InputError when one more prompt can't be remembered beside those that are."""
+        self._bank.require_room_for_prompt()
 
     def plan(self) -> MemoryPlan:
         """The memory that the next frame attends to."""

@@ -129,7 +129,9 @@ class Tracker:
         Args:
             frame: The image and its stamp.
             prompt: Selects a target on this image, which becomes the prompted frame; None to track.
-            refine: With a prompt, keep the memory: a second prompt on the same target.
+            refine: With a prompt, keep the memory: a further prompt on the same target. The policy default
+                then attends to the newest prompt, and to the first where the pipeline takes more than one
+                (`PipelineSpec.max_prompts`); the others attend to all of them.
 
         Returns:
             The Track. Without a prompt a bad frame does not raise: the Track states why it was not used.
@@ -183,6 +185,8 @@ class Tracker:
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         box, point = _prompt_region(prompt, *_size(frame))
+        if refine:
+            self._policy.memory.require_room_for_prompt()
         crop_policy = self._make_crop_policy()
         view = crop_policy.start(_size(frame), box, point)
         self._shown = None

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.memory import FrameMemory, MemoryBank, RankedFrames, RecentFrames, Record
+from efftam_ros.core.policies.reference import SamuraiFrames
 
 
 def filled(rule, frames, slots=24, prompted=(0,)):
@@ -60,6 +62,20 @@ def test_ranks_have_no_holes_after_a_gap():
     assert attention.pointers == (0, 40, 2, 1)
 
 
+@pytest.mark.parametrize(
+    ("max_maps", "max_prompts", "attended"),
+    [(7, None, (0, 9)), (7, 2, (0, 9)), (7, 1, (9,)), (1, None, (9,))],
+)
+def test_of_several_prompts_the_newest_and_if_there_is_room_the_first_are_attended_to(
+    max_maps, max_prompts, attended
+):
+    rule = RankedFrames(7, recent=3, max_maps=max_maps, max_pointers=16, max_prompts=max_prompts)
+    attention = rule.attention([Record(t, t in (0, 4, 9), 0.9, 1.0) for t in range(12)], 12)
+    recent = ((8, 2), (10, 1), (11, 0)) if max_maps > 1 else ()
+    assert attention.maps == (*((t, 6) for t in attended), *recent)
+    assert attention.pointers == (*attended, 11, 10, 8, 7, 6, 5, 3, 2, 1)
+
+
 def ranked(spaced, frames: int, recent: int = 3):
     """Attention after ``frames`` frames, of which the first is the prompt and ``spaced`` are spaced ones."""
     rule = RankedFrames(temporal_rows=7, recent=recent, max_maps=7, max_pointers=16)
@@ -101,19 +117,41 @@ def test_with_one_recent_map_it_is_that_of_the_newest_frame(recent):
     assert ranked(range(1, 30, 5), 20, recent).maps == ((0, 6), (19, 0))[: 1 + recent]
 
 
+most_prompts = st.sampled_from([None, 1, 2])
 rules = st.one_of(
-    st.builds(RecentFrames, temporal_rows=st.integers(2, 7), max_pointers=st.integers(1, 16)),
+    st.builds(
+        RecentFrames,
+        temporal_rows=st.integers(2, 7),
+        max_pointers=st.integers(1, 16),
+        max_prompts=most_prompts,
+    ),
+    st.builds(SamuraiFrames, max_prompts=most_prompts),
     st.builds(
         RankedFrames,
         temporal_rows=st.just(7),
         recent=st.integers(0, 6),
         max_maps=st.integers(1, 7),
         max_pointers=st.integers(1, 16),
+        max_prompts=most_prompts,
     ),
 )
 
 
-steps_of_frames = st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=30, max_size=90)
+steps_of_frames = st.lists(
+    st.tuples(
+        st.integers(1, 4), st.booleans(), st.sampled_from([False, False, False, True]), st.floats(0.3, 0.9)
+    ),
+    min_size=30,
+    max_size=90,
+)
+
+
+def has_room_for_prompt(bank: MemoryBank) -> bool:
+    try:
+        bank.require_room_for_prompt()
+    except InputError:
+        return False
+    return True
 
 
 @given(rules, steps_of_frames)
@@ -122,15 +160,29 @@ def test_a_ring_of_24_never_runs_out_and_never_loses_what_is_attended_to(rule, s
     bank, t = MemoryBank(rule, 24), 0
     owner = {bank.add(Record(0, True, 0.9, 1.0)): 0}
     everything = [Record(0, True, 0.9, 1.0)]
-    for gap, is_spaced in steps:
+    for gap, is_spaced, is_prompted, quality in steps:
         t += gap
         want = rule.attention(everything, t)
         plan = bank.plan(t)
         assert [(owner[s], r) for s, r in zip(plan.slots, plan.rows, strict=True)] == list(want.maps)
         assert [owner[s] for s in plan.pointer_slots] == list(want.pointers)
-        record = Record(t, False, 0.9, 1.0, is_spaced=is_spaced)
+        prompted = is_prompted and has_room_for_prompt(bank)
+        record = Record(t, prompted, quality, 1.0, is_spaced=is_spaced)
         everything.append(record)
         owner[bank.add(record)] = t
+
+
+@pytest.mark.parametrize(
+    ("rule", "most"), [(RecentFrames(), 9), (SamuraiFrames(), 3), (RankedFrames(7, 6, 7, 16), None)]
+)
+def test_as_many_prompts_as_a_rule_allows_fit_into_a_ring_of_24(rule, most):
+    """The clear and the spaced frames are older than the last sixteen, so that none counts as both."""
+    assert rule.most_prompts(24) == most
+    bank = MemoryBank(rule, 24)
+    for t in range(40 * (most or 12) + 40):
+        prompted, clear = t % 40 == 0 and t < 40 * (most or 12), t % 40 < 10
+        bank.add(Record(t, prompted, 0.9 if clear else 0.1, 1.0, is_spaced=clear))
+    assert not has_room_for_prompt(bank) or most is None
 
 
 def test_the_prompted_frame_keeps_its_slot():

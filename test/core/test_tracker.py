@@ -208,6 +208,48 @@ def test_no_more_maps_are_attended_to_than_the_network_takes(max_maps, attended)
     assert len(pipeline.calls_of("attend")[-1].arguments[0].slots) == attended
 
 
+def unmoved(i, view):
+    return candidates(moving(0))
+
+
+@pytest.mark.parametrize(("max_prompts", "attended"), [(None, (0, 400)), (1, (400,))])
+def test_a_target_can_be_refined_any_number_of_times(max_prompts, attended):
+    """Each of 20 times the first and the newest prompt are attended to, or the newest where there is one
+    place for them."""
+    pipeline = ScriptedPipeline(unmoved, replace(SPEC, max_prompts=max_prompts))
+    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    for i in range(403):
+        track = tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
+        assert track.measured
+    frames = {call.arguments[1]: call.frame for call in pipeline.calls_of("remember")}
+    plan = pipeline.calls_of("attend")[-1].arguments[0]
+    last_row = SPEC.temporal_rows - 1
+    shown = [slot for slot, row in zip(plan.slots, plan.rows, strict=True) if row == last_row]
+    assert tuple(frames[slot] for slot in shown) == attended
+    assert len(set(plan.rows)) == len(plan.rows) - (len(attended) - 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "max_prompts", "most"),
+    [("efficienttam", None, 9), ("samurai", None, 3), ("efficienttam", 1, 1), ("samurai", 1, 1)],
+)
+def test_the_references_attend_to_every_prompt_and_refuse_more_than_there_is_room_for(
+    policy, max_prompts, most
+):
+    """The ring has 24 slots, of which they need up to 15 and 21 for frames without a prompt."""
+    spec = replace(SPEC, max_prompts=max_prompts)
+    pipeline = ScriptedPipeline(unmoved, spec)
+    tracker = Tracker(pipeline, TrackerConfig(view="full", policy=policy))
+    for i in range(20 * most):
+        tracker.step(frame(i), None if i % 20 else Prompt(box=moving(0)), refine=i > 0)
+    with pytest.raises(InputError, match=rf"at most {most} fit into the memory.*; select the target anew"):
+        tracker.step(frame(20 * most), Prompt(box=moving(0)), refine=True)
+    for i in range(20 * most, 20 * most + 30):
+        assert tracker.step(frame(i)).measured
+    plan = pipeline.calls_of("attend")[-1].arguments[0]
+    assert plan.rows.count(SPEC.temporal_rows - 1) == most
+
+
 def test_the_samurai_policy_attends_to_frames_that_were_clear_and_present():
     """Frame 5 has a low predicted IoU and frame 6 no target; frames 0 and 1 count only when prompted."""
 

@@ -179,6 +179,16 @@ def test_a_tracker_cannot_tell_them_apart(shipped: Bundle, rig: Rig) -> None:
         assert np.allclose(ours.box.edges(), theirs.box.edges(), atol=1.0)
 
 
+def test_a_target_can_be_refined(rig: Rig) -> None:
+    tracker = Tracker(rig.pipeline, TrackerConfig())
+    for index, picture in enumerate(clip()[0][:6]):
+        prompt = PROMPTS["box"] if index in (0, 2, 4) else None
+        track = tracker.step(
+            Frame(Image.from_array(picture, "rgb8"), 33_000_000 * index), prompt, refine=index > 0
+        )
+        assert track.measured
+
+
 def test_nothing_is_attended_to_on_an_empty_plan(shipped: Bundle, rig: Rig) -> None:
     cpu = OrtPipeline(shipped)
     answers = []

@@ -112,6 +112,7 @@ class DefaultPolicy(RememberingPolicy):
             recent=spec.recent_maps,
             max_maps=spec.max_maps or spec.temporal_rows,
             max_pointers=spec.max_pointers,
+            max_prompts=spec.max_prompts,
         )
         super().__init__(rule, spec.slots, config)
 

@@ -43,7 +43,8 @@ class EfficientTamPolicy(ReferencePolicy):
     """The reference predictor: highest predicted IoU, every frame remembered, attention to the last six."""
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
-        super().__init__(RecentFrames(spec.temporal_rows, spec.max_pointers), spec.slots, config)
+        rule = RecentFrames(spec.temporal_rows, spec.max_pointers, spec.max_prompts)
+        super().__init__(rule, spec.slots, config)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         best = best_quality(candidates)
@@ -60,6 +61,7 @@ class SamuraiFrames:
     """
 
     config: SamuraiConfig = field(default_factory=SamuraiConfig)
+    max_prompts: int | None = None
 
     def _valid(self, records: Iterable[Record]) -> list[int]:
         c = self.config
@@ -91,6 +93,10 @@ class SamuraiFrames:
         keep = {r.frame for r in records if r.prompted or r.frame > frame - self.config.max_pointers}
         return keep | set(sorted(self._valid(records))[-(self.config.max_maps - 1) :])
 
+    def most_prompts(self, slots: int) -> int | None:
+        room = slots - (self.config.max_pointers - 1) - (self.config.max_maps - 1)
+        return room if self.max_prompts is None else min(room, self.max_prompts)
+
 
 class SamuraiPolicy(ReferencePolicy):
     """SAMURAI's reference: its filter in network pixels chooses, its scores decide which frames are attended
@@ -101,7 +107,7 @@ class SamuraiPolicy(ReferencePolicy):
     ) -> None:
         self._samurai = samurai or SamuraiConfig(max_maps=spec.temporal_rows, max_pointers=spec.max_pointers)
         self.selector = ReferenceSelector(self._samurai)
-        super().__init__(SamuraiFrames(self._samurai), spec.slots, config)
+        super().__init__(SamuraiFrames(self._samurai, spec.max_prompts), spec.slots, config)
 
     def reset(self) -> None:
         super().reset()

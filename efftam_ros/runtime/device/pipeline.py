@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,8 @@ class DevicePipeline(FramePipeline):
         """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
         pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
         memory, no kernel for this GPU) and InputError."""
-        super().__init__(bundle.spec)
+        # The fixed form of memory attention has one place per temporal row.
+        super().__init__(replace(bundle.spec, max_prompts=1))
         self._cuda, self._facts = cuda, facts
         self._stream, self._opener, self._zero_copy = stream, opener, zero_copy
         self._layout = MemoryLayout.of(bundle)
