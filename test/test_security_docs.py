@@ -10,6 +10,8 @@ import pytest
 from efftam_ros.core.config import MOST_TEXT
 from efftam_ros.core.crop import FollowingCrop
 from efftam_ros.core.errors import MOST_SHOWN
+from efftam_ros.core.geometry import MOST_TILES
+from efftam_ros.core.search import Sweep
 from efftam_ros.interop.messages import MOST_FRAME_ID, MOST_NORMALIZED
 from efftam_ros.runtime.image.limits import MOST_PIXELS, MOST_SIDE
 from efftam_ros.runtime.image.preprocess import MOST_SAMPLES
@@ -27,7 +29,7 @@ HASHES = ROOT / "scripts" / "requirements-hashes-cp311.txt"
         f"{MOST_SIDE} px",
         f"normalised sides up to {MOST_NORMALIZED:g}",
         f"{MOST_SAMPLES} samples along a side",
-        f"{FollowingCrop.MOST_TILES} x {FollowingCrop.MOST_TILES} tiles",
+        f"{MOST_TILES} x {MOST_TILES} tiles",
         f"{FollowingCrop.WIDEST:g} longer sides",
         f"| {MOST_POINTS}, a box counts 2",
         f"{MOST_FRAME_ID} characters",
@@ -37,6 +39,13 @@ HASHES = ROOT / "scripts" / "requirements-hashes-cp311.txt"
 )
 def test_the_page_names_the_limits_that_the_code_has(text: str):
     assert text in PAGE
+
+
+def test_both_searches_for_a_target_of_a_pixel_keep_to_the_limit_of_tiles():
+    size, extent = (8192, 100), 5.0  # one row of tiles
+    crop = FollowingCrop(192, 5.0)
+    assert len({crop._tile(size, (0.0, 0.0), extent, index) for index in range(100)}) == MOST_TILES
+    assert len(Sweep(size, extent, 192)) == MOST_TILES
 
 
 def test_every_file_that_the_pages_link_to_exists():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import Box, View, least_tile_px
 
 
 class CropPolicy(Protocol):
@@ -101,7 +101,6 @@ class FollowingCrop:
         None,
     )  # windows around the prediction, in window sides; None: a tile of the sweep
     SEARCH_TILE = 1.2  # tile side of the sweep, in window sides; a small target is too small in wider tiles
-    MOST_TILES = 64  # per side of the image: bounds their number for a tiny target in a huge image
     WIDEST = 1.5  # largest extent of any window, in longer sides of the image
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
@@ -154,7 +153,7 @@ class FollowingCrop:
         """Tile ``index`` of the overlapping tiles that cover the image, ordered by distance from
         ``start``."""
         axes = []
-        extent = max(extent, max(image_size) / (0.8 * self.MOST_TILES))
+        extent = max(extent, least_tile_px(image_size, 0.8))
         for length in image_size:
             count = max(1, math.ceil(length / (0.8 * extent)))
             axes.append([(i + 0.5) * length / count for i in range(count)])

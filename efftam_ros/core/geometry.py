@@ -106,6 +106,16 @@ def iou(a: Box, b: Box) -> float:
     return inter / (a.width * a.height + b.width * b.height - inter)
 
 
+MOST_TILES = 64
+"""Per side of the image, of a search: bounds their number for a tiny target in a huge image."""
+
+
+def least_tile_px(image_size: tuple[int, int], step: float) -> float:
+    """Side from which tiles that are ``step`` of their sides apart are at most `MOST_TILES` per side of the
+    image."""
+    return max(image_size) / (step * MOST_TILES)
+
+
 @dataclass(frozen=True)
 class View:
     """The region given to the network: an axis-aligned affine map from image pixels to network pixels.

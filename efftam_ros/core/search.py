@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.camera_motion import Matrix, linearised, relative_depth, zoom
-from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.geometry import Box, View, iou, least_tile_px
 from efftam_ros.core.motion import MotionFilter
 
 GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
@@ -131,7 +131,7 @@ class Sweep:
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
         """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
         self.image_size, self._side = image_size, side
-        self._extent = TILE * extent_px
+        self._extent = max(TILE * extent_px, least_tile_px(image_size, TILE_STEP))
         axes = []
         for length in image_size:
             count = max(1, math.ceil((length - self._extent) / (TILE_STEP * self._extent)) + 1)

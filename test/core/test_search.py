@@ -154,6 +154,16 @@ def test_the_windows_cover_the_image_and_a_target_at_any_place_is_whole_in_one(s
             ), (x, y)
 
 
+def test_a_tiny_target_in_a_huge_image_is_searched_for_in_64_windows_along_each_side():
+    sweep = Sweep((8192, 8192), 5.0, SIDE)
+    assert len(sweep) == 64**2
+    lefts, width = sorted({view.x for view in sweep.next(len(sweep), None)}), sweep.next(1, None)[0].extent[0]
+    assert width == pytest.approx(8192 / 64 / 0.8)
+    assert lefts[0] == pytest.approx(0)
+    assert lefts[-1] + width == pytest.approx(8192)
+    assert np.diff(lefts).max() <= 0.8 * width
+
+
 def test_no_window_comes_again_before_all_others_came():
     sweep = Sweep(SIZE, EXTENT, SIDE)
     seen = [view for _ in range(len(sweep)) for view in sweep.next(1, belief(2.0))]
