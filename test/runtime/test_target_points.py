@@ -157,6 +157,16 @@ def test_a_target_without_texture_has_too_few_points_to_say_anything():
     assert not have_ended(found, Box(500, 300, 20, 20))
 
 
+@pytest.mark.parametrize("moved", [(-1913.0, 0.0), (0.0, -1493.0)])
+def test_a_patch_of_a_large_target_whose_part_in_the_image_is_reduced_to_nothing_has_no_points(moved):
+    """Nine pixels at a scale of 1/22."""
+    points, image = FlowPoints(), Image.from_array(texture(3, 1080, 1920))
+    box = Box.from_centre(960, 540, 1050, 1050)
+    points.keep(image, box)
+    found = points.follow(image, box.moved(*moved))
+    assert (found.before, len(found.places)) == (0, 0)
+
+
 def test_after_a_reset_there_are_no_points():
     points, box = FlowPoints(), Box(200, 120, 60, 40)
     image = Image.from_array(scene(box))

@@ -160,15 +160,17 @@ def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
     region = Region(max(x, 0), max(y, 0), min(x + side, image.width), min(y + side, image.height))
     if region.x1 - region.x0 < LEAST_SIDE_PX or region.y1 - region.y0 < LEAST_SIDE_PX:
         return None
+    left, right = round((region.x0 - x) * scale), round((region.x1 - x) * scale)
+    top, bottom = round((region.y0 - y) * scale), round((region.y1 - y) * scale)
+    if left >= right or top >= bottom:  # the part of a large target's patch is reduced to nothing
+        return None
     try:
         pixels = to_bgr(image, region)
     except InputError:
         return None
     # Averaging all rows of a large target would dominate the cost.
     grey = cv2.cvtColor(pixels[:: max(1, int(0.5 / scale))], cv2.COLOR_BGR2GRAY)
-    left, right = round((region.x0 - x) * scale), round((region.x1 - x) * scale)
-    top, bottom = round((region.y0 - y) * scale), round((region.y1 - y) * scale)
-    reduced = cv2.resize(grey, (max(1, right - left), max(1, bottom - top)), interpolation=cv2.INTER_AREA)
+    reduced = cv2.resize(grey, (right - left, bottom - top), interpolation=cv2.INTER_AREA)
     whole = round(side * scale)
     borders = top, whole - top - len(reduced), left, whole - left - reduced.shape[1]
     if any(borders):
