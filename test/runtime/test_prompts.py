@@ -113,6 +113,20 @@ def test_a_point_may_lie_anywhere_in_the_view_and_on_its_edges(point: tuple[floa
     assert seen == pytest.approx([(v - 250) * 1.92 for v in point], abs=1e-4)
 
 
+@pytest.mark.parametrize("size", [(2592, 1944), (100, 56), (1280, 720), (640, 360)])
+def test_a_point_on_the_image_s_edge_lies_in_a_view_that_ends_there(size: tuple[int, int]) -> None:
+    """Rounding puts it 1e-13 px outside in the first two."""
+    width, height = size
+    for point in ((width, height / 2), (width / 2, height), (width, height), (0, 0)):
+        for view in (
+            View.window_inside(size, *point, 0.4 * height, 192),
+            View.full(width, height, 192),
+        ):
+            encoded = encode_prompt(Prompt(points=(point,), labels=(1,)), view, width, height)
+            assert encoded.points.min() >= 0
+            assert encoded.points.max() <= 192
+
+
 SMALL = np.zeros((480, 640), bool)
 SMALL[10, 10] = True
 

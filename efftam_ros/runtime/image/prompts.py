@@ -14,6 +14,8 @@ from efftam_ros.core.types import Prompt
 
 # Absolute value of the logits of a mask prompt, which replaces the network's output.
 CERTAIN = 10.0
+# By which a point on the image's edge may lie outside a view that ends there.
+ROUNDING_PX = 1e-6
 MOST_POINTS = 256
 """Most points of a prompt, with the two corners of a box counted; the prompt encoder's cost grows with
 them."""
@@ -122,7 +124,8 @@ def _check_points(prompt: Prompt, view: View, width: int, height: int) -> None:
                 " click inside"
             )
         extent_x, extent_y = view.extent
-        if not (0 <= x - view.x <= extent_x and 0 <= y - view.y <= extent_y):
+        right, bottom = extent_x + ROUNDING_PX, extent_y + ROUNDING_PX
+        if not (-ROUNDING_PX <= x - view.x <= right and -ROUNDING_PX <= y - view.y <= bottom):
             raise InputError(
                 f"selection point ({x:g}, {y:g}) lies outside {_describe(view)}; move the view there first"
             )
