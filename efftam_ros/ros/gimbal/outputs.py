@@ -11,7 +11,7 @@ from efftam_ros.flight.control_config import GimbalCommand, Instant
 from efftam_ros.flight.values import STOPPED, Rates
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
-from efftam_ros.ros.common.publishers import other_publishers
+from efftam_ros.ros.common.lifecycle import other_publishers
 from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.conversions import status_message
 
