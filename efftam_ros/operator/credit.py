@@ -1,7 +1,8 @@
-"""Limits per viewer: unacknowledged frames, their size, and the rate of messages."""
+"""Limits per viewer: unacknowledged frames, their size, the rate of messages and their age."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 MOST_UNACKNOWLEDGED = 2
@@ -10,6 +11,8 @@ WANTED_HZ = 10.0
 WINDOW_S = 1.0
 FIRST_RETRY_S = 4.0
 LONGEST_RETRY_S = 60.0
+# More than the clocks of two computers drift apart, s per s.
+DRIFT = 1e-3
 
 
 class FrameCredit:
@@ -89,6 +92,24 @@ class RateLimit:
             return False
         self._left -= 1
         return True
+
+
+class Lateness:
+    """How much later than the quickest message of its page another one came. Both clocks run steadily; their
+    difference is not known."""
+
+    def __init__(self) -> None:
+        self._least_s = math.inf
+        self._at_s = 0.0
+
+    def late_s(self, sent_ms: float, now_s: float) -> float:
+        """``sent_ms`` by the page's clock, ``now_s`` by ours; 0 where ``sent_ms`` is NaN."""
+        if math.isnan(sent_ms):
+            return 0.0
+        way_s = now_s - sent_ms / 1e3
+        self._least_s = min(self._least_s + DRIFT * (now_s - self._at_s), way_s)
+        self._at_s = now_s
+        return way_s - self._least_s
 
 
 def _recent(times: deque[float], now_s: float) -> int:

@@ -39,7 +39,10 @@ CLOSE_S = 1.0
 STATUS_S = 1.0
 MOST_REFUSED = 20
 # Close codes of the page's own range.
-CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL = 4401, 4400, 4429
+CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
+# The page gives up a link that was dead for so long. What the network delivers of it later is not done: the
+# operator has been told that there is no link, and may have acted otherwise since.
+LATE_S = 5.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -253,7 +256,11 @@ class OperatorServer:
                 refusal = "a page sends text only"
             else:
                 try:
-                    self._handle(viewer, wire.parse(message.data))
+                    parsed = wire.parse(message.data)
+                    if _late_s(viewer, parsed) > LATE_S:
+                        await viewer.socket.close(code=CLOSED_LATE, message=b"the link stood still")
+                        return
+                    self._handle(viewer, parsed)
                 except wire.MessageRefused as refused:
                     refusal = str(refused)
                     viewer.tell(
@@ -285,6 +292,12 @@ class OperatorServer:
             self._playback.seek(viewer, message.stamp_ns)
         else:
             raise wire.MessageRefused("hello was said already")
+
+
+def _late_s(viewer: Viewer, message: wire.Message) -> float:
+    if not isinstance(message, wire.Timed):
+        return 0.0
+    return viewer.lateness.late_s(message.sent_ms, time.monotonic())
 
 
 async def _turn_away(socket: web.WebSocketResponse, code: int, reason: str) -> None:

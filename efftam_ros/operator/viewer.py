@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from efftam_ros.operator import wire
-from efftam_ros.operator.credit import FrameCredit, RateLimit
+from efftam_ros.operator.credit import FrameCredit, Lateness, RateLimit
 from efftam_ros.operator.settings import Settings
 
 # A page that is this far behind with tracks gets only the newest, and those of the frames it gets.
@@ -26,6 +26,7 @@ class Viewer:
         self.credit = FrameCredit()
         self.selections = RateLimit(settings.selections_per_s)
         self.messages = RateLimit(settings.messages_per_s)
+        self.lateness = Lateness()
         self.refused = 0
         self.armed_s = float("-inf")
         self.shown_seq = 0

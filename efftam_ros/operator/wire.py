@@ -25,6 +25,7 @@ LONGEST_ID = 64
 LARGEST_STAMP = 2**63 - 1
 LARGEST_SEQ = 2**32 - 1
 LARGEST_TARGET = 255
+LARGEST_SENT_MS = 1e15
 
 
 class MessageRefused(ValueError):
@@ -45,18 +46,24 @@ class Ack(NamedTuple):
     seq: int
 
 
+# ``sent_ms``: when the page sent it, by a steady clock of the page; NaN where it does not say.
+
+
 class Select(NamedTuple):
     id: str
     selection: Selection
+    sent_ms: float = math.nan
 
 
 class Clear(NamedTuple):
     id: str
     target_id: int
+    sent_ms: float = math.nan
 
 
 class SeatRequest(NamedTuple):
     take: bool
+    sent_ms: float = math.nan
 
 
 class Ping(NamedTuple):
@@ -72,8 +79,10 @@ class Steer(NamedTuple):
 
     id: str
     action: str
+    sent_ms: float = math.nan
 
 
+Timed = Select | Clear | SeatRequest | Ping | Steer
 Message = Hello | Ack | Select | Clear | SeatRequest | Ping | Seek | Steer
 
 
@@ -151,19 +160,21 @@ def _select(data: dict[str, Any]) -> Select:
         )
     else:
         raise MessageRefused(f"kind is {_shown(kind)}; it must be box or points")
-    return Select(_text(data, "id", LONGEST_ID), selection)
+    return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data))
 
 
 def _clear(data: dict[str, Any]) -> Clear:
-    return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0))
+    return Clear(_text(data, "id", LONGEST_ID), _whole(data, "target", LARGEST_TARGET, 0), _sent_ms(data))
 
 
 def _seat(data: dict[str, Any]) -> SeatRequest:
-    return SeatRequest(_word(data, "action", ("take", "release")) == "take")
+    return SeatRequest(_word(data, "action", ("take", "release")) == "take", _sent_ms(data))
 
 
 def _ping(data: dict[str, Any]) -> Ping:
-    (sent_ms,) = _numbers([data.get("t")], 1, "t", largest=1e15)
+    sent_ms = _sent_ms(data)
+    if math.isnan(sent_ms):
+        raise MessageRefused("t is missing; a ping says when it was sent, ms")
     return Ping(sent_ms)
 
 
@@ -172,7 +183,8 @@ def _seek(data: dict[str, Any]) -> Seek:
 
 
 def _steer(data: dict[str, Any]) -> Steer:
-    return Steer(_text(data, "id", LONGEST_ID), _word(data, "action", ("arm", "enable", "stop")))
+    action = _word(data, "action", ("arm", "enable", "stop"))
+    return Steer(_text(data, "id", LONGEST_ID), action, _sent_ms(data))
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
@@ -185,6 +197,11 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "seek": _seek,
     "steer": _steer,
 }
+
+
+def _sent_ms(data: dict[str, Any]) -> float:
+    value = data.get("t")
+    return math.nan if value is None else _numbers([value], 1, "t", largest=LARGEST_SENT_MS)[0]
 
 
 def _stamp(data: dict[str, Any]) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from barcode_feed import BarcodeFeed
+from barcode_feed import BarcodeFeed, RecordedSteering
 from browser import one_selection, until
-from thin_link import thin_link
+from thin_link import DyingLink, thin_link
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
@@ -131,3 +131,32 @@ def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed
         time.sleep(0.3)
     assert hands.page.locator("#notices .refusal").count() == 1
     hands.wait_text("#state", "TRACKING")
+
+
+def test_a_dead_socket_is_replaced_and_nothing_is_delivered_late(serve, feed, open_page):
+    steering = RecordedSteering()
+    server = serve(feed, steering=steering)
+    link = DyingLink(server.port)
+    try:
+        hands = open_page(f"http://127.0.0.1:{link.port}/")
+        hands.wait_text("#steering-text", "GIMBAL OFF")
+        link.cut()
+        hands.page.click("#stop")  # nobody can know yet that the link is dead
+        hands.wait_text("#notices .refusal", "STOP is not answered")
+        hands.wait_text("#banners", "NO LINK")
+        hands.page.click("#stop")
+        hands.wait_text("#notices .refusal", "STOP was not sent")
+        hands.drag(200, 100, 260, 150)
+        hands.wait_text("#notices .refusal", "nothing was sent")
+        link.reopen()
+        until(lambda: "NO LINK" not in banners(hands))
+        until(lambda: server.health()["viewers"] == 2)
+        # What lay in the dead socket comes after all; the server ends that socket at once.
+        link.heal()
+        until(lambda: server.health()["viewers"] == 1)
+        assert steering.calls == []
+        assert feed.selections == []
+        hands.page.click("#stop")
+        until(lambda: steering.calls == ["stop"])
+    finally:
+        link.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator import wire
-from efftam_ros.operator.credit import FrameCredit, RateLimit
+from efftam_ros.operator.credit import FrameCredit, Lateness, RateLimit
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 from efftam_ros.operator.pairing import MOTION_WAIT_S, Pairing
 from efftam_ros.operator.seat import Seat
@@ -206,6 +207,19 @@ def test_a_rate_limit_is_full_at_first_and_refills():
 
 
 # Pairing
+
+
+def test_a_message_is_late_by_what_its_way_took_longer_than_the_quickest():
+    lateness = Lateness()
+    assert lateness.late_s(5_000.0, 1000.2) == 0
+    assert lateness.late_s(6_000.0, 1001.1) == pytest.approx(0)
+    assert lateness.late_s(7_000.0, 1009.1) == pytest.approx(7.0, abs=0.01)
+    assert lateness.late_s(math.nan, 1009.1) == 0
+
+
+def test_clocks_that_drift_apart_make_nothing_late():
+    lateness = Lateness()
+    assert max(lateness.late_s(s * 0.9995e3, float(s)) for s in range(0, 86_400, 60)) < 1
 
 
 def report(stamp, target=0):

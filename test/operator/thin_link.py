@@ -1,4 +1,5 @@
-"""A relay that lets through so many bits per second, with a delay each way: a radio link."""
+"""Relays between page and server: one that lets through so many bits per second, with a delay each way (a
+radio link), and one whose connections die without an end."""
 
 from __future__ import annotations
 
@@ -40,6 +41,57 @@ async def _end_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class DyingLink:
+    """A relay to ``port``. `cut` stops all connections without an end that either side could see, as a
+    gateway that forgot them does; after `reopen` who connects anew gets through. `heal` delivers what was
+    held."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._flows: list[threading.Event] = []
+        self._is_open = True
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._is_open = False
+        for flow in self._flows:
+            flow.clear()
+
+    def reopen(self) -> None:
+        self._is_open = True
+
+    def heal(self) -> None:
+        self._is_open = True
+        for flow in self._flows:
+            flow.set()
+
+    def close(self) -> None:
+        self._server.close()
+        self.heal()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                flow = threading.Event()
+                if self._is_open:
+                    flow.set()
+                self._flows.append(flow)
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(*ends, flow), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, flow: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                flow.wait()
+                sink.sendall(data)
+            flow.wait()
+            sink.shutdown(socket.SHUT_WR)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ import { ServerClock } from "./wire.js";
 const PING_MS = 1000;
 /** The server speaks every second; a stopped server or a dead link leaves the socket "open" for minutes. */
 export const SILENT_MS = 2500;
+/** A socket without a word for so long is given up: the system reports a dead one after minutes, if at all. */
+const GIVEN_UP_MS = 5000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 4000;
 
@@ -13,6 +15,8 @@ export class Link extends EventTarget {
   heardMs = -Infinity;
   bytes = 0;
   #socket = null;
+  #openedMs = -Infinity;
+  #admitted = false;
   #waitMs = FIRST_WAIT_MS;
   #refused = "";
 
@@ -20,7 +24,10 @@ export class Link extends EventTarget {
     super();
     this.url = url;
     this.token = token;
-    setInterval(() => this.send({ op: "ping", t: performance.now() }), PING_MS);
+    setInterval(() => {
+      if (performance.now() - Math.max(this.heardMs, this.#openedMs) > GIVEN_UP_MS) this.#lose();
+      else this.send({ op: "ping" });
+    }, PING_MS);
   }
 
   /** Why the server turned this page away; empty while it did not. */
@@ -36,21 +43,31 @@ export class Link extends EventTarget {
     const socket = new WebSocket(this.url);
     socket.binaryType = "arraybuffer";
     this.#socket = socket;
+    this.#openedMs = performance.now();
     socket.onopen = () => socket.send(JSON.stringify({ op: "hello", token: this.token }));
     socket.onmessage = ({ data }) => this.#receive(data);
-    socket.onclose = () => {
-      if (this.#socket !== socket) return;
-      this.dispatchEvent(new Event("lost"));
-      setTimeout(() => this.open(), this.#waitMs);
-      this.#waitMs = Math.min(2 * this.#waitMs, LONGEST_WAIT_MS);
-    };
+    socket.onclose = () => this.#lose();
   }
 
-  /** Send a message; false where there is no link to send it on. */
+  /** Send a message; false where there is no link to send it on, or nothing was heard lately. By its time the server
+   * tells a message that lay in a dead socket. */
   send(message) {
-    if (this.#socket?.readyState !== WebSocket.OPEN) return false;
-    this.#socket.send(JSON.stringify(message));
+    const nowMs = performance.now();
+    const isOpen = this.#admitted && this.#socket.readyState === WebSocket.OPEN;
+    if (!isOpen || this.isSilent(nowMs)) return false;
+    this.#socket.send(JSON.stringify({ ...message, t: nowMs }));
     return true;
+  }
+
+  #lose() {
+    const socket = this.#socket;
+    if (!socket) return; // the next one is due
+    this.#socket = socket.onopen = socket.onmessage = socket.onclose = null;
+    this.#admitted = false;
+    socket.close();
+    this.dispatchEvent(new Event("lost"));
+    setTimeout(() => this.open(), this.#waitMs);
+    this.#waitMs = Math.min(2 * this.#waitMs, LONGEST_WAIT_MS);
   }
 
   #receive(data) {
@@ -64,10 +81,11 @@ export class Link extends EventTarget {
     if (message.op === "pong") this.clock.add(message.t, message.server_ns, performance.now());
     else if (message.op === "refused") this.#refused = message.message;
     else if (message.op === "hello") {
+      this.#admitted = true;
       this.#refused = "";
       this.#waitMs = FIRST_WAIT_MS;
       this.clock = new ServerClock();
-      this.send({ op: "ping", t: performance.now() });
+      this.send({ op: "ping" });
     }
     this.dispatchEvent(new CustomEvent("message", { detail: message }));
   }

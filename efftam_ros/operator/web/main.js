@@ -102,6 +102,7 @@ link.addEventListener("frame", ({ detail }) => {
   }
 });
 link.addEventListener("lost", () => {
+  if (awaited) notify("the link was lost before the answer; see the state for what is followed", true);
   awaited = null;
   abandon();
 });
@@ -136,10 +137,12 @@ function showState(track) {
 
 // What a person does
 
+/** The id of the command sent; null where it was not sent, which is said. */
 function command(message) {
   const id = `c${++commands}`;
-  if (!link.send({ ...message, id })) notify("no link: nothing was sent", true);
-  return id;
+  if (link.send({ ...message, id })) return id;
+  notify("no link: nothing was sent", true);
+  return null;
 }
 
 /** Freeze what is on the screen now; false where nothing can be selected. */

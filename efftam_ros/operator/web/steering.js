@@ -16,7 +16,8 @@ export class SteeringPanel {
   #hasLink = true;
   #stopId = null; // the Stop whose answer is awaited
 
-  /** `command(action)` sends arm, enable or stop and gives the message's id; `alarm(text)` is for what must be seen. */
+  /** `command(action)` sends arm, enable or stop and gives the message's id, null where it was
+   * not sent; `alarm(text)` is for what must be seen. */
   constructor(command, alarm) {
     this.command = command;
     this.alarm = alarm;
@@ -30,7 +31,7 @@ export class SteeringPanel {
 
   /** Nothing is offered until a controller was heard of. */
   forget() {
-    this.#state = null;
+    this.#state = this.#stopId = null;
     this.panel.hidden = true;
     this.disarm();
   }
@@ -88,6 +89,7 @@ export class SteeringPanel {
     this.disarm();
     const id = this.#stopId = this.command("stop");
     this.#show();
+    if (id === null) return this.alarm("STOP was not sent; stop the gimbal by other means");
     setTimeout(() => {
       if (this.#stopId === id) this.alarm("STOP is not answered; press again, or stop the gimbal by other means");
     }, STOP_MS);
