@@ -108,6 +108,26 @@ def test_r_places_the_last_size_and_arrows_move_it(serve, feed, open_page):
     assert (second.cx, second.cy) == pytest.approx((402, 201), abs=1.1)
 
 
+def test_an_open_dialog_has_all_keys_but_stop_and_escape_closes_it(serve, feed, open_page):
+    steering = RecordedSteering()
+    hands = open_page(serve(feed, steering=steering).url)
+    is_open = "document.getElementById('help').open"
+    hands.wait_text("#steering-text", "GIMBAL OFF")
+    hands.page.focus("#view")
+    hands.keys("?")
+    until(lambda: hands.page.evaluate(is_open))
+    hands.keys("z", "r", "s")
+    until(lambda: steering.calls == ["stop"])
+    hands.keys("Escape")
+    until(lambda: not hands.page.evaluate(is_open))
+    assert hands.mode == "live"
+    assert hands.page.get_attribute("#lens", "aria-pressed") == "false"
+    hands.keys("Escape")
+    hands.keys("s")
+    until(lambda: steering.calls == ["stop", "stop"])
+    assert feed.cleared == []  # one Escape was the dialog's
+
+
 def test_a_box_under_4_px_is_not_sent(serve, feed, open_page):
     hands = open_page(serve(feed).url)
     hands.drag(200, 100, 203, 160)

@@ -95,14 +95,15 @@ function pinch(down, id, at, viewport) {
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /**
- * `keys`: action by key name, and `arrow(dx, dy)`. Buttons and sliders that have the focus keep their own keys. The
- * body has the class `keys` while the keyboard is what is used.
+ * `keys`: action by key name, and `arrow(dx, dy)`. Buttons and sliders that have the focus keep their own keys; an open
+ * dialog has all but those of `always`, and Escape closes it. The body has the class `keys` while the keyboard is what is used.
  */
-export function bindKeys(keys, arrow) {
+export function bindKeys(keys, arrow, always = "") {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]") && !always.includes(event.key.toLowerCase())) return;
     document.body.classList.add("keys");
-    const own = event.target.closest("button, input, [role=slider], dialog");
+    const own = event.target.closest("button, input, [role=slider]");
     if (own && [" ", "Enter", "Home", "End", ...Object.keys(ARROWS)].includes(event.key)) return;
     const step = ARROWS[event.key];
     if (step) {

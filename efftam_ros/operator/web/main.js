@@ -275,7 +275,8 @@ const KEYS = {
   n: () => playback?.toChange(1),
   b: () => playback?.toChange(-1),
 };
-bindKeys(KEYS, (dx, dy) => (playback ? playback.step(Math.sign(dx)) : drawing.nudge(dx, dy, viewport.image)));
+// The gimbal can be stopped while somebody reads.
+bindKeys(KEYS, (dx, dy) => (playback ? playback.step(Math.sign(dx)) : drawing.nudge(dx, dy, viewport.image)), "s");
 
 $("freeze").onclick = toggleFreeze;
 $("clear").onclick = () => {
