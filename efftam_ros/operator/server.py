@@ -8,6 +8,7 @@ import itertools
 import json
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ CONTENT_TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 HELLO_S = 5.0
+# Most sockets that have not said hello: they take no page's place, and can't exhaust memory.
+MOST_UNKNOWN = 32
 # Longest wait for an unresponsive page when the server ends.
 CLOSE_S = 1.0
 STATUS_S = 1.0
@@ -74,7 +77,8 @@ class OperatorServer:
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._sockets = 0
+        # Sockets without a hello, the oldest first.
+        self._unknown: dict[web.WebSocketResponse, web.Request] = {}
         self.port = settings.port
 
     @property
@@ -183,17 +187,30 @@ class OperatorServer:
             timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
         )
         await socket.prepare(request)
-        # Counted before the token is checked, so that clients without one can't exhaust memory.
-        if self._sockets >= self.settings.most_viewers:
-            await _turn_away(socket, CLOSED_FULL, f"{self._sockets} pages are open already; close one")
-            return socket
-        self._sockets += 1
+        self._unknown[socket] = request
+        self._drop_unknown()
         try:
-            if await self._admitted(socket):
-                await self._view(socket, request.remote or "unknown")
+            admitted = await self._admitted(socket)
         finally:
-            self._sockets -= 1
+            self._unknown.pop(socket, None)
+        pages = len(self._hub.viewers)
+        if admitted and pages >= self.settings.most_viewers:
+            await _turn_away(socket, CLOSED_FULL, f"{pages} pages are open already; close one")
+        elif admitted:
+            await self._view(socket, request.remote or "unknown")
         return socket
+
+    def _drop_unknown(self) -> None:
+        """Beyond the limit the oldest of the address that has the most goes, without the wait of a proper
+        end."""
+        if len(self._unknown) <= MOST_UNKNOWN:
+            return
+        counts = Counter(request.remote for request in self._unknown.values())
+        most = max(counts.values())
+        socket = next(s for s, request in self._unknown.items() if counts[request.remote] == most)
+        transport = self._unknown.pop(socket).transport
+        if transport is not None:
+            transport.abort()
 
     async def _admitted(self, socket: web.WebSocketResponse) -> bool:
         """The first message must be `hello` with the right token, and soon."""

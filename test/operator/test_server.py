@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import string
@@ -24,7 +25,7 @@ from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.operator.feed import Answer, BoxReport, Picture, Result
-from efftam_ros.operator.server import OperatorServer
+from efftam_ros.operator.server import MOST_UNKNOWN, OperatorServer
 from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -151,6 +152,41 @@ def test_pages_beyond_the_limit_are_turned_away(serve, feed):
             await second.until(lambda: second.socket.closed)
             assert second.socket.close_code == 4429
             await first.until(lambda: first.frames)
+
+    asyncio.run(connect())
+
+
+def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypatch):
+    monkeypatch.setattr("efftam_ros.operator.server.HELLO_S", 60.0)
+
+    async def connect() -> None:
+        server = serve(feed, token=TOKEN, most_viewers=2)
+        base = server.url.split("#")[0]
+
+        async def say_nothing(session: aiohttp.ClientSession) -> None:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.ws_connect(base + "ws", headers={"Origin": base[:-1]}) as socket:
+                        await socket.receive()
+
+        # Another computer, as far as the server can tell.
+        connector = aiohttp.TCPConnector(limit=0, local_addr=("127.0.0.2", 0))
+        async with (
+            page(server.url, hello=False) as slow,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
+            hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MOST_UNKNOWN + 8)]
+            try:
+                for _ in range(10):
+                    async with page(server.url, token=TOKEN) as client:
+                        await client.until(lambda: client.messages("hello"))
+                        assert len(server._unknown) <= MOST_UNKNOWN
+                await slow.send(op="hello", token=TOKEN)
+                await slow.until(lambda: slow.messages("hello"))
+            finally:
+                for hog in hogs:
+                    hog.cancel()
+                await asyncio.gather(*hogs, return_exceptions=True)
 
     asyncio.run(connect())
 
