@@ -1,6 +1,8 @@
-"""JPEG of a picture at full or half size; a camera's own JPEG at full size is passed on untouched."""
+"""JPEG of a picture at full or half size; a camera's own JPEG at full size is passed on, without its EXIF."""
 
 from __future__ import annotations
+
+import re
 
 import cv2
 import numpy as np
@@ -10,13 +12,19 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.operator.feed import Picture
 
 QUALITY = 70
+# As many as the tracker's own check of a JPEG's header follows.
+MOST_SEGMENTS = 500
+# Like libjpeg's: fill bytes and anything else between segments are skipped.
+MARKER = re.compile(rb"\xff([^\x00\xff])")
+WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
+START_OF_SCAN, END, APP1, APP15 = 0xDA, 0xD9, 0xE1, 0xEF
 
 
 def encode(picture: Picture, *, half: bool, quality: int = QUALITY) -> bytes:
     """``quality`` 1..100. Half size halves both sides, rounded up. Raises InputError for a picture that
     can't be read."""
     if picture.jpeg is not None and not half:
-        return picture.jpeg
+        return without_exif(picture.jpeg)
     bgr = _pixels(picture, half)
     done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
@@ -24,12 +32,39 @@ def encode(picture: Picture, *, half: bool, quality: int = QUALITY) -> bytes:
     return data.tobytes()
 
 
+def without_exif(jpeg: bytes) -> bytes:
+    """The same JPEG with its EXIF made a segment that no reader knows; without EXIF, the very bytes given.
+
+    A browser turns a picture by its EXIF orientation. Boxes refer to the pixels as the camera delivered them,
+    as the tracker's do. What is no JPEG, or is damaged, is given back unchanged from where it can't be read.
+    """
+    changed: bytearray | None = None
+    at = 2
+    for _ in range(MOST_SEGMENTS):
+        marker = MARKER.search(jpeg, at)
+        if marker is None or marker[1][0] in (START_OF_SCAN, END):
+            break
+        at = marker.end()
+        if marker[1][0] in WITHOUT_LENGTH:
+            continue
+        if marker[1][0] == APP1 and jpeg.startswith(b"Exif", at + 2):
+            changed = changed or bytearray(jpeg)
+            changed[at - 1] = APP15
+        length = int.from_bytes(jpeg[at : at + 2], "big")
+        if length < 2:
+            break
+        at += length
+    return jpeg if changed is None else bytes(changed)
+
+
 def _pixels(picture: Picture, half: bool) -> NDArray[np.uint8]:
     if picture.jpeg is not None:
-        # The decoder skips what a picture of half the size doesn't need.
-        flag = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
+        # The decoder skips what a picture of half the size doesn't need. Not turned, as in `without_exif`.
+        flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
         try:
-            decoded = cv2.imdecode(np.frombuffer(picture.jpeg, np.uint8), flag)
+            decoded = cv2.imdecode(
+                np.frombuffer(picture.jpeg, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION
+            )
         except cv2.error:
             decoded = None
         if decoded is None:

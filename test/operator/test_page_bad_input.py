@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 from barcode_feed import BarcodeFeed, RecordedSteering
 from browser import one_selection, until
+from exif_jpeg import jpeg_with_exif
 from thin_link import DyingLink, thin_link
 
 from efftam_ros.core.errors import InputError
@@ -131,6 +133,20 @@ def test_a_selection_that_is_refused_again_leaves_the_page_as_it_was(serve, feed
         time.sleep(0.3)
     assert hands.page.locator("#notices .refusal").count() == 1
     hands.wait_text("#state", "TRACKING")
+
+
+def test_a_camera_that_says_how_to_turn_its_jpeg_is_shown_as_the_tracker_sees_it(serve, feed, open_page):
+    bgr = np.full((360, 640, 3), 60, np.uint8)
+    bgr[50:90, 100:160] = 255
+    turned = jpeg_with_exif(bgr, 6)
+    hands = open_page(serve(feed).url)
+    show = feed.sink.picture
+    feed.sink.picture = lambda picture: show(Picture(picture.stamp_ns, jpeg=turned))
+    hands.see_newer(feed.stamps[-1])
+    hands.see_newer(feed.stamps[-1])
+    inside, *outside = hands.pixels((130, 70), (90, 70), (170, 70), (130, 40), (130, 100))
+    assert min(inside) > 200
+    assert max(map(max, outside)) < 100
 
 
 def test_a_dead_socket_is_replaced_and_nothing_is_delivered_late(serve, feed, open_page):

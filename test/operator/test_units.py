@@ -7,7 +7,10 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
+from exif_jpeg import exif_segment, jpeg_with_exif
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -16,7 +19,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator import wire
+from efftam_ros.operator import jpeg, wire
 from efftam_ros.operator.credit import FrameCredit, Lateness, RateLimit
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 from efftam_ros.operator.pairing import MOTION_WAIT_S, Pairing
@@ -206,9 +209,6 @@ def test_a_rate_limit_is_full_at_first_and_refills():
     assert not limit.allows(0.21)
 
 
-# Pairing
-
-
 def test_a_message_is_late_by_what_its_way_took_longer_than_the_quickest():
     lateness = Lateness()
     assert lateness.late_s(5_000.0, 1000.2) == 0
@@ -220,6 +220,78 @@ def test_a_message_is_late_by_what_its_way_took_longer_than_the_quickest():
 def test_clocks_that_drift_apart_make_nothing_late():
     lateness = Lateness()
     assert max(lateness.late_s(s * 0.9995e3, float(s)) for s in range(0, 86_400, 60)) < 1
+
+
+# A camera's JPEG
+
+
+SCENE = np.random.default_rng(1).integers(0, 255, (24, 48, 3), np.uint8)
+
+
+def decoded(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
+    """As a browser does: turned by the EXIF."""
+    return cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_jpeg_s_orientation_is_not_for_the_browser(orientation, big_endian):
+    turned = jpeg_with_exif(SCENE, orientation, big_endian=big_endian)
+    raw = decoded(turned, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    whole = jpeg.encode(Picture(1, jpeg=turned), half=False)
+    assert np.array_equal(decoded(whole), raw)
+    assert len(whole) == len(turned)
+    half = jpeg.encode(Picture(1, jpeg=turned), half=True)
+    assert decoded(half).shape == (12, 24, 3)
+
+
+def test_the_orientation_is_found_wherever_a_decoder_finds_it():
+    plain = cv2.imencode(".jpg", SCENE)[1].tobytes()
+    exif, table = exif_segment(6), plain.index(b"\xff\xdb")
+    for turned in (
+        plain[:table] + b"\xff\xff" + exif + plain[table:],
+        plain[:2] + exif + exif + plain[2:],
+    ):
+        assert decoded(turned).shape == (48, 24, 3)
+        assert decoded(jpeg.without_exif(turned)).shape == (24, 48, 3)
+
+
+def test_a_jpeg_without_exif_and_what_only_looks_like_exif_stay_as_they_are():
+    plain = cv2.imencode(".jpg", SCENE)[1].tobytes()
+    comment = b"\xff\xfe\x00\x24" + exif_segment(6)[:34]
+    for data in (plain, plain[:2] + comment + plain[2:], plain + exif_segment(6)):
+        assert jpeg.without_exif(data) is data
+
+
+@given(st.data())
+def test_a_damaged_jpeg_stays_as_it_is_but_for_one_byte(data):
+    good = jpeg_with_exif(SCENE, 6)
+    cut = bytearray(good[: data.draw(st.integers(0, len(good)))])
+    for at, value in data.draw(st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=8)).items():
+        if at < len(cut):
+            cut[at] = value
+    given_ = bytes(cut)
+    made = jpeg.without_exif(given_)
+    assert len(made) == len(given_)
+    assert all(
+        (a, b) == (0xE1, 0xEF) and given_.startswith(b"Exif", i + 3)
+        for i, (a, b) in enumerate(zip(given_, made, strict=True))
+        if a != b
+    )
+
+
+@given(st.binary(max_size=300))
+def test_what_is_no_jpeg_is_no_error(data):
+    assert len(jpeg.without_exif(data)) == len(data)
+
+
+@pytest.mark.parametrize("filler", [b"\xff", b"\xff\x00", b"\x00", b"\xff\xd0", b"\xff\xfe\x00\x02"])
+def test_no_jpeg_is_followed_for_ever(filler):
+    data = b"\xff\xd8" + filler * 2_000_000 + exif_segment(6)
+    assert len(jpeg.without_exif(data)) == len(data)
+
+
+# Pairing
 
 
 def report(stamp, target=0):
