@@ -103,6 +103,48 @@ def test_tcp_waits_for_a_server_that_is_not_there_yet(opened):
     wait_for(server, b"here", lambda: caller.send(b"here"))
 
 
+def drops_calls(stack: ExitStack) -> int:
+    """The port of a server that answers no call: its queue is full."""
+    server = stack.enter_context(socket.socket())
+    server.bind(("127.0.0.1", 0))
+    server.listen(0)
+    for _ in range(4):
+        caller = stack.enter_context(socket.socket())
+        caller.setblocking(False)
+        caller.connect_ex(server.getsockname())
+    return int(server.getsockname()[1])
+
+
+def test_a_tcp_port_that_answers_no_call_blocks_nothing(monkeypatch):
+    waits: list[float | None] = []
+    call = socket.socket.connect_ex
+
+    def connect_ex(sock: socket.socket, place: tuple[str, int]) -> int:
+        waits.append(sock.gettimeout())
+        return call(sock, place)
+
+    def blocking(*_: object, **__: object) -> None:
+        raise AssertionError("a call that waits")
+
+    with ExitStack() as stack:
+        port = drops_calls(stack)
+        monkeypatch.setattr(socket.socket, "connect_ex", connect_ex)
+        monkeypatch.setattr(socket, "create_connection", blocking)
+        now = [0.0]
+        caller = stack.enter_context(closing(connect(f"tcp:127.0.0.1:{port}", lambda: now[0])))
+        for _ in range(700):
+            now[0] += 0.01
+            caller.send(b"x")
+            assert caller.receive() == []
+            assert caller.files() == []
+    assert waits == [0.0, 0.0, 0.0]  # after 0, 3 and 6 s
+
+
+def test_a_tcp_host_that_nobody_knows_is_named():
+    with pytest.raises(OSError, match=r"nowhere\.invalid.*name"):
+        connect("tcp:nowhere.invalid:5760")
+
+
 def test_a_peer_that_does_not_read_blocks_nothing(opened):
     port = free_port(socket.SOCK_STREAM)
     server = opened(f"tcpin:127.0.0.1:{port}")

@@ -7,6 +7,9 @@ Addresses are written as pymavlink and the autopilots' documents write them: ``u
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
+import select
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +20,8 @@ READ_SIZE = 65536
 # More waiting bytes than this: the line is slower than what is sent, and old messages help nobody.
 MOST_WAITING = 16384
 RETRY_S = 1.0
+# A call without an answer is given up and made anew: the system's own repeats grow rare.
+CALL_S = 3.0
 MOST_PEERS = 8
 PEER_SILENT_S = 60.0
 KINDS = ("udpin", "udpout", "tcp", "tcpin", "serial")
@@ -192,26 +197,58 @@ class _Stream:
 
 
 class _Tcp(Connection):
-    """Calls a TCP port, and calls again when the connection ended."""
+    """Calls a TCP port, and calls again when the connection ended. The host's name is looked up once, at the
+    start: that blocks."""
 
     def __init__(self, address: str, place: tuple[str, int], clock: Callable[[], float]) -> None:
         super().__init__(address)
-        self._place, self._clock = place, clock
+        try:
+            found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise OSError(f"{address}: {error.strerror or error}; check the host's name") from error
+        # One after the other; simulators listen on the first.
+        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+        self._places = itertools.cycle([(entry[0], entry[4]) for entry in found])
+        self._clock = clock
         self._stream: _Stream | None = None
+        self._calling: socket.socket | None = None
         self._calls = 0
-        self._next_try = -RETRY_S
+        self._called = -CALL_S
         self._open()
 
     def _open(self) -> _Stream | None:
         if self._stream is not None and self._stream.ended:
             self._stream.socket.close()
             self._stream = None
-        if self._stream is None and self._clock() >= self._next_try:
-            self._next_try = self._clock() + RETRY_S
-            with contextlib.suppress(OSError):
-                self._stream = _Stream(socket.create_connection(self._place, timeout=0.2))
-                self._calls += 1
+        if self._stream is None:
+            if self._calling is None and self._clock() >= self._called + RETRY_S:
+                self._call()
+            if self._calling is not None:
+                self._finish_call(self._calling)
         return self._stream
+
+    def _call(self) -> None:
+        self._called = self._clock()
+        family, place = next(self._places)
+        with contextlib.suppress(OSError):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            if sock.connect_ex(place) in (0, errno.EINPROGRESS):
+                self._calling = sock
+            else:
+                sock.close()
+
+    def _finish_call(self, sock: socket.socket) -> None:
+        if select.select([], [sock], [], 0)[1]:
+            self._calling = None
+            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                sock.close()
+            else:
+                self._stream = _Stream(sock)
+                self._calls += 1
+        elif self._clock() >= self._called + CALL_S:
+            self._calling = None
+            sock.close()
 
     def receive(self) -> list[Piece]:
         stream = self._open()
@@ -229,6 +266,8 @@ class _Tcp(Connection):
     def close(self) -> None:
         if self._stream is not None:
             self._stream.socket.close()
+        if self._calling is not None:
+            self._calling.close()
 
 
 class _TcpIn(Connection):
