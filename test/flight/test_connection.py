@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import select
@@ -12,8 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from flight.rig import Time
 
+from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.connection import Connection, connect
+from efftam_ros.flight.mavlink.selection import Severity
 
 
 def free_port(kind: int = socket.SOCK_DGRAM) -> int:
@@ -178,6 +182,56 @@ def test_a_serial_device_that_is_not_there_is_waited_for(opened, tmp_path):
     line.send(b"x")
     assert line.receive() == []
     assert line.files() == []
+
+
+def test_a_serial_device_s_faults_are_told_once_each_with_the_remedy_and_its_recovery(tmp_path, monkeypatch):
+    pytest.importorskip("serial")
+    device, clock, lines = tmp_path / "ttyACM0", Time(), []
+    link = connect(f"serial:{device}:57600", clock)
+    bridge = Bridge(
+        BridgeConfig(),
+        [link],
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        clock.instant,
+        lambda severity, text: lines.append((severity, text)),
+    )
+
+    def told() -> list[tuple[Severity, str]]:
+        lines.clear()
+        for _ in range(80):  # 8 s: longer than a repeated line is held back
+            clock.t += 0.1
+            bridge.step()
+        return [line for line in lines if "ttyACM0" in line[1]]
+
+    def one_warning(*parts: str) -> None:
+        ((severity, text),) = told()
+        assert severity is Severity.WARNING
+        assert all(part in text for part in (f"serial:{device}:57600", *parts)), text
+        assert "\n" not in text
+
+    one_warning("No such file", "cable")
+    assert told() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse_permission)
+        one_warning("Permission denied", "dialout")
+    device.write_text("")
+    one_warning("Inappropriate ioctl", "no serial line")
+    device.unlink()
+    master, slave = pty.openpty()
+    device.symlink_to(os.ttyname(slave))
+    assert told() == [(Severity.INFO, f"serial:{device}:57600 is open")]
+    assert told() == []
+    assert link.fault == ""
+    for end in (slave, master):
+        os.close(end)
+    device.unlink()
+    one_warning("No such file", "cable")
+    link.close()
+
+
+def refuse_permission(*_: object, **__: object) -> int:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,18 @@ def test_a_parameter_that_does_not_exist_is_named_with_the_one_that_may_be_meant
     assert f"parameter '{given}' is not known and has no effect; did you mean {meant}?" in line
 
 
+def test_a_serial_device_that_is_not_there_is_a_warning_and_not_called_open(processes, tmp_path):
+    links = f"serial:{tmp_path}/ttyNONE:57600 udpout:127.0.0.1:{free_port()}"
+    process = processes(node_command("efftam_mavlink", new_namespace(), "-p", f"links:={links}"))
+    wait(lambda: "ttyNONE:57600 can't be opened: No such file" in process.output, "the warning")
+    (line,) = [line for line in process.output.splitlines() if "MAVLink on" in line]
+    assert "ttyNONE" not in line
+    (line,) = [line for line in process.output.splitlines() if "ttyNONE" in line]
+    assert "WARN" in line
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+
+
 # One rig for all tests that end none of its processes. They come last, as it computes while it runs.
 
 

@@ -44,6 +44,7 @@ class _Link:
         self.connection = connection
         self.encoder = Encoder(*ids)
         self._decoders: dict[str, Decoder] = {}
+        self.told_fault = ""
 
     def receive(self) -> list[Message]:
         messages = []
@@ -184,7 +185,17 @@ class Bridge:
                 " stations ignore the camera of another system; set system_id",
             )
 
+    def _tell_faults(self) -> None:
+        for name, link in self._links.items():
+            fault = link.connection.fault
+            if fault == link.told_fault:
+                continue
+            severity = Severity.WARNING if fault else Severity.INFO
+            if self._say(severity, fault or f"{name} is open"):
+                link.told_fault = fault
+
     def _tick(self, now: Instant) -> None:
+        self._tell_faults()
         self.camera.tick(now)
         self.gimbal.tick(now)
         if self._started_s is None:
@@ -197,15 +208,20 @@ class Bridge:
 
     def _report(self, severity: Severity, text: str) -> None:
         """Log a line, and tell the ground stations what they should know."""
+        self._say(severity, text)
+
+    def _say(self, severity: Severity, text: str) -> bool:
+        """What `_report` does; False where the line was left out, as it was said just before."""
         now_s = self._clock().steady_s
         if now_s - self._said.get(text, -math.inf) < REPORT_AGAIN_S:
-            return
+            return False
         if len(self._said) > 100:
             self._said.clear()
         self._said[text] = now_s
         self._log(severity, text)
         if severity is not Severity.INFO:
             self.send(mav.MAVLink_statustext_message(severity, text.encode()[:50]))
+        return True
 
     def _send_landing(self, estimate: TargetEstimate, now: Instant) -> None:
         camera, status = self._intrinsics, self._status

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import os
 import select
 import socket
 import time
@@ -30,12 +31,16 @@ Piece = tuple[str, bytes]  # who sent it, what
 
 
 class Connection(ABC):
-    """One link. Neither `receive` nor `send` blocks or raises because of the other side."""
+    """One link. Neither `receive` nor `send` blocks or raises because of the other side.
+
+    ``fault``: why the link can't be used at present and what to do about it, one line; empty while it can.
+    """
 
     datagrams = False
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.fault = ""
 
     @abstractmethod
     def receive(self) -> list[Piece]:
@@ -309,6 +314,35 @@ class _TcpIn(Connection):
         self._server.close()
 
 
+_NO_DEVICE = "check the cable and the device's name (ls /dev/serial/by-id)"
+_NO_SERIAL_LINE = "that is no serial line; check the device's name"
+_NOT_PERMITTED = "add the user to the device's group, mostly dialout, and log in again"
+_SERIAL_REMEDIES = {
+    errno.ENOENT: _NO_DEVICE,
+    errno.ENXIO: _NO_DEVICE,
+    errno.ENODEV: _NO_DEVICE,
+    errno.EIO: _NO_DEVICE,
+    errno.EACCES: _NOT_PERMITTED,
+    errno.EPERM: _NOT_PERMITTED,
+    errno.EBUSY: "end the other program that uses it",
+    errno.ENOTTY: _NO_SERIAL_LINE,
+    errno.EISDIR: _NO_SERIAL_LINE,
+    errno.EINVAL: "check the baud rate",
+}
+
+
+def _serial_fault(error: Exception) -> str:
+    """The system's words and the remedy."""
+    # pyserial keeps the number of what failed while it set the line up only in the error that it replaced.
+    for each in (error, error.__context__):
+        if each is not None and each.args and isinstance(each.args[0], int):
+            number = each.args[0]
+            return (
+                f"{os.strerror(number)}; {_SERIAL_REMEDIES.get(number, 'check device, cable and baud rate')}"
+            )
+    return f"{' '.join(str(error).split())}; check device and baud rate"
+
+
 class _Serial(Connection):
     """A serial line, opened again when the device went away."""
 
@@ -328,9 +362,12 @@ class _Serial(Connection):
     def _open(self) -> Any:
         if self._line is None and self._clock() >= self._next_try:
             self._next_try = self._clock() + RETRY_S
-            with contextlib.suppress(OSError):
+            try:
                 self._line = self._serial.Serial(self._device, self._baud, timeout=0, write_timeout=0)
                 self._opened += 1
+                self.fault = ""
+            except (OSError, ValueError) as error:  # ValueError: the baud rate
+                self.fault = f"{self.address} can't be opened: {_serial_fault(error)}"
         return self._line
 
     def _lost(self) -> None:

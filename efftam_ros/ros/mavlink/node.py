@@ -132,7 +132,10 @@ class MavlinkNode(Node):
             lambda m: bridge.set_camera(intrinsics_of(m)),
             sampled(1),
         )
-        self.get_logger().info(f"MAVLink on {', '.join(self._settings.addresses())}")
+        # The bridge tells of those that are not open, and when they are.
+        usable = [link.address for link in links if not link.fault]
+        if usable:
+            self.get_logger().info(f"MAVLink on {', '.join(usable)}")
 
     def tick(self) -> float | None:
         """Wait shortly for MAVLink, do what is due; see `run_node`."""
