@@ -27,7 +27,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.image.overlay import draw_overlay
-from efftam_ros.tools.common.outputs import write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import read_box
 from efftam_ros.tools.common.video import VideoWriter, open_video
@@ -36,6 +36,7 @@ from efftam_ros.tools.track import track_record
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENE_FPS = 30.0
+RESULTS = ("overlay.mp4", "track.json", "summary.txt", "node.log")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -60,6 +61,16 @@ def parse_arguments() -> argparse.Namespace:
             "a video needs --box X,Y,W,H, the target in its first frame; without a video leave --box out"
         )
     return args
+
+
+def prepare_folder(args: argparse.Namespace) -> None:
+    """Make the folder of the results.
+
+    Raises InputError when it or a result can't be written, or would replace the video.
+    """
+    check_outputs([Output("--out", args.out, "folder")], [args.video])
+    args.out.mkdir(parents=True, exist_ok=True)
+    check_outputs([Output("--out", args.out / name) for name in RESULTS], [args.video])
 
 
 def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
@@ -184,9 +195,9 @@ def summarise(tracks, delays, stage_ms, truth) -> str:
 
 def main() -> int:
     args = parse_arguments()
-    args.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended as by Ctrl-C: the node too
     try:
+        prepare_folder(args)
         video, truth = prepare_video(args)
         with running_node(args.bundle, args.out / "node.log"):
             summary = play(args, video, truth)

@@ -135,7 +135,10 @@ def writing(path: Path, storage: str) -> Iterator[Writer]:
     plugin = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}[storage]
     # A bag's files carry its name, so it is written under that name in a temporary sibling folder.
     place = path.absolute()
-    folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent))
+    except OSError as error:
+        raise InputError(f"{path} can't be written ({error.strerror}); write it elsewhere") from None
     try:
         with Writer(folder / place.name, version=9, storage_plugin=plugin) as writer:
             yield writer

@@ -18,6 +18,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
 from efftam_ros.interop.messages import image_fields
 from efftam_ros.tools.common.options import add_quiet_argument
+from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import open_video
 
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--frames is {args.frames}; give 1 or more")
     if not args.topic.strip("/"):
         raise InputError(f"--topic is {args.topic!r}; give a name such as /camera/image_raw")
+    check_outputs([Output("--out", args.out, "new folder")])
     source, store = open_video(args.video, args.fps), open_typestore()
     base = "/" + args.topic.strip("/")
     compressed = args.encoding == "jpeg"

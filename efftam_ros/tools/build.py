@@ -21,6 +21,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.verify.verify import CLIP_FRAMES
 from efftam_ros.tools.common.extras import packages_of
 from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
+from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.table import print_table
 from efftam_ros.tools.eval.sequences import find_sequences
 
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     attention = dict(_module_and_form(text) for text in args.attention)
     if args.precision != "int8" and (args.calibration or args.sequences):
         raise InputError(f"--calibration and --sequences are of INT8; the precision is {args.precision}")
+    check_outputs([Output("--out", args.out, "folder")])
     bundle = open_bundle(args.bundle)
     clip = _calibration_clip(args.calibration) if args.precision == "int8" else None
     calibration = None if clip is None else Calibration(clip.name, len(clip.frames), clip.sha256)

@@ -22,6 +22,7 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.runtime.bundle import file_sha256
 from efftam_ros.tools import export
 from efftam_ros.tools.common.options import add_quiet_argument
+from efftam_ros.tools.common.outputs import Output, check_outputs
 
 LIBRARY = "efftam_ros"
 MOST_BYTES = 2**31
@@ -77,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
                 f"exporting needs {module}, which is not installed; pip install {module}, "
                 "or download only with --no-export"
             )
+    out = args.out or Path(args.name)
+    check_outputs([Output("--out", args.out if args.no_export else out, "folder")])
     folder = args.out if args.no_export else None
     checkpoint = download(
         args.name, endpoint=args.endpoint, folder=folder, quiet=args.quiet, sha256=args.sha256
@@ -88,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         argparse.Namespace(
             checkpoint=checkpoint,
             config=args.name,
-            out=args.out or Path(args.name),
+            out=out,
             weights=args.weights,
             licence="Apache-2.0",
             note=f"{REPOSITORY}, {args.name}.pt",

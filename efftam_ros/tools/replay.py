@@ -41,6 +41,7 @@ from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common import options
+from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     store = bags.open_typestore()
     with ExitStack() as stack:
         reader = stack.enter_context(bags.reading(args.bag))
+        check_outputs([Output("--out", args.out, "new folder")])
         images = bags.choose_topic(reader, args.topic)
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)

@@ -23,7 +23,7 @@ from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common import options
-from efftam_ros.tools.common.outputs import write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.page import add_page_arguments, page_settings
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
@@ -67,9 +67,7 @@ def run(args: argparse.Namespace) -> int:
             "with --page the target is drawn there; leave out --box, --point and --mask, or --page"
         )
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
-    for path in (args.json, args.out):
-        if path is not None and str(path) != "-" and not path.parent.is_dir():
-            raise InputError(f"{path.parent} does not exist; make the folder first")
+    check_outputs([Output("--json", args.json), Output("--out", args.out, "video")], [args.video, args.mask])
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     run_ = _Run(source, pipeline, open_tracker(pipeline, config), prompt)
     try:

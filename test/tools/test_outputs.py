@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +13,13 @@ import time
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import pytest
 from bag_helpers import NS, START_NS, image, read_messages, write_bag
-from tools_helpers import package_environment, square_picture
+from tools_helpers import assert_refused, package_environment, square_picture
 
-from efftam_ros.tools.common.outputs import replacing, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
 from efftam_ros.tools.common.video import VideoWriter
 
 IMAGES = 120
@@ -159,3 +161,79 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path):
     write_text(pipe, "text")
     assert os.read(reader, 10) == b"text"
     os.close(reader)
+
+
+@pytest.fixture
+def place(square_video: Path, tmp_path: Path) -> Path:
+    """A folder with a video, a link to it, a mask, a folder of images and a data set."""
+    (tmp_path / "link.mp4").symlink_to(square_video)
+    (tmp_path / "frames" / "more").mkdir(parents=True)
+    for path in ("mask.png", "frames/0.png", "frames/1.png"):
+        cv2.imwrite(str(tmp_path / path), np.full((120, 160), 255, np.uint8))
+    sequence = tmp_path / "data" / "one"
+    sequence.mkdir(parents=True)
+    (sequence / "boxes.csv").write_text("frame,x,y,w,h\n0,1,1,9,9\n1,1,1,9,9\n")
+    shutil.copy(square_video, sequence / "video.mp4")
+    return tmp_path
+
+
+BOX = ("--box", "40,30,24,24")
+DESTROYS = {
+    "json over the video": ["track", "square.mp4", *BOX, "--json", "square.mp4"],
+    "overlay over the video": ["track", "square.mp4", *BOX, "--out", "square.mp4"],
+    "a link to the video": ["track", "square.mp4", *BOX, "--out", "link.mp4"],
+    "a video given as a link": ["track", "link.mp4", *BOX, "--out", "./square.mp4"],
+    "json over the mask": ["track", "square.mp4", "--mask", "mask.png", "--json", "mask.png"],
+    "two outputs": ["track", "square.mp4", *BOX, "--json", "o.mp4", "--out", "./o.mp4"],
+    "an image of the folder": ["track", "frames", *BOX, "--json", "frames/0.png"],
+    "within the folder": ["track", "frames", *BOX, "--json", "frames/more/t.json"],
+    "a bag over its video": ["bag", "square.mp4", "--out", "square.mp4"],
+    "two outputs of bench": ["bench", "--motion", "--frames", "1", "--json", "b.png", "--plot", "b.png"],
+    "a result of the ground truth": ["eval", "data", "--json", "data/one/boxes.csv"],
+}
+
+
+@pytest.mark.parametrize("case", DESTROYS)
+def test_an_output_that_would_destroy_an_input_or_another_output_is_refused(
+    case: str, place: Path, efftam_here
+):
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert_refused(efftam_here(*DESTROYS[case]), f"{DESTROYS[case][-2]} {Path(DESTROYS[case][-1])}")
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+
+
+CAN_NOT = {
+    "no folder": (["bench", "--motion", "--json", "no/b.json"], ["no does not exist", "no/b.json"]),
+    "a plot without a folder": (["bench", "--frames", "1", "--plot", "no/b.png"], ["no/b.png"]),
+    "eval without a folder": (["eval", "data", "--json", "no/e.json"], ["no/e.json"]),
+    "a plot of no known format": (["eval", "data", "--plot", "x.foo"], ["--plot x.foo", ".png"]),
+    "a plot without a format": (["bench", "--frames", "1", "--plot", "x"], ["--plot x", ".png"]),
+    "a timeline without a format": (["profile", "--backend", "tensorrt", "--timeline", "x"], [".png"]),
+    "nothing can be written there": (["track", "square.mp4", *BOX, "--out", "/proc/x.mp4"], ["/proc/x.mp4"]),
+    "nor a JSON": (["bench", "--motion", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
+    "a folder for a file": (["bench", "--motion", "--json", "frames"], ["--json frames is a folder"]),
+    "a file for a folder": (["profile", "--trace", "mask.png"], ["--trace mask.png is a file"]),
+    "a bag where nothing can be written": (["bag", "square.mp4", "--out", "/proc/bag"], ["/proc/bag"]),
+    "a bag without a folder": (["bag", "square.mp4", "--out", "no/bag"], ["no does not exist"]),
+}
+
+
+@pytest.mark.parametrize("case", CAN_NOT)
+def test_an_output_that_can_not_be_written_is_refused_before_the_work(case: str, place: Path, efftam_here):
+    arguments, words = CAN_NOT[case]
+    result = efftam_here(*arguments)
+    assert_refused(result, *words)
+    assert result.stdout == ""
+    assert ".part" not in result.stderr
+    assert left_over(place) == []
+
+
+def test_a_write_that_fails_names_the_file_that_was_asked_for(tmp_path: Path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_text(tmp_path / "no" / "t.json", "new")
+    assert caught.value.filename == str(tmp_path / "no" / "t.json")
+
+
+def test_a_device_may_be_every_output(tmp_path: Path):
+    check_outputs([Output("--json", Path("/dev/null")), Output("--plot", Path("/dev/null"), "picture")])
+    check_outputs([Output("--json", Path("-")), Output("--plot", None, "picture")], [None, tmp_path / "none"])

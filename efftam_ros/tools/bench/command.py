@@ -52,7 +52,7 @@ from efftam_ros.tools.bench.report import (
 from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.common.options import add_quiet_argument, list_of, open_bundle
-from efftam_ros.tools.common.outputs import write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.doctor.system import System
 from efftam_ros.tools.eval.peers.registry import add_peer_arguments
 
@@ -127,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--plot shows the frame times; add --frames N")
     if args.peers and not frames:
         raise InputError(f"--peers {','.join(args.peers)} shows frame times; add --frames N")
+    check_outputs([Output("--json", args.json), Output("--plot", args.plot, "picture")])
     shown = str(args.json) != "-"
     report: dict[str, Any] = {}
     if frames or args.soak:

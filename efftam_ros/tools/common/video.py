@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.image.limits import check_size, coded_size
-from efftam_ros.tools.common.outputs import beside, discard, put_in_place
+from efftam_ros.tools.common.outputs import Output, beside, check_outputs, discard, put_in_place
 
 if TYPE_CHECKING:
     import av
@@ -214,10 +214,7 @@ class VideoWriter:
         import av
 
         self.path, self.width, self.height = Path(path), width, height
-        if self.path.suffix.lower() not in (".mp4", ".m4v", ".mov"):
-            raise InputError(f"{self.path} can't be played by browsers; give a name that ends in .mp4")
-        if not self.path.parent.is_dir():
-            raise InputError(f"{self.path.parent} does not exist; make the folder first")
+        check_outputs([Output("", self.path, "video")])  # FFmpeg opens the file with the first frame
         self._part = beside(self.path)
         try:
             self._container = av.open(str(self._part), "w", format="mp4", options={"movflags": "+faststart"})

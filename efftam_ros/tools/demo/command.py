@@ -24,7 +24,7 @@ from typing import Any
 from efftam_ros.core.config import CAMERA_MOTIONS
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.options import add_network_arguments, add_quiet_argument, open_bundle
-from efftam_ros.tools.common.outputs import write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
 
@@ -111,6 +111,7 @@ def _check(args: argparse.Namespace) -> None:
         if importlib.util.find_spec(name) is None:
             raise InputError(f"the Python package {name} is missing for {sys.executable}: {remedy}")
     open_bundle(args.bundle)
+    check_outputs([Output("--out", args.out, "folder")])
 
 
 def _size(text: str) -> tuple[int, int]:

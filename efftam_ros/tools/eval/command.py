@@ -38,7 +38,7 @@ from efftam_ros.tools.common.options import (
     list_of,
     tracker_config,
 )
-from efftam_ros.tools.common.outputs import replacing, write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.eval.metrics import (
@@ -53,7 +53,7 @@ from efftam_ros.tools.eval.metrics import (
 )
 from efftam_ros.tools.eval.peers.peer import Peer
 from efftam_ros.tools.eval.peers.registry import add_peer_arguments, open_peer
-from efftam_ros.tools.eval.sequences import Sequence, find_sequences
+from efftam_ros.tools.eval.sequences import Sequence, find_sequences, folders_read
 
 COLUMNS = {
     "ao": "AO",
@@ -108,6 +108,10 @@ def run(args: argparse.Namespace) -> int:
     if args.only_peers and not args.peers:
         raise InputError("--only-peers without --peers; name trackers with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
+    check_outputs(
+        [Output("--json", args.json), Output("--plot", args.plot, "picture")],
+        [inner for folder in args.folders for inner in folders_read(folder)],
+    )
     names = [sequence.name for sequence in sequences]
     for name in names:
         if names.count(name) > 1:

@@ -28,6 +28,8 @@ DAVIS_FPS = 24.0
 UAV123_FPS = 30.0
 OTB_FPS = 30.0
 GOT10K_FPS = 10.0
+# Of a sequence or a data set.
+MARKS = ("boxes.csv", "JPEGImages", "anno", "img", "groundtruth.txt")
 MOST_MASK_BYTES = 2**30
 """Limit for the packed masks of a sequence: 4000 masks of 1920 x 1080 px."""
 # Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
@@ -84,6 +86,15 @@ def find_sequences(folder: str | Path) -> list[Sequence]:
     if not found:
         raise InputError(f"{folder} holds no sequence; give {FORMATS}, or a folder of these")
     return [_checked(sequence) for sequence in found]
+
+
+def folders_read(folder: Path) -> list[Path]:
+    """The folders whose files `find_sequences` reads: ``folder``, or the sequences in it."""
+
+    def is_read(one: Path) -> bool:
+        return any((one / mark).exists() for mark in MARKS) or bool(image_files(one))
+
+    return [folder] if is_read(folder) else [p for p in folder.iterdir() if p.is_dir() and is_read(p)]
 
 
 def _read(folder: Path) -> list[Sequence]:

@@ -27,7 +27,7 @@ from efftam_ros.tools.bench.frames import WARM_UP, endless_frames, measure_frame
 from efftam_ros.tools.bench.report import print_left_out
 from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.common.options import add_quiet_argument
-from efftam_ros.tools.common.outputs import write_text
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.profile.frames import (
     STAGES,
@@ -77,6 +77,13 @@ def run(args: argparse.Namespace) -> int:
         value = getattr(args, option)
         if value < 1:
             raise InputError(f"--{option} is {value}; it must be at least 1")
+    check_outputs(
+        [
+            Output("--json", args.json),
+            Output("--trace", args.trace, "folder"),
+            Output("--timeline", args.timeline, "picture"),
+        ]
+    )
     backends = chosen_backends(args.backend)
     if args.timeline is not None:
         return _run_timeline(args, backends)
