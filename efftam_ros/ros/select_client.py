@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
+
+from efftam_ros.ros.common.process import why_ros_does_not_start
+from efftam_ros.ros.common.signals import SIGNALS, StopFlag
 
 NODE = "efftam_tracker"
 # How long the worker may take to begin, s: it waits for the frame in work.
@@ -22,28 +27,46 @@ NO_ROS = (
 
 
 def main() -> int:
-    """Returns 0: accepted, 1: refused, 2: no node was found."""
-    request = json.load(sys.stdin)
+    """Returns 0: accepted, 1: refused, 2: no node was found, 130: a signal came."""
+    with StopFlag() as stop:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked by whoever started this
+        text = sys.stdin.read()
+        if stop.asked:  # the request may be incomplete
+            return 130
+        try:
+            return _run(stop, json.loads(text))
+        except _StoppedError:
+            return 130
+
+
+class _StoppedError(Exception):
+    """A signal came while something was waited for."""
+
+
+def _run(stop: StopFlag, request: dict[str, Any]) -> int:
     try:
         import rclpy
+        from rclpy.signals import SignalHandlerOptions
 
         from efftam_ros.srv import SelectTarget
     except ImportError as error:
         print(NO_ROS.format(error=error), file=sys.stderr)
         return 2
     assert SelectTarget  # the messages are built
-    rclpy.init()
+    try:
+        rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:
+        print(f"efftam select: {why_ros_does_not_start(error)}", file=sys.stderr)
+        return 2
     node = rclpy.create_node("efftam_select", namespace=request["namespace"])
     try:
-        return _ask(node, request)
-    except KeyboardInterrupt:
-        return 130
+        return _ask(stop, node, request)
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
 
 
-def _ask(node: Any, request: dict[str, Any]) -> int:
+def _ask(stop: StopFlag, node: Any, request: dict[str, Any]) -> int:
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.qos import DurabilityPolicy, QoSProfile
 
@@ -59,6 +82,8 @@ def _ask(node: Any, request: dict[str, Any]) -> int:
     def wait(done: Any, seconds: float) -> bool:
         end = time.monotonic() + seconds
         while not done() and time.monotonic() < end:
+            if stop.asked:
+                raise _StoppedError
             executor.spin_once(timeout_sec=0.05)
         return bool(done())
 
@@ -126,16 +151,24 @@ def _selection(request: dict[str, Any]) -> Any:
 
 
 def _explain_absence(node: Any, service: str) -> str:
-    there = sorted(
-        name for name, _ in node.get_service_names_and_types() if name.endswith(f"{NODE}/select_target")
+    from rclpy.node import NodeNameNonExistentError
+
+    there = set()
+    for place in node.get_node_names_and_namespaces():
+        with suppress(NodeNameNonExistentError):  # it has ended since
+            # Of each node, as the list of all services holds those that have clients alone, such as this one.
+            there |= {name for name, _ in node.get_service_names_and_types_by_node(*place)}
+    ending = f"/{NODE}/select_target"
+    namespaces = ", ".join(
+        name.removesuffix(ending) or "/" for name in sorted(there) if name.endswith(ending)
     )
-    namespaces = ", ".join(name.removesuffix(f"/{NODE}/select_target") or "/" for name in there)
     found = (
         f"trackers are in the namespaces {namespaces}: give one with --namespace"
-        if there
+        if namespaces
         else "none is there"
     )
-    return f"no tracker offers {service}; {found}; is it configured, and on this ROS_DOMAIN_ID?"
+    wanted = node.resolve_service_name(service)
+    return f"no tracker offers {wanted}; {found}; is it configured, and on this ROS_DOMAIN_ID?"
 
 
 if __name__ == "__main__":

@@ -10,11 +10,14 @@ import argparse
 import base64
 import json
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_ros.tools.common.prompts import add_target_arguments, numbers
 from efftam_ros.tools.common.video import read_bgr
 
@@ -41,9 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     request = read_request(args)
-    return subprocess.run(
-        [sys.executable, "-m", CLIENT], input=json.dumps(request), text=True, check=False
-    ).returncode
+    # The client unblocks them once it handles them: Ctrl-C reaches it too, even while it is being loaded.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    client = subprocess.Popen([sys.executable, "-m", CLIENT], stdin=subprocess.PIPE, text=True)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        client.communicate(json.dumps(request))
+    except KeyboardInterrupt:
+        client.terminate()  # the signal may have come to this process alone
+        assert client.stdin is not None
+        with suppress(OSError):
+            client.stdin.close()  # it may be waiting for the request
+        client.wait()
+        raise
+    return client.returncode
 
 
 def read_request(args: argparse.Namespace) -> dict[str, Any]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,8 +81,34 @@ def test_the_nodes_own_words_are_printed_when_it_refuses(peer):
 
 
 def test_where_no_tracker_is_the_namespaces_of_others_are_named(peer):
-    done = select(peer, "--clear", "--wait", "2", namespace="nowhere")
+    done = select(peer, "--box", "1,1,9,9", "--wait", "2", namespace="nowhere")
     assert done.returncode == 2
     assert f"/{peer.namespace}" in done.stderr
+    assert done.stderr.count("nowhere") == 1  # the one that was asked for; the command's own client is none
     assert "--namespace" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_where_ros_can_not_log_the_remedy_is_named(peer):
+    done = select(peer, "--clear", HOME="/proc", ROS_LOG_DIR="")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "/proc/.ros/log" in done.stderr
+    assert "set ROS_LOG_DIR" in done.stderr
+
+
+def test_ctrl_c_ends_it_in_one_line_while_ros_is_still_being_loaded():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "efftam_ros", "select", "--clear"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "efftam select: interrupted\n")

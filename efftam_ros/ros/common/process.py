@@ -68,6 +68,14 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
             time.sleep(idle_s)
 
 
+def why_ros_does_not_start(error: RuntimeError) -> str:
+    """One line for an error of ``rclpy.init``, with the remedy where it is known."""
+    text = " ".join(str(error).split())
+    if "log directory" in text:
+        text += "; set ROS_LOG_DIR to a folder that can be written"
+    return text
+
+
 def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | None) -> int:
     import rclpy
     from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -78,7 +86,7 @@ def _run(stop: StopFlag, name: str, make: Callable[[], Any], args: list[str] | N
     try:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # a parameter file or an argument that rcl can't read
-        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{name}: {why_ros_does_not_start(error)}", file=sys.stderr)
         return 2
     node = None
     executor = SingleThreadedExecutor()
