@@ -74,6 +74,20 @@ def fault_of_efftam(words: list[str]) -> str:
     return ""
 
 
+def fault_of_bags(block: str) -> str:
+    """What is wrong with the topic of an ``efftam replay`` of a bag that ``efftam bag`` made; "" for none."""
+    topics: dict[Path, str] = {}
+    for words in commands(block):
+        if words[:2] == ["efftam", "bag"]:
+            made = parser_of("bag").parse_args(words[2:])
+            topics[made.out] = made.topic + "/compressed" * (made.encoding == "jpeg")
+        if words[:2] == ["efftam", "replay"]:
+            played = parser_of("replay").parse_args(words[2:])
+            if played.topic not in (None, topics.get(played.bag, played.topic)):
+                return f"{shlex.join(words)}: the bag has only {topics[played.bag]}"
+    return ""
+
+
 def fault_of_span(span: str) -> str:
     """What is wrong with an ``efftam`` command in prose, which may leave out what must be given."""
     command, *rest = shlex.split(span)[1:] or [""]
@@ -142,6 +156,11 @@ def test_efftam_takes_every_command_as_it_is_shown(words):
     assert fault_of_efftam(words) == ""
 
 
+def test_bags_are_replayed_from_the_topic_that_they_hold():
+    shown = [(page, block) for page, text in PAGES.items() for block in blocks(text) if not bash_says(block)]
+    assert {page: fault for page, block in shown if (fault := fault_of_bags(block))} == {}
+
+
 @pytest.mark.parametrize(
     "span",
     [
@@ -205,6 +224,10 @@ def test_faults_in_a_page_are_found():
     assert fault_of_efftam(wrong_command) == "efftam has no command 'fly'"
     assert fault_of_efftam(["efftam", "track"]) != ""  # what it must be given is missing
     assert fault_of_efftam(["efftam", "doctor", "--json"]) == ""
+    pair = "efftam bag V --out B{}\nefftam replay B --out T{}\n"
+    assert fault_of_bags(pair.format("", " --topic /image")).endswith("the bag has only /camera/image_raw")
+    assert fault_of_bags(pair.format(" --topic /image", " --topic /image")) == ""
+    assert fault_of_bags(pair.format("", "")) == ""
     assert fault_of_span("efftam bench --frame 3 --node") == "efftam bench has no --frame"
     assert fault_of_launch(["ros2", "launch", "efftam_ros", "fly.launch.py"]) != ""
     assert fault_of_launch(["ros2", "launch", "efftam_ros", "tracker.launch.py", "box:=1"]) != ""
