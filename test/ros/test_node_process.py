@@ -108,11 +108,27 @@ def test_a_wrong_parameter_ends_the_start_with_one_line(processes, arguments, wo
     assert "Traceback" not in process.output
 
 
-def test_help_of_the_executable_is_printed_and_starts_nothing(processes):
-    process = processes([sys.executable, str(ROOT / "scripts" / "efftam_tracker"), "--help"])
+NODES = ("efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_operator")
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_help_of_the_executable_is_printed_and_starts_nothing(processes, name):
+    process = processes([sys.executable, str(ROOT / "scripts" / name), "--help"])
     assert process.wait() == 0
-    assert process.output.startswith("usage: efftam_tracker")
+    assert process.output.startswith(f"usage: {name}")
     assert "--ros-args" in process.output
+
+
+@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize(
+    "arguments", [["--foo"], ["--ros-args", "-r", "__ns:=/a", "--", "--foo"], ["backend:=tensorrt"]]
+)
+def test_an_argument_that_is_not_of_ros_is_refused(processes, name, arguments):
+    process = processes([sys.executable, str(ROOT / "scripts" / name), *arguments])
+    assert process.wait() == 2
+    (line,) = process.output.splitlines()
+    assert line.startswith(f"{name}: unknown argument {arguments[-1]!r}")
+    assert "--ros-args -p NAME:=VALUE" in line
 
 
 def test_a_missing_package_is_one_line_with_the_command_that_brings_it(processes, tmp_path):

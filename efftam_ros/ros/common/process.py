@@ -41,11 +41,31 @@ def run_node(name: str, make: Callable[[], Any], args: list[str] | None, help_te
     ``help_text`` is printed for --help. Returns the exit code; 2 for an error that the user can correct,
     reported in one line.
     """
-    if help_text and {"-h", "--help"} & set((sys.argv if args is None else args)[1:]):
+    own = _without_ros_arguments((sys.argv if args is None else args)[1:])
+    if help_text and {"-h", "--help"} & set(own):
         print(help_text)
         return 0
+    if own:
+        print(
+            f"{name}: unknown argument {own[0]!r} (see {name} --help); parameters are given as"
+            " --ros-args -p NAME:=VALUE",
+            file=sys.stderr,
+        )
+        return 2
     with StopFlag() as stop:
         return _run(stop, name, make, args)
+
+
+def _without_ros_arguments(arguments: list[str]) -> list[str]:
+    """What is not between ``--ros-args`` and ``--`` or the end, as rcl reads them; without importing ROS."""
+    own = []
+    is_of_ros = False
+    for argument in arguments:
+        if argument == "--ros-args" or (is_of_ros and argument == "--"):
+            is_of_ros = argument == "--ros-args"
+        elif not is_of_ros:
+            own.append(argument)
+    return own
 
 
 def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
