@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
-from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.image.overlay import draw_overlay
+from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import read_box
@@ -53,13 +53,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--turns-away", action="store_true", help="rendered scene: the camera pans away from the car and back"
     )
-    parser.add_argument("--bundle", help="folder of another network bundle (default: the one that ships)")
+    parser.add_argument(
+        "--bundle", type=Path, help="folder of another network bundle (default: the one that ships)"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "demo_output", help="default: demo_output")
     args = parser.parse_args()
     if (args.video is None) != (args.box is None):
         parser.error(
             "a video needs --box X,Y,W,H, the target in its first frame; without a video leave --box out"
         )
+    if args.frames < 1:
+        parser.error(f"--frames is {args.frames}; give 1 or more")
     return args
 
 
@@ -92,7 +96,7 @@ def prepare_video(args: argparse.Namespace) -> tuple[Path, list[Box | None]]:
 
 
 @contextmanager
-def running_node(bundle: str | None, log: Path) -> Iterator[None]:
+def running_node(bundle: Path | None, log: Path) -> Iterator[None]:
     """The tracker node as a child process, with shipped parameters and Fast DDS profile; ended by SIGINT."""
     profile = str(ROOT / "config" / "fastdds_images.xml")
     # Isolates demos on one machine from each other.
@@ -118,8 +122,11 @@ def running_node(bundle: str | None, log: Path) -> Iterator[None]:
         raise RuntimeError(f"the node ended with code {code}; its output is in {log}")
 
 
-def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
-    """Play the video into the running node and write the results; returns the summary."""
+def play(args: argparse.Namespace, video: Path, truth: list[Box | None], bundle: str) -> str:
+    """Play the video into the running node and write the results; returns the summary.
+
+    ``bundle``: the name of the network's bundle.
+    """
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
 
@@ -166,7 +173,7 @@ def play(args: argparse.Namespace, video: Path, truth: list[Box | None]) -> str:
         "fps": source.fps,
         "width": source.width,
         "height": source.height,
-        "bundle": (Bundle.load(args.bundle) if args.bundle else default_bundle()).spec.name,
+        "bundle": bundle,
         "backend": "onnxruntime-cpu",
         "frames": [track_record(i, track) for i, track in enumerate(tracks)],
     }
@@ -198,10 +205,15 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended as by Ctrl-C: the node too
     try:
         prepare_folder(args)
+        # Before the node is started, which would say what is wrong with the bundle in its log only.
+        bundle = open_bundle(args.bundle).spec.name
         video, truth = prepare_video(args)
         with running_node(args.bundle, args.out / "node.log"):
-            summary = play(args, video, truth)
-    except (InputError, TimeoutError, RuntimeError) as problem:
+            summary = play(args, video, truth, bundle)
+    except TimeoutError as problem:
+        print(f"demo: {problem}; the node's output is in {args.out / 'node.log'}", file=sys.stderr)
+        return 2
+    except (InputError, RuntimeError) as problem:
         print(f"demo: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
