@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import time
 from collections import Counter, defaultdict
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         pipeline.close()
         # Results so far are written also when the video ends with an error or on Ctrl-C.
         if run_.tracks and args.json is not None:
-            _write_json(args.json, run_.report(args.backend))
+            _write_json(args.json, run_.report(args.backend, args.json))
     print(run_.summary(), file=sys.stderr if str(args.json) == "-" else sys.stdout)
     return 0
 
@@ -147,11 +148,13 @@ class _Run:
                 f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
             )
 
-    def report(self, backend: str) -> dict[str, Any]:
-        """The report written by --json."""
+    def report(self, backend: str, file: Path) -> dict[str, Any]:
+        """The report that --json writes to ``file``, with the video's path from there, so that both can be
+        moved together."""
         source = self._source
+        video = source.path
         return {
-            "video": str(source.path),
+            "video": str(video if str(file) == "-" else os.path.relpath(video, file.parent.resolve())),
             "fps": source.fps,
             "width": source.width,
             "height": source.height,

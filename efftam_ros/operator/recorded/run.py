@@ -100,12 +100,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _video(path: Path, data: dict[str, Any]) -> Path:
-    """The video as named, from where the command ran or beside the JSON."""
+    """The video as named, from the JSON's folder or from here, or beside the JSON."""
     named = Path(str(data["video"]))
-    for candidate in (named, path.parent / named, path.parent / named.name):
+    for candidate in (path.parent / named, named, path.parent / named.name):
         if candidate.exists():
             return candidate.resolve()
-    raise InputError(f"{path} is of {named}, which is not here; give the video as well")
+    raise InputError(f"{path} is of {named}, which is not here; give the video with --video")
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -142,7 +142,9 @@ def _run(path: Path, data: dict[str, Any], name: str, count: int) -> RecordedRun
                 f"{path}: frame {record!r:.60} can't be read ({error!r}); write it again"
             ) from None
         if not 0 <= index < count:
-            raise InputError(f"{path} has a frame {index}, the video only {count}; give the video it is of")
+            raise InputError(
+                f"{path} has a frame {index}, the video only {count}; give the right one with --video"
+            )
         boxes[index] = report
         if velocity is not None:
             speed = (_number(velocity[0]), _number(velocity[1]))
