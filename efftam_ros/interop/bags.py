@@ -62,11 +62,13 @@ def reading(path: Path) -> Iterator[Reader]:
     try:
         reader = Reader(path)
         reader.open()
-    except (OSError, ReaderError) as error:
+    except OSError as error:
         raise InputError(f"{path} is not a readable bag: {shown(error)}") from None
+    except ReaderError as error:
+        raise InputError(f"{path} is not a readable bag: {shown(error)}; {_repair(path)}") from None
     except Exception as error:
         # The library does not handle every kind of damage; the exception types vary.
-        raise InputError(f"{path} is broken: {_tripped(error)}; try ros2 bag reindex") from None
+        raise InputError(f"{path} is broken: {_tripped(error)}; {_repair(path)}") from None
     try:
         yield reader
     finally:
@@ -87,7 +89,7 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
             return
         except Exception as error:
             raise InputError(
-                f"{reader.path} is broken: {_tripped(error)}; try ros2 bag reindex, or record it again"
+                f"{reader.path} is broken: {_tripped(error)}; {_repair(reader.path)}, or record it again"
             ) from None
         yield found
 
@@ -115,6 +117,16 @@ def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator
     # The library takes an empty list of connections for all of them.
     for connection, recorded, raw in messages(reader, connections) if connections else ():
         yield recorded, deserialized(store, raw, connection)
+
+
+def _repair(path: Path) -> str:
+    """What may bring a damaged bag back: a recording that was cut off, or metadata that do not fit."""
+    reindex = f"ros2 bag reindex {path}"
+    mcap = path if path.suffix == ".mcap" else next(iter(sorted(path.glob("*.mcap"))), None)
+    if mcap is None:
+        return f"try {reindex}"
+    recover = f"mcap recover {mcap} -o whole.mcap"
+    return f"try {recover}" if mcap == path else f"try {recover}, or {reindex}"
 
 
 def _tripped(error: Exception) -> str:

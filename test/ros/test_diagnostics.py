@@ -114,9 +114,9 @@ def without_profile(monkeypatch):
 
 
 def test_a_node_that_has_the_profile_asks_for_it_in_the_camera_alone(monkeypatch):
-    assert "BOTH" in large_image_remedy()
+    assert "BOTH" in large_image_remedy(False)
     monkeypatch.setenv(PROFILE_VARIABLES[0], "/etc/images.xml")
-    remedy = large_image_remedy()
+    remedy = large_image_remedy(False)
     assert "BOTH" not in remedy
     assert "/etc/images.xml" in remedy
     assert "camera driver" in remedy
@@ -126,7 +126,22 @@ def test_a_node_that_has_the_profile_asks_for_it_in_the_camera_alone(monkeypatch
 def test_an_overloaded_machine_is_named_beside_the_profile(monkeypatch, load, said):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    assert ("overloaded" in large_image_remedy()) is said
+    assert ("overloaded" in large_image_remedy(False)) is said
+
+
+@pytest.mark.parametrize("profile", ["", "/etc/images.xml"])
+def test_a_camera_that_publishes_reliably_is_not_told_to(monkeypatch, profile):
+    monkeypatch.setenv(PROFILE_VARIABLES[0], profile)
+    assert "publish reliably" in large_image_remedy(False)
+    assert "reliabl" not in large_image_remedy(True)
+    for reliability, told in (("best effort (asked: auto)", True), ("reliable (asked: auto)", False)):
+        statistics = Statistics()
+        statistics.input_seen({"image reliability": reliability}, "")
+        for now in (0.0, 1.7, 2.3, 6.0):
+            statistics.image_received(now, int(now * 1e9), 3_000_000)
+        said = statistics.loss(6.5)
+        assert "lost on the way" in said
+        assert ("publish reliably" in said) is told
 
 
 def test_a_handful_of_large_images_names_the_profile_although_the_stream_is_stale():

@@ -93,3 +93,13 @@ def test_files_that_are_none_are_refused(tmp_path: Path, suffix: str, content: b
     path.write_bytes(content)
     with pytest.raises(InputError):
         read_all(path)
+
+
+def test_a_recording_that_was_cut_off_is_told_how_to_recover_it(tmp_path: Path):
+    whole = bag(tmp_path, "mcap")
+    (file,) = whole.glob("*.mcap")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match=rf"mcap recover {file}"):
+        read_all(file)
+    with pytest.raises(InputError, match=rf"mcap recover {file} .*ros2 bag reindex {whole}"):
+        read_all(whole)

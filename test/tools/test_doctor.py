@@ -283,6 +283,18 @@ def test_a_back_end_is_named_on_a_terminal_while_it_is_waited_for(monkeypatch: p
     assert "60 s" in shown[0]
 
 
+def test_without_a_driver_it_comes_before_any_package(monkeypatch: pytest.MonkeyPatch):
+    missing = {"reason": "cuda-bindings can't be imported", "remedy": "pip install cuda-bindings"}
+    monkeypatch.setattr(
+        "efftam_ros.tools.doctor.backends.ask", lambda *arguments: (missing for _ in range(2))
+    )
+    names = ["onnxruntime-cuda", "onnxruntime-cuda-fp32"]
+    for facts, is_first in ((BARE, True), (dataclasses.replace(COMPLETE, bindings=""), False)):
+        for finding in backend_findings(System(), facts, names):
+            assert finding.remedy.startswith("install NVIDIA's driver") is is_first
+            assert ("cuda-bindings" in finding.remedy) is not is_first
+
+
 def test_a_fault_of_a_back_end_does_not_hide_the_next(machine, tmp_path: Path):
     """onnxruntime that can't be imported at all: PyTorch and the refusals still answer for themselves."""
     files = {"fake/onnxruntime/__init__.py": "raise RuntimeError('wrong\\nlibrary')"}

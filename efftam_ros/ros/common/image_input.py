@@ -135,7 +135,8 @@ class ImageInput:
                 f" {self._type}; {self._other_transport()}"
             )
         offered = [info for info in found if info.topic_type == self._type]
-        if self._current.reliability is ReliabilityPolicy.RELIABLE and not all(map(_is_reliable, offered)):
+        is_reliable = self._current.reliability is ReliabilityPolicy.RELIABLE
+        if is_reliable and not all(map(_is_reliable, offered)):
             return (
                 f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
                 " nothing arrives; set image_reliability to auto"
@@ -145,7 +146,7 @@ class ImageInput:
 
         return (
             f"{self.topic} is published ({self._named(offered)}) and nothing arrives: the camera sends"
-            f" nothing, or all is lost on the way; {large_image_remedy()}"
+            f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
         )
 
     @property

@@ -9,21 +9,26 @@ PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES
 OVERLOAD = 1.5
 
 
-def large_image_remedy() -> str:
-    """Return what to do when such images do not arrive, for the environment and load of this node."""
+def large_image_remedy(is_reliable: bool) -> str:
+    """Return what to do when such images do not arrive, for the environment and load of this node.
+
+    ``is_reliable``: they are published and asked for reliably already.
+    """
     profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
     names = " and ".join(PROFILE_VARIABLES)
     if profile:
         remedy = (
             f"this node has the Fast DDS profile {profile}: start the camera driver with {names} set to it"
-            " too, or have the driver publish reliably"
+            " too"
         )
     else:
         remedy = (
             "images above 0.5 MB do not fit the default shared memory of Fast DDS: start BOTH the camera"
             f" driver and this node with {names} set to efftam_ros's config/fastdds_images.xml (the driver's"
-            " counts most), or have the driver publish reliably"
+            " counts most)"
         )
+    if not is_reliable:
+        remedy += ", or have the driver publish reliably, with image_reliability auto here"
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > OVERLOAD * cores:
         remedy += (

@@ -209,7 +209,8 @@ class Statistics:
             # Only where images are lost.
             from efftam_ros.ros.common.large_images import large_image_remedy
 
-            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy()}"
+            is_reliable = self._input.get("image reliability", "").startswith("reliable")
+            return f"{said} ({self._image_bytes / 1e6:.1f} MB each); {large_image_remedy(is_reliable)}"
         return f"{said}; the link or the machine can't keep up with the camera" if said else ""
 
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:

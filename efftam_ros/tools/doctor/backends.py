@@ -11,7 +11,7 @@ from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.doctor.finding import Finding
 from efftam_ros.tools.doctor.gpu_facts import Facts
-from efftam_ros.tools.doctor.install import install_line
+from efftam_ros.tools.doctor.install import driver_line, install_line
 from efftam_ros.tools.doctor.isolated import Answer, ask
 from efftam_ros.tools.doctor.system import System
 
@@ -46,6 +46,9 @@ def _finding(name: str, answer: Answer, facts: Facts) -> Finding:
     install = install_line(facts, name)
     if "reason" in answer:
         state = "wrong" if name == DEFAULT_BACKEND else "absent"
-        return Finding(SECTION, name, state, answer["reason"], answer["remedy"], install)
+        remedy = answer["remedy"]
+        if install and (driver := driver_line(facts)):  # without it no package helps
+            remedy = f"{driver}; or choose {DEFAULT_BACKEND}"
+        return Finding(SECTION, name, state, answer["reason"], remedy, install)
     remedy = "reinstall the libraries that it names, or choose another back end"
     return Finding(SECTION, name, "wrong", answer["fault"], remedy, install)
