@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
 from efftam_ros.interop.messages import image_fields
 from efftam_ros.tools.common.options import add_quiet_argument
@@ -24,6 +25,8 @@ from efftam_ros.tools.common.video import open_video
 
 # Stamp of the first image, ns; a stamp of zero would mean "not stamped".
 START_NS = 1_000_000_000
+# As ROS 2 takes names: no part is empty or begins with a digit.
+TOPIC = r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*/?"
 FRAME_ID = "camera_optical_frame"
 
 
@@ -54,8 +57,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--fov is {args.fov:g}; give degrees above 0 and below 180")
     if args.frames is not None and args.frames < 1:
         raise InputError(f"--frames is {args.frames}; give 1 or more")
-    if not args.topic.strip("/"):
-        raise InputError(f"--topic is {args.topic!r}; give a name such as /camera/image_raw")
+    if not re.fullmatch(TOPIC, args.topic, re.ASCII):
+        raise InputError(
+            f"--topic is {shown(args.topic)}; give a name of letters, digits and _ such as /camera/image_raw"
+        )
     check_outputs([Output("--out", args.out, "new folder")])
     source, store = open_video(args.video, args.fps), open_typestore()
     base = "/" + args.topic.strip("/")

@@ -173,6 +173,29 @@ def test_without_answers_to_record_nothing_is_played(ros, monkeypatch):
             assert part in str(refusal.value)
 
 
+def test_a_box_that_is_refused_ends_the_player_with_the_reason(processes, bag):
+    namespace = new_namespace()
+    processes(tracker_command(namespace, "-p", "image_timeout:=20.0"))
+    arguments = ["--rate", "0", "--box", "5000,10,20,20", "--ros-args", "-r", f"__ns:=/{namespace}"]
+    player = processes([*PLAYER, str(bag), *arguments])
+    assert player.wait(40) == 2
+    (line,) = [line for line in player.output.splitlines() if line.startswith("efftam_bag_player: ")]
+    assert "the tracker refused the box: " in line
+    assert "lies outside the image" in line
+
+
+def test_where_nobody_subscribes_the_remapping_is_named(ros, monkeypatch):
+    monkeypatch.setattr(bag_player, "PATIENCE_S", 0.5)
+    node, executor = rclpy.create_node("player", namespace=new_namespace()), SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        with pytest.raises(InputError, match="--ros-args -r image:=ITS_TOPIC"):
+            BagPlayer(node, executor, "sensor_msgs/msg/Image").play([])
+    finally:
+        executor.shutdown()
+        node.destroy_node()
+
+
 def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, bag, store, tmp_path):
     out = tmp_path / "answers"
     play(processes, bag, "--rate", "1", "--out", out, TEST_FRAME_DELAY="0.1")

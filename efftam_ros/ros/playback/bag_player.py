@@ -19,7 +19,7 @@ from sensor_msgs.msg import Image as ImageMessage
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.interop.messages import stamp_like, stamp_ns
-from efftam_ros.msg import BoundingBox, TargetSelection, TargetVelocity
+from efftam_ros.msg import BoundingBox, SelectionResult, TargetSelection, TargetVelocity
 from efftam_ros.ros.playback.discovery import wait_until_heard
 
 IMAGE_CLASSES = {"sensor_msgs/msg/Image": ImageMessage, "sensor_msgs/msg/CompressedImage": CompressedImage}
@@ -69,7 +69,10 @@ class BagPlayer:
         self._now_ns = 0
         self._answered_ns = -1
         self._answered_selection = 0
+        self._tag = f"efftam_bag_player_{time.time_ns()}"  # tells the answer to our selection from others
+        self._refusal: str | None = None
         node.create_subscription(BoundingBox, "bbox", self._on_box, QOS)
+        node.create_subscription(SelectionResult, "selection_result", self._on_result, QOS)
         self._recorded = tuple(recorded) if record is not None else ()
         for topic in self._recorded:
             node.create_subscription(ANSWERS[topic], topic, self._recorder(topic), QOS, raw=True)
@@ -78,9 +81,9 @@ class BagPlayer:
         """Publish everything in order; returns the number of images played.
 
         ``box`` selects on the first image. Raises InputError when nobody listens to the images or answers
-        them.
+        them, or the box is refused.
         """
-        self._wait_for_tracker()
+        self._wait_for_tracker(("bbox", "selection_result") if box is not None else ("bbox",))
         images, last_ns = 0, -1
         start_s, start_ns = time.monotonic(), -1
         for message in messages:
@@ -100,6 +103,8 @@ class BagPlayer:
                 before = self._answered_selection
                 self._select(last_ns, box)
                 self._wait_for_another_selection(before)
+                if self._refusal is not None:
+                    raise InputError(f"the tracker refused the box: {self._refusal}")
             elif self._rate == 0:
                 self._wait_for_answer(last_ns)
         if images:
@@ -107,7 +112,7 @@ class BagPlayer:
             self._pause_until(time.monotonic() + 0.2)  # what is published after the box
         return images
 
-    def _wait_for_tracker(self) -> None:
+    def _wait_for_tracker(self, heard: tuple[str, ...]) -> None:
         images = self._publishers["image"]
         end = time.monotonic() + PATIENCE_S
         while images.get_subscription_count() == 0 and not self._stop():
@@ -119,14 +124,16 @@ class BagPlayer:
                 )
             if time.monotonic() > end:
                 raise InputError(
-                    f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active?"
+                    f"nobody subscribed to {images.topic_name} in {PATIENCE_S:g} s; is the tracker active,"
+                    " and is this its topic? If not, play with --ros-args -r image:=ITS_TOPIC"
                 )
             self._executor.spin_once(timeout_sec=0.05)
-        wait_until_heard(self._node, self._executor, ("bbox", *self._recorded), PATIENCE_S, self._stop)
+        wait_until_heard(self._node, self._executor, (*heard, *self._recorded), PATIENCE_S, self._stop)
 
     def _select(self, image_ns: int, box: Box) -> None:
         selection = TargetSelection(kind=TargetSelection.BOX)
         selection.header.stamp = stamp_like(selection.header.stamp, image_ns)
+        selection.header.frame_id = self._tag
         selection.x, selection.y, selection.width, selection.height = map(float, box.xywh())
         while self._publishers["select"].get_subscription_count() == 0 and not self._stop():
             self._executor.spin_once(timeout_sec=0.05)
@@ -137,7 +144,7 @@ class BagPlayer:
         self._wait(lambda: self._answered_ns == image_ns)
 
     def _wait_for_another_selection(self, before: int) -> None:
-        self._wait(lambda: self._answered_selection != before)
+        self._wait(lambda: self._answered_selection != before or self._refusal is not None)
 
     def _wait(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + ANSWER_PATIENCE_S
@@ -150,6 +157,10 @@ class BagPlayer:
 
     def _on_box(self, message: Any) -> None:
         self._answered_ns, self._answered_selection = stamp_ns(message.header.stamp), message.selection
+
+    def _on_result(self, message: Any) -> None:
+        if message.header.frame_id == self._tag and message.outcome == SelectionResult.REFUSED:
+            self._refusal = message.message
 
     def _recorder(self, topic: str) -> Callable[[bytes], None]:
         def on_answer(cdr: bytes) -> None:
