@@ -88,9 +88,8 @@ def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tu
         except StopIteration:
             return
         except Exception as error:
-            raise InputError(
-                f"{reader.path} is broken: {_tripped(error)}; {_repair(reader.path)}, or record it again"
-            ) from None
+            remedy = f"{_repair(Path(str(reader.path)))}, or record it again"
+            raise InputError(f"{reader.path} is broken: {_tripped(error)}; {remedy}") from None
         yield found
 
 
