@@ -176,5 +176,5 @@ def test_bad_requests_are_one_line(efftam_here, tmp_path: Path, scene_made_once:
         "onnxruntime-cpu, torch",
     )
     (tmp_path / "taken").write_text("")
-    assert_refused(efftam_here("profile", "--trace", "taken"), "taken", "exists")
+    assert_refused(efftam_here("profile", "--trace", "taken"), "taken is a file", "give a folder")
     assert_refused(efftam_here("profile", "--bundle", "nowhere"), "nowhere")
