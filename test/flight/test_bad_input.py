@@ -81,7 +81,8 @@ def test_no_message_whatever_its_fields_stops_the_bridge_or_moves_the_gimbal_wil
         assert abs(wish.angular_velocity_y) + abs(wish.angular_velocity_z) < 0.11
     before = len(rig.sent("HEARTBEAT"))
     rig.run(1.1, step_s=0.02)
-    assert len(rig.sent("HEARTBEAT")) == before + 1
+    # One a second: 1.1 s may begin just before one.
+    assert len(rig.sent("HEARTBEAT")) - before in (1, 2)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20))
