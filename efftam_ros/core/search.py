@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix, linearised, relative_depth, zoom
+from efftam_ros.core.camera_motion import LEAST_DEPTH, Matrix, linearised, relative_depth, zoom
 from efftam_ros.core.geometry import Box, View, iou, least_tile_px
 from efftam_ros.core.motion import MotionFilter
 
@@ -230,6 +230,8 @@ class Hypotheses:
     items: list[Hypothesis] = field(default_factory=list)
 
     def follow_camera(self, matrix: Matrix) -> None:
+        """Move all by the camera's motion; those that come behind the camera are dropped."""
+        self.items = [i for i in self.items if relative_depth(matrix, i.box.cx, i.box.cy) >= LEAST_DEPTH]
         for item in self.items:
             item.motion.follow_camera(matrix)
 

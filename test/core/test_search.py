@@ -91,7 +91,7 @@ def test_an_unseen_target_slows_down_and_stays_in_reach():
     assert belief(1, velocity=(150.0, 0.0)).ground[0] < 400 + 150
 
 
-def turned(one: Belief, degrees: int) -> Belief:
+def turned(one: Belief | Reacquisition, degrees: int) -> Belief | Reacquisition:
     """After a turn of the camera about its vertical axis in steps of 3 degrees; f = 900 px."""
     intrinsics = np.array([[900.0, 0, 640], [0, 900, 360], [0, 0, 1]])
     step = math.radians(math.copysign(3, degrees))
@@ -121,6 +121,16 @@ def test_the_place_behind_the_camera_is_no_window_of_the_search():
     views = loss.windows(NS, SIZE, EXTENT, SIDE, 6)
     assert len(views) == 6
     assert all(view.extent[0] < 1.3 * EXTENT for view in views)  # tiles of the sweep, which are narrower
+
+
+def test_a_hypothesis_that_comes_behind_the_camera_is_dropped():
+    searching = Searching()
+    searching.show((TARGET, 1.5))
+    turned(searching.loss, 60)
+    (item,) = searching.loss.hypotheses.items
+    assert item.box.cx > 1280
+    turned(searching.loss, 60)
+    assert searching.loss.best is None
 
 
 def test_a_recognised_place_is_before_the_camera_again():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from flight.rig import Time
+from flight.rig import Desk, GimbalLog, Time
 
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.connection import Connection, connect
@@ -191,8 +191,8 @@ def test_a_serial_device_s_faults_are_told_once_each_with_the_remedy_and_its_rec
     bridge = Bridge(
         BridgeConfig(),
         [link],
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
+        Desk(),
+        GimbalLog(clock),
         clock.instant,
         lambda severity, text: lines.append((severity, text)),
     )

@@ -181,14 +181,6 @@ def test_an_answer_is_delivered_before_its_frame_is_remembered(bench):
     assert bench.pipeline.remembered == 3
 
 
-def test_a_fault_while_remembering_costs_the_target(bench):
-    bench.step(select=True)
-    bench.pipeline.late_error = PipelineLostError(LOST)
-    bench.step()
-    assert bench.step().reason == LOST
-    assert [str(error) for error in bench.heard.errors] == [LOST]
-
-
 def test_a_fault_while_delivering_costs_neither_the_target_nor_the_thread(bench):
     bench.step(select=True)
     bench.heard.fault = MemoryError("no room for the mask")
@@ -201,9 +193,11 @@ def test_a_fault_while_delivering_costs_neither_the_target_nor_the_thread(bench)
     assert bench.pipeline.remembered == 4
 
 
-def test_a_gpu_that_is_lost_while_delivering_is_asked_for_nothing_again(bench):
+@pytest.mark.parametrize("at", ["delivering", "remembering"])
+def test_a_gpu_that_is_lost_after_the_answer_is_asked_for_nothing_again(bench, at):
     bench.step(select=True)
-    bench.heard.fault = PipelineLostError(LOST)
+    lost = PipelineLostError(LOST)
+    bench.heard.fault, bench.pipeline.late_error = (lost, None) if at == "delivering" else (None, lost)
     bench.step()
     bench.heard.fault, calls = None, bench.pipeline.calls
     assert bench.step().reason == LOST
