@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, TypeVar
 
@@ -70,17 +70,15 @@ class ParameterSet:
                 reasons.append(str(refusal))
         return reasons
 
-    def unknown(self, given: Iterable[str]) -> list[str]:
-        """One line for each name given at start-up that is not a parameter."""
+    def report_unknown(self, node: Node) -> None:
+        """Warn of each name given at start-up that is not a parameter, which rclpy does not."""
         known = [f.name for f in self._fields()]
-        lines = []
-        for name in given:
+        for name in node._parameter_overrides:
             if name in known or name == "use_sim_time" or name.startswith("qos_overrides."):
                 continue
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else "; the files in config/ hold those there are"
-            lines.append(f"parameter {shown(name)} is not known and has no effect{hint}")
-        return lines
+            node.get_logger().warning(f"parameter {shown(name)} is not known and has no effect{hint}")
 
     def as_yaml(self, nodes: str = "/**") -> str:
         """Return a parameter file with every parameter, its description and default, for nodes matching

@@ -35,9 +35,7 @@ class GimbalNode(ReportingNode):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        # rclpy does not report start-up parameters that match no declared name.
-        for line in PARAMETERS.unknown(self._parameter_overrides):
-            self.get_logger().warning(line)
+        PARAMETERS.report_unknown(self)
         self._config = read_parameters(self, GimbalParameters)
         self._outputs: Outputs | None = None
         self._loop: Loop | None = None

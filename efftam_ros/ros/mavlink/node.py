@@ -94,9 +94,7 @@ class MavlinkNode(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        # rclpy does not report start-up parameters that match no declared name.
-        for line in PARAMETERS.unknown(self._parameter_overrides):
-            self.get_logger().warning(line)
+        PARAMETERS.report_unknown(self)
         self._settings = read_parameters(self, BridgeParameters)
         self._config = bridge_config(self._settings)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))

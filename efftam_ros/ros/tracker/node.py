@@ -59,9 +59,7 @@ class TrackerNode(ReportingNode):
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        # rclpy does not report start-up parameters that match no declared name.
-        for line in PARAMETERS.unknown(self._parameter_overrides):
-            self.get_logger().warning(line)
+        PARAMETERS.report_unknown(self)
         self._pipeline_factory = pipeline_factory
         self._read_parameters()
         self._statistics = Statistics()
