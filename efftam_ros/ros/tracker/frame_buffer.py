@@ -99,7 +99,7 @@ class KeptImages:
 
     def find(self, stamp_ns: int) -> Kept:
         """Return the image with this stamp (0: the newest), or the nearest within half the local spacing of
-        kept images.
+        kept images: the stamp may be that of an image which did not get here.
 
         Raises InputError stating how far off the stamp is.
         """
@@ -109,7 +109,8 @@ class KeptImages:
         if stamp_ns == 0:
             return newest
         nearest = min(self, key=lambda kept: abs(kept.stamp_ns - stamp_ns))
-        if abs(nearest.stamp_ns - stamp_ns) <= self._reach_ns(stamp_ns):
+        off_ns = abs(nearest.stamp_ns - stamp_ns)
+        if off_ns <= self._reach_ns(stamp_ns):
             return nearest
         oldest = next(iter(self))
         age_s, kept_s = (newest.stamp_ns - stamp_ns) * 1e-9, (newest.stamp_ns - oldest.stamp_ns) * 1e-9
@@ -120,7 +121,9 @@ class KeptImages:
             )
         if age_s <= kept_s:
             raise InputError(
-                f"no image near the stamp {seconds(stamp_ns)} was received; copy it from the image's header"
+                f"no image near the stamp {seconds(stamp_ns)} was received (the nearest is"
+                f" {off_ns * 1e-9:.3f} s off); copy the stamp from the image's header, or select on another"
+                " image"
             )
         raise InputError(
             f"the selection's image is {age_s:.2f} s old and only {kept_s:.2f} s of images are kept"
@@ -129,10 +132,9 @@ class KeptImages:
         )
 
     def _reach_ns(self, stamp_ns: int) -> float:
-        gaps = [b.stamp_ns - a.stamp_ns for a, b in pairwise(self._whole)]
-        period = median(gaps) if gaps else 0.0
-        thinned = bool(self._thinned) and stamp_ns < self._whole[0].stamp_ns
-        return HALF * (period + APART_S * 1e9 if thinned else period)
+        period = median([b.stamp_ns - a.stamp_ns for a, b in pairwise(self._whole)] or [0])
+        around = [b.stamp_ns - a.stamp_ns for a, b in pairwise(self) if a.stamp_ns < stamp_ns <= b.stamp_ns]
+        return HALF * max(period, min(sum(around), period + APART_S * 1e9))
 
     def _span_s(self, oldest: Kept) -> float:
         return (self._whole[-1].stamp_ns - oldest.stamp_ns) * 1e-9
