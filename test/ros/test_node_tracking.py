@@ -366,12 +366,13 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
 
 
 def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
-    peer = tracker("-p", "image_timeout:=0.3")
+    peer = tracker("-p", "image_timeout:=1.0")
     peer.show(0)
     peer.follow(0, bright_box(0))
     peer.show(1)
     del peer.velocities[:]
-    for i in range(2, 60):
+    said = len(peer.process.output)
+    for i in range(2, 120):
         peer.images.publish(image_message(scene(i), stamp_of(i), encoding="no_such_encoding"))
         peer.spin_for(0.033)
         if peer.velocities:
@@ -380,7 +381,7 @@ def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
     assert not stale.valid
     assert "no image could be used for" in stale.reason
     assert "no_such_encoding" in stale.reason
-    assert "sends nothing" not in peer.process.output
+    assert "sends nothing" not in peer.process.output[said:]
 
 
 def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(tracker):
