@@ -391,6 +391,8 @@ def refused(processes, peers, *arguments: str) -> str:
         ("image_transport:=theora", ["theora", "raw, compressed"]),
         ("certificate:=/nowhere.pem", ["both certificate and key"]),
         ("token:=short", ["token", "5 characters"]),
+        ("qos_overrides./bbox.subscription.reliability:=reliabel", ["bbox", "reliabel", "best_effort"]),
+        ("certificate:=off", ["certificate", 'write "off"']),
     ],
 )
 def test_a_parameter_that_is_not_allowed_is_one_line_and_code_2(processes, peers, argument, words):

@@ -6,16 +6,26 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
+from enum import Enum
 from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, LivelinessPolicy, ReliabilityPolicy
 
 from efftam_ros.core.config import check_setting
 from efftam_ros.core.errors import InputError, shown
 
 Config = TypeVar("Config")
+
+# Policies of which a QoS override names one.
+QOS_POLICIES: Mapping[str, type[Enum]] = {
+    "durability": DurabilityPolicy,
+    "history": HistoryPolicy,
+    "liveliness": LivelinessPolicy,
+    "reliability": ReliabilityPolicy,
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,10 @@ class ParameterSet:
             try:
                 node.declare_parameter(f.name, f.default, self._descriptor(f))
             except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-                raise InputError(f"parameter {f.name}: {error}; it is {_allowed(f)}") from error
+                text = f"parameter {f.name}: {error}; it is {_allowed(f)}"
+                if isinstance(f.default, str) and isinstance(node._parameter_overrides[f.name].value, bool):
+                    text += '. YAML reads off, no, on and yes without quotes as false and true: write "off"'
+                raise InputError(text) from error
 
     def refusals(self, changes: Mapping[str, Any], configured: bool) -> list[str]:
         """Return why these changes can't be made, one line each; empty when they can. Unknown names are
@@ -114,6 +127,19 @@ class ParameterSet:
                 limits = FloatingPointRange(from_value=float(low), to_value=float(high), step=0.0)
                 descriptor.floating_point_range = [limits]
         return descriptor
+
+
+def check_qos_overrides(node: Node) -> None:
+    """Raise InputError for a QoS override given at start-up that names no policy, which rclpy reports only
+    when the topic is used."""
+    for name, parameter in node._parameter_overrides.items():
+        policies = QOS_POLICIES.get(name.rpartition(".")[2])
+        if name.startswith("qos_overrides.") and policies is not None:
+            allowed = [policy.lower() for policy in policies.__members__ if policy != "UNKNOWN"]
+            if parameter.value not in allowed:
+                raise InputError(
+                    f"parameter {name} is {shown(parameter.value)}; give one of {', '.join(allowed)}"
+                )
 
 
 def read_parameters(node: Node, config_type: type[Config]) -> Config:

@@ -11,7 +11,7 @@ from rclpy.node import Node
 
 from efftam_ros.operator.server import OperatorServer
 from efftam_ros.operator.serving import serving
-from efftam_ros.ros.common.parameters import read_parameters
+from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import RosFeed
 from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
@@ -29,6 +29,7 @@ class OperatorNode(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
+        check_qos_overrides(self)
         config = read_parameters(self, OperatorConfig)
         self._calls = Calls(self, config.answer_s)
         self._feed = RosFeed(self, config, self._calls)
