@@ -97,6 +97,7 @@ class _Run:
     ) -> None:
         self._source, self._pipeline, self._tracker, self._prompt = source, pipeline, tracker, prompt
         self.tracks: list[tuple[int, Track]] = []
+        self.is_complete = False  # all frames that were asked for
         self._spent: dict[str, float] = defaultdict(float)
         self._counted: Counter[str] = Counter()
 
@@ -143,6 +144,7 @@ class _Run:
                 bar.update()
                 if frames is not None and len(self.tracks) == frames:
                     break
+        self.is_complete = True
         if not self.tracks:
             raise InputError(
                 f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
@@ -160,6 +162,7 @@ class _Run:
             "height": source.height,
             "bundle": self._pipeline.spec.name,
             "backend": backend,
+            "complete": self.is_complete,
             "frames": [track_record(index, track) for index, track in self.tracks],
         }
 

@@ -401,6 +401,20 @@ def test_a_parameter_that_is_not_allowed_is_one_line_and_code_2(processes, peers
         assert word in line
 
 
+def test_a_typo_in_the_file_shared_with_the_tracker_is_told_and_the_trackers_own_parameters_are_not(
+    processes, peers, tmp_path
+):
+    file = tmp_path / "both.yaml"
+    file.write_text("/**:\n  ros__parameters:\n    lost_after: 2.0\n    jpg_quality: 80\n")
+    namespace = new_namespace()
+    peer = peers(namespace)
+    process = processes(operator_command(namespace, "--params-file", str(file)))
+    peer.wait(lambda: address_in(process.output), "the operator's address")
+    warnings = [line for line in process.output.splitlines() if "not known" in line]
+    assert len(warnings) == 1
+    assert "parameter 'jpg_quality' is not known and has no effect; did you mean jpeg_quality?" in warnings[0]
+
+
 def test_a_port_in_use_is_named(processes, peers):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -118,7 +118,9 @@ def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path, number:
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (130, "efftam track: interrupted\n")
-    done = json.loads((tmp_path / "t.json").read_text())["frames"]  # what was done stands
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert not report["complete"]
+    done = report["frames"]  # what was done stands
     assert 0 < len(done) < 400
     with av.open(str(tmp_path / "o.mp4")) as container:
         assert len(done) - 1 <= container.streams.video[0].frames <= len(done)

@@ -33,7 +33,8 @@ def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: 
     assert "states: ACQUIRING" in summary
 
     report = json.loads((tmp_path / "t.json").read_text())
-    assert list(report) == ["video", "fps", "width", "height", "bundle", "backend", "frames"]
+    assert list(report) == ["video", "fps", "width", "height", "bundle", "backend", "complete", "frames"]
+    assert report["complete"]
     assert (report["fps"], report["width"], report["height"]) == (10.0, 160, 120)
     assert report["backend"] == "onnxruntime-cpu"
     frames = report["frames"]

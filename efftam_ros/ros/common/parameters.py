@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from enum import Enum
 from typing import Any, TypeVar
@@ -83,11 +83,18 @@ class ParameterSet:
                 reasons.append(str(refusal))
         return reasons
 
-    def report_unknown(self, node: Node) -> None:
-        """Warn of each name given at start-up that is not a parameter, which rclpy does not."""
-        known = [f.name for f in self._fields()]
+    def names(self) -> list[str]:
+        """The parameters' names."""
+        return [f.name for f in self._fields()]
+
+    def report_unknown(self, node: Node, others: Collection[str] = ()) -> None:
+        """Warn of each name given at start-up that is not a parameter, which rclpy does not.
+
+        ``others``: names of the parameters of nodes that read the same file; no warning of these.
+        """
+        known = self.names()
         for name in node._parameter_overrides:
-            if name in known or name == "use_sim_time" or name.startswith("qos_overrides."):
+            if name in known or name in others or name == "use_sim_time" or name.startswith("qos_overrides."):
                 continue
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else "; the files in config/ hold those there are"

@@ -16,6 +16,7 @@ from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import RosFeed
 from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
 from efftam_ros.ros.operator.steering import RosSteering
+from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
 NODE_NAME = "efftam_operator"
 
@@ -29,6 +30,7 @@ class OperatorNode(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
+        PARAMETERS.report_unknown(self, others=TRACKER_PARAMETERS.names())
         check_qos_overrides(self)
         config = read_parameters(self, OperatorConfig)
         self._calls = Calls(self, config.answer_s)
