@@ -213,6 +213,16 @@ CAN_NOT = {
     "nor a JSON": (["bench", "--motion", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
     "a folder for a file": (["bench", "--motion", "--json", "frames"], ["--json frames is a folder"]),
     "a file for a folder": (["profile", "--trace", "mask.png"], ["--trace mask.png is a file"]),
+    "a file for an export": (
+        ["export", "square.mp4", "--config", "efficienttam_ti", "--out", "mask.png"],
+        ["--out mask.png is a file"],
+    ),
+    "a file for a download": (
+        ["fetch", "efficienttam_ti", "--out", "mask.png"],
+        ["--out mask.png is a file"],
+    ),
+    "a file for engines": (["build", "--out", "mask.png"], ["--out mask.png is a file"]),
+    "a file for a demonstration": (["demo", "--flight", "--out", "mask.png"], ["--out mask.png is a file"]),
     "a bag where nothing can be written": (["bag", "square.mp4", "--out", "/proc/bag"], ["/proc/bag"]),
     "a bag without a folder": (["bag", "square.mp4", "--out", "no/bag"], ["no does not exist"]),
 }
