@@ -300,6 +300,12 @@ def _add_shorten(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Distil a bundle's trunk into one with fewer blocks, on which the bundle's heads work as before."
     )
+    parser.add_argument(
+        "--continue-from",
+        type=Path,
+        metavar="WEIGHTS",
+        help="weights.pt of an earlier run with the same --config, to be trained on",
+    )
     parser.add_argument("--images", type=int, default=40000, help="to look at; default %(default)s")
     parser.add_argument("--batch", type=int, default=32, help="images per step; default %(default)s")
     _add_mixture(parser, Mixture())

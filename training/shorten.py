@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx.networks import load_checkpoint_network
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import CompactTAM, ImageEncoder, with_context
 from efftam_ros.runtime.bundle import Bundle
@@ -45,11 +46,13 @@ SAVE_EVERY, REPORT_EVERY = 500, 50
 
 @dataclass(frozen=True)
 class ShortenOptions:
-    """Options. ``images``: how many are looked at; ``batch``: how many of them a step compares."""
+    """Options. ``images``: how many are looked at; ``batch``: how many of them a step compares;
+    ``continue_from``: weights of an earlier run, whose later stages and necks are trained on."""
 
     material: Path
     out: Path
     bundle: Path
+    continue_from: Path | None = None
     images: int = 40000
     steps: int = 5000
     batch: int = 32
@@ -169,6 +172,11 @@ def shorten(options: ShortenOptions, network: CompactTAM, progress: Callable[[in
     copy_trunk(network, bundle)
     for neck in ("neck16", "neck8", "neck4"):
         getattr(encoder, neck).load_state_dict(getattr(teacher.image_encoder, neck).state_dict())
+    later = LaterStages(encoder, stages)
+    if options.continue_from is not None:
+        earlier = load_checkpoint_network(options.continue_from, network.spec.name)
+        assert isinstance(earlier, CompactTAM)
+        later.load_state_dict(LaterStages(earlier.image_encoder, stages).state_dict())
     options.out.mkdir(parents=True, exist_ok=True)
     recipe = {
         name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()
@@ -183,7 +191,6 @@ def shorten(options: ShortenOptions, network: CompactTAM, progress: Callable[[in
     features = features_of(teacher, stages, looked_at)
     judge = Teacher(teacher.image_encoder, features.of(torch.arange(min(len(features), STATISTICS_IMAGES))))
 
-    later = LaterStages(encoder, stages)
     average = copy.deepcopy(later)
     optimizer = torch.optim.AdamW(later.parameters(), betas=(0.9, 0.99), weight_decay=0.01, foreach=True)
     rows = torch.Generator().manual_seed(options.seed)

@@ -20,6 +20,7 @@ from training.__main__ import main
 from training.shorten import LaterStages, ShortenOptions, common_stages, features_of, shorten
 
 SHIPPED = COMPACT_CONFIGS["compact_192"]
+SHORTER = replace(SHIPPED.spec, name="test")
 KEPT = 4  # stages
 IMAGES, STEPS = 8, 12
 
@@ -34,7 +35,7 @@ def shorter_network() -> CompactTAM:
     fewer = tuple(replace(stage, blocks=1) for stage in stages[KEPT:])
     torch.manual_seed(3)
     trunk = replace(SHIPPED.trunk, stages=(*stages[:KEPT], *fewer))
-    return CompactTAM(replace(SHIPPED, trunk=trunk))
+    return CompactTAM(replace(SHIPPED, spec=SHORTER, trunk=trunk))
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,31 @@ def test_training_can_start_from_the_written_weights(archive, tmp_path, monkeypa
     given += ["--images", 2, "--steps", 1, "--batch", 1, "--workers", 0]
     assert main([str(argument) for argument in given]) == 0
     assert load_checkpoint_network(out / "weights.pt", "compact_192_short").config.trunk == SHORT
+
+
+def test_a_run_goes_on_from_the_weights_of_an_earlier_one(shortened, archive, tmp_path, monkeypatch):
+    for name, value in {"HELD_OUT_CLIPS": 1, "CLIPS": 1}.items():
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setitem(COMPACT_CONFIGS, "test", replace(shortened[0].config, spec=SHORTER))
+    earlier = torch.load(shortened[1] / "weights.pt", weights_only=True)["model"]
+    options = ShortenOptions(
+        material=archive,
+        out=tmp_path / "longer",
+        bundle=default_bundle().folder,
+        continue_from=shortened[1] / "weights.pt",
+        images=2,
+        steps=1,
+        batch=1,
+        rate=1e-9,  # nothing is learned
+        workers=0,
+    )
+    network = CompactTAM(COMPACT_CONFIGS["test"])
+    shorten(options, network, lambda done, summary: None)
+    learned = [f"image_encoder.stages.{KEPT}.0.project.weight", "image_encoder.neck32.bias"]
+    for name in learned:
+        torch.testing.assert_close(network.state_dict()[name], earlier[name], rtol=0, atol=1e-6)
+    recipe = json.loads((options.out / "recipe.json").read_text())
+    assert recipe["continue_from"] == str(options.continue_from)
 
 
 def test_a_bundle_whose_trunk_begins_differently_is_refused(archive, tmp_path, capsys):
