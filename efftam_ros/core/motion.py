@@ -1,11 +1,10 @@
 """Kalman filter on the target's box, in image pixels and seconds.
 
 State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate in the state,
-because extrapolating one through an occlusion makes the box vanish or fill the image. A size rate is
-estimated separately, for approaching a target: that in the image, whether the target or the camera moves. It
-is not used for prediction. All noise is proportional to
-the target's size s = sqrt(w h), so that wide and tall targets are treated alike and nothing depends on the
-image's resolution.
+because extrapolating one through an occlusion makes the box vanish or fill the image. The rate of the size in
+the image is estimated separately, for controllers that approach the target; it is not used for prediction.
+All noise is proportional to the target's size sqrt(w h), so that wide and tall targets are treated alike and
+nothing depends on the image's resolution.
 
 Process noise is that of a continuous model (white acceleration, and a random walk of the size), so predicting
 over any split of an interval gives the same result, and a dropped image does not look like acceleration. The
@@ -17,7 +16,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,26 +44,12 @@ _MIN_SIZE_PX = 1.0
 # mask's edges.
 SIZE_RATE_S = 0.5
 
-
-@dataclass(frozen=True)
-class MotionNoise:
-    """Noise in units of the target size s.
-
-    Attributes:
-        acceleration: Spectral density of the centre's acceleration, s/s^1.5.
-        coasting: Factor on it while the target is not measured.
-        size_walk: Random walk of width and height, s/s^0.5.
-        edge: Standard deviation of a measured edge, s.
-        pixel: Added to it, px.
-        velocity: Standard deviation of the unknown initial velocity, s/s.
-    """
-
-    acceleration: float = 1.0
-    coasting: float = 3.0
-    size_walk: float = 0.3
-    edge: float = 0.055
-    pixel: float = 0.5
-    velocity: float = 6.0
+# Noise, in target sizes.
+ACCELERATION = 1.0  # spectral density of the centre's acceleration, sizes/s^1.5
+COASTING_FACTOR = 3.0  # of the acceleration while the target is not measured
+SIZE_WALK = 0.3  # random walk of width and height, sizes/s^0.5
+EDGE, EDGE_PX = 0.055, 0.5  # standard deviation of a measured edge: EDGE sizes + EDGE_PX px
+INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes/s
 
 
 class MotionFilter:
@@ -73,17 +57,16 @@ class MotionFilter:
 
     # Arrays are replaced, never changed in place, so that a copy may share them.
 
-    def __init__(self, stamp_ns: int, box: Box, noise: MotionNoise | None = None) -> None:
-        self.noise = noise or MotionNoise()
+    def __init__(self, stamp_ns: int, box: Box) -> None:
         self.stamp_ns = stamp_ns
         self._measured = True
         self._camera_velocity: Array = np.zeros(2)
         self._sized_ns = stamp_ns  # when the size was last measured
         self._sized: Array = np.array([box.width, box.height])
         self._size_rate: Array = np.zeros(2)
-        n, s = self.noise, max(box.size, _MIN_SIZE_PX)
+        size = max(box.size, _MIN_SIZE_PX)
         self._x: Array = np.array([box.cx, box.cy, 0.0, 0.0, box.width, box.height])
-        edge, speed = n.edge * s + n.pixel, n.velocity * s
+        edge, speed = EDGE * size + EDGE_PX, INITIAL_SPEED * size
         self._p: Array = np.diag(np.square([edge, edge, speed, speed, 2 * edge, 2 * edge]))
 
     def _moved(self, stamp_ns: int) -> tuple[Array, Array]:
@@ -95,11 +78,11 @@ class MotionFilter:
         f = _IDENTITY.copy()
         f[0, 2] = f[1, 3] = dt
         width, height = self._x[4:].tolist()
-        s = max(math.sqrt(max(width, 1.0) * max(height, 1.0)), _MIN_SIZE_PX)
+        size = math.sqrt(max(width, _MIN_SIZE_PX) * max(height, _MIN_SIZE_PX))
         # While the target is not measured, errors that an update would correct accumulate: the target may
         # turn, and the camera too.
-        q = (self.noise.acceleration * s * (1.0 if self._measured else self.noise.coasting)) ** 2
-        w = (self.noise.size_walk * s) ** 2
+        q = (ACCELERATION * size * (1.0 if self._measured else COASTING_FACTOR)) ** 2
+        w = (SIZE_WALK * size) ** 2
         noise = _diagonal([q * dt**3 / 3, q * dt**3 / 3, q * dt, q * dt, w * dt, w * dt])
         noise[0, 2] = noise[2, 0] = noise[1, 3] = noise[3, 1] = q * dt**2 / 2
         return f @ self._x, f @ self._p @ f.T + noise
@@ -109,13 +92,9 @@ class MotionFilter:
         self._x, self._p = self._moved(stamp_ns)
         self.stamp_ns = stamp_ns
 
-    def copy(self) -> MotionFilter:
-        """The same belief, to go another way."""
-        return copy.copy(self)
-
     def predicted(self, stamp_ns: int) -> MotionFilter:
         """A copy, moved to a later stamp as `predict` does."""
-        moved = self.copy()
+        moved = copy.copy(self)
         moved.predict(stamp_ns)
         return moved
 
@@ -201,7 +180,7 @@ class MotionFilter:
 
     def _edge_sigma(self, size: float, quality: float) -> float:
         doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
-        return (self.noise.edge * max(size, _MIN_SIZE_PX) + self.noise.pixel) * doubt
+        return (EDGE * max(size, _MIN_SIZE_PX) + EDGE_PX) * doubt
 
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
         """Squared Mahalanobis distance of a measured centre from the prediction (2 degrees of freedom).

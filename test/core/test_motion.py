@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.motion import EDGE, EDGE_PX, MotionFilter
 
 SECOND = 1_000_000_000
 
@@ -145,8 +145,7 @@ def test_distance_tells_the_target_from_a_distractor():
 def test_a_smaller_box_may_lie_off_centre_by_half_of_what_is_hidden_and_no_more():
     """A box of 20 x 30 within one of 60 x 40: 20 px to either side and 5 px up or down are free."""
     motion = MotionFilter(0, Box.from_centre(100, 100, 60, 40))
-    noise, size = motion.noise, np.sqrt(20 * 30)
-    variance = motion.motion.covariance[0, 0] + (noise.edge * size + noise.pixel) ** 2 / 2
+    variance = motion.motion.covariance[0, 0] + (EDGE * np.sqrt(20 * 30) + EDGE_PX) ** 2 / 2
     for dx, dy, beyond in ((20, 5, 0), (-20, -5, 0), (30, 0, 10), (-30, 0, 10), (0, 12, 7), (0, -12, 7)):
         seen = Box.from_centre(100 + dx, 100 + dy, 20, 30)
         assert motion.mahalanobis(seen) == pytest.approx(beyond**2 / variance)
