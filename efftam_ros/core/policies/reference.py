@@ -102,10 +102,8 @@ class SamuraiPolicy(ReferencePolicy):
     """SAMURAI's reference: its filter in network pixels chooses, its scores decide which frames are attended
     to."""
 
-    def __init__(
-        self, spec: PipelineSpec, config: TrackerConfig, samurai: SamuraiConfig | None = None
-    ) -> None:
-        self._samurai = samurai or SamuraiConfig(max_maps=spec.temporal_rows, max_pointers=spec.max_pointers)
+    def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
+        self._samurai = SamuraiConfig(max_maps=spec.temporal_rows, max_pointers=spec.max_pointers)
         self.selector = ReferenceSelector(self._samurai)
         super().__init__(SamuraiFrames(self._samurai, spec.max_prompts), spec.slots, config)
 

@@ -149,11 +149,6 @@ class ImageInput:
             f" nothing, or all is lost on the way; {large_image_remedy(is_reliable)}"
         )
 
-    @property
-    def has_publisher(self) -> bool:
-        """True when a node publishes images of the subscribed type."""
-        return any(info.topic_type == self._type for info in self._publishers(self.topic))
-
     def _explain_nobody(self) -> str:
         other = self.base_topic if self._compressed else self.topic + SUFFIX
         if self._publishers(other):
