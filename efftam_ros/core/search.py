@@ -1,13 +1,13 @@
-"""Finding a lost target again: a belief orders the search, hypotheses gather what it shows.
+"""Finding a missed target again: a belief orders the search, hypotheses accumulate the evidence.
 
-The belief is where a target that is not seen may be. It orders the search and weighs what is found, and
-forbids nothing. Two guesses, each a normal distribution that spreads with time: the ground stays (the target
-moves on over it, slower and slower), and the image stays (a pilot or a gimbal follows the target). A flat
-floor covers the rest.
+The belief is a probability density of the target's position. It orders the search and weighs what is found,
+but excludes no position. It is the sum of two normal distributions that spread with time, and a uniform one.
+The first stays with the ground (the target moves on over it, slower and slower), the second with the image (a
+pilot or a gimbal follows the target).
 
 Hypotheses are possible positions, each tracked over several looks until one is certain. A look is a candidate
-found in a window; its worth is a log-odds value. Consecutive looks at one place are not independent, and an
-occluder may be seen there before the target: evidence therefore decays.
+found in a window, with the log-odds that it is the target. Consecutive looks at one place are not
+independent, and an occluder may be seen there before the target: evidence therefore decays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from efftam_ros.core.geometry import Box, View, iou, least_tile_px
 from efftam_ros.core.motion import MotionFilter
 
 GROUND_WEIGHT, IMAGE_WEIGHT, FLAT_WEIGHT = 0.6, 0.2, 0.2
-# Standard deviation in target sizes, at once and per second: as the motion filter erred with the ground's
-# motion and without it, 1 and 2 s ahead on aerial clips.
+# Standard deviation in target sizes, at the start and its growth per second: the errors of the motion
+# filter's predictions 1 and 2 s ahead on aerial clips, with the ground's motion and without it.
 START_SPREAD, GROUND_SPREAD_PER_S, IMAGE_SPREAD_PER_S = 0.7, 1.2, 2.0
-FADING_S = (
-    3.0  # time constant of the speed over the ground: an unseen target does not leave the scene by itself
-)
+# Time constant of the speed over the ground: at constant speed the prediction would leave the scene.
+FADING_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,19 @@ class Sighting:
 
 
 class Belief:
-    """Starts from where the target was last, at a time in ns; `follow_camera` and `advance` move it."""
+    """Where a missed target may be. It starts from the target's last position; `follow_camera` and `advance`
+    move it."""
 
     def __init__(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
         self.stamp_ns = self._start_ns = stamp_ns
         self.size = max(box.size, 1.0)
         self._image: NDArray[np.float64] = np.array([box.cx, box.cy])
         self._ground: NDArray[np.float64] = self._image.copy()
-        self._is_behind = False  # the camera, so that the place on the ground is its mirror image
+        self._is_behind = False  # the position on the ground is behind the camera: its pixels are mirrored
         self._velocity: NDArray[np.float64] = np.array(velocity, np.float64)
 
     def follow_camera(self, matrix: Matrix) -> None:
-        """Move the guess that the ground stays."""
+        """Move the distribution that stays with the ground."""
         x, y = self._ground
         self._is_behind ^= relative_depth(matrix, x, y) < 0
         self._ground, derivative = linearised(matrix, x, y)
@@ -61,8 +61,8 @@ class Belief:
         self.size *= zoom(matrix, x, y)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
-        """Replace the guess that the ground stays: ``matrix`` is the camera's motion from the image of a
-        sighting to that of ``stamp_ns``. What `follow_camera` lost or got wrong between is mended by it."""
+        """Replace the distribution that stays with the ground, and thereby the errors of `follow_camera`
+        since a sighting: ``matrix`` is the camera's motion from its image to that of ``stamp_ns``."""
         x, y = seen.box.cx, seen.box.cy
         self._is_behind = relative_depth(matrix, x, y) < 0
         kept = math.exp(-max(0.0, (stamp_ns - seen.stamp_ns) * 1e-9) / FADING_S)
@@ -83,53 +83,56 @@ class Belief:
 
     @property
     def ground(self) -> tuple[float, float] | None:
-        """Where it is if the ground stays, px; may lie outside the image. None: behind the camera."""
+        """Centre of the distribution that stays with the ground, px; may lie outside the image. None: behind
+        the camera."""
         return None if self._is_behind else (float(self._ground[0]), float(self._ground[1]))
 
     @property
     def image(self) -> tuple[float, float]:
-        """Where it is if the image stays, px."""
+        """Centre of the distribution that stays with the image, px."""
         return float(self._image[0]), float(self._image[1])
 
     @property
     def spread_px(self) -> float:
-        """Standard deviation of the guess that the ground stays."""
-        return self.size * (START_SPREAD + GROUND_SPREAD_PER_S * self._gone_s)
+        """Standard deviation of the distribution that stays with the ground, px."""
+        return self.size * (START_SPREAD + GROUND_SPREAD_PER_S * self._missed_s)
 
     @property
-    def _gone_s(self) -> float:
+    def _missed_s(self) -> float:
         return (self.stamp_ns - self._start_ns) * 1e-9
 
-    def relative(self, points: NDArray[np.float64], image_size: tuple[int, int]) -> NDArray[np.float64]:
-        """For places [n, 2] px: logarithm of the density there in units of the density where the target most
-        likely is, at most 0."""
+    def relative_log_density(
+        self, points: NDArray[np.float64], image_size: tuple[int, int]
+    ) -> NDArray[np.float64]:
+        """Logarithm of the density at points [n, 2] px, relative to the highest density; at most 0."""
         flat = FLAT_WEIGHT / float(image_size[0] * image_size[1])
-        guesses = [
-            (IMAGE_WEIGHT, self._image, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._gone_s))
+        normals = [
+            (IMAGE_WEIGHT, self._image, self.size * (START_SPREAD + IMAGE_SPREAD_PER_S * self._missed_s))
         ]
         if not self._is_behind:
-            guesses.append((GROUND_WEIGHT, self._ground, self.spread_px))
+            normals.append((GROUND_WEIGHT, self._ground, self.spread_px))
 
-        def density(places: NDArray[np.float64]) -> NDArray[np.float64]:
-            total = np.full(len(places), flat)
-            for weight, centre, spread in guesses:
-                square = ((places - centre) ** 2).sum(axis=1) / spread**2
+        def density(at: NDArray[np.float64]) -> NDArray[np.float64]:
+            total = np.full(len(at), flat)
+            for weight, centre, spread in normals:
+                square = ((at - centre) ** 2).sum(axis=1) / spread**2
                 total += weight / (2 * math.pi * spread**2) * np.exp(-square / 2)
             return total
 
-        peak = density(np.array([centre for _, centre, _ in guesses])).max()
+        peak = density(np.array([centre for _, centre, _ in normals])).max()
         return np.asarray(np.minimum(np.log(density(points) / peak), 0.0), np.float64)
 
 
 TILE = 1.2  # side of a window of the sweep, in sides of the window that follows the target
-TILE_STEP = 0.8  # distance of neighbouring windows, in their sides: what is cut by one is whole in the next
+TILE_STEP = 0.8  # distance of neighbouring windows, in their sides: an object cut by one is whole in the next
 
 
 class Sweep:
     """Windows that cover the image, most likely ones first; none is repeated before all others were used."""
 
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
-        """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
+        """``extent_px``: side of the window that follows the target; ``side``: side of the network's input,
+        network px."""
         self.image_size, self._side = image_size, side
         self._extent = max(TILE * extent_px, least_tile_px(image_size, TILE_STEP))
         axes = []
@@ -147,38 +150,43 @@ class Sweep:
 
     def next(self, count: int, belief: Belief | None) -> list[View]:
         """The next windows, at most ``count``."""
-        worth = belief.relative(self._centres, self.image_size) if belief is not None else np.zeros(len(self))
-        order = np.lexsort((-worth, self._visits))[:count]
+        likely: NDArray[np.float64] = np.zeros(len(self))
+        if belief is not None:
+            likely = belief.relative_log_density(self._centres, self.image_size)
+        order = np.lexsort((-likely, self._visits))[:count]
         self._visits[order] += 1
         return [View.window(x, y, self._extent, self._side) for x, y in self._centres[order]]
 
 
-MATCH_IOU = 0.15  # of a candidate with a hypothesis' predicted box
-MATCH_SIZES = 0.8  # or distance of their centres, in sizes
+# A candidate belongs to a hypothesis when its IoU with the predicted box is above the first, or the distance
+# of their centres, in sizes, below the second.
+MATCH_IOU, MATCH_SIZES = 0.15, 0.8
 INNER_SHARE = 0.8  # inner part of a window in which a hypothesis should be visible
-MISS_WORTH = -1.5  # log-odds of a look in which a hypothesis that should be visible is not
+MISS_LOG_ODDS = -1.5  # of a look in which a hypothesis that should be visible is not
 # Factor on the evidence at each further look, because looks at one object are not independent. On looks
 # recorded in 49 cases of the choosing half it accepts two wrong objects, 0.7 three, 1 four.
-KEPT = 0.65
+EVIDENCE_KEPT = 0.65
 LEAST_EVIDENCE = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
-FORGET_S = 1.5  # without a look
-MOST = 12  # hypotheses at a time
+FORGET_S = 1.5  # time without a look after which a hypothesis is dropped
+MOST_HYPOTHESES = 12
 
 
 @dataclass(frozen=True)
 class Look:
-    """A candidate in one window. ``worth``: logarithm of the odds that it is the target."""
+    """A candidate in one window. ``quality``: predicted IoU; ``log_odds``: logarithm of the odds that it is
+    the target."""
 
     box: Box
     quality: float
-    worth: float
+    log_odds: float
 
 
 @dataclass
 class Hypothesis:
     """An object that may be the target. ``evidence``: log-odds of its looks; ``good_looks``: number of
-    consecutive looks with positive log-odds; ``prior``: log-odds of its position by the belief; ``seen_ns``,
-    ``missed_ns``: when it was last seen, and last not seen although it should have been."""
+    consecutive looks with positive log-odds; ``prior``: log-odds of its position by the belief; ``seen_ns``:
+    stamp at which it was last seen; ``missed_ns``: stamp at which it last should have been seen and was
+    not."""
 
     motion: MotionFilter
     seen_ns: int
@@ -187,7 +195,7 @@ class Hypothesis:
     good_looks: int = 0
     prior: float = 0.0
     _before: tuple[float, int] = (0.0, 0)  # evidence and good looks before this image
-    _worth: float = 0.0  # of this image's look
+    _log_odds: float = 0.0  # of this image's look
 
     @property
     def box(self) -> Box:
@@ -202,22 +210,22 @@ class Hypothesis:
         """Add a look. Of several windows of one image only the best look counts."""
         if self.seen_ns != stamp_ns:
             self._before = self.evidence, self.good_looks
-        elif look.worth <= self._worth:
+        elif look.log_odds <= self._log_odds:
             return
         evidence, good_looks = self._before
-        is_good = look.worth > 0
+        is_good = look.log_odds > 0
         if is_good and good_looks == 0:
-            self.motion = MotionFilter(stamp_ns, look.box)  # where something else was seen before
+            self.motion = MotionFilter(stamp_ns, look.box)  # another object was seen here before
         elif self.seen_ns != stamp_ns:
             self.motion.update(look.box, look.quality)
-        self._worth, self.seen_ns = look.worth, stamp_ns
-        self.evidence = max(KEPT * evidence + look.worth, LEAST_EVIDENCE)
+        self._log_odds, self.seen_ns = look.log_odds, stamp_ns
+        self.evidence = max(EVIDENCE_KEPT * evidence + look.log_odds, LEAST_EVIDENCE)
         self.good_looks = good_looks + 1 if is_good else 0
 
     def miss(self, stamp_ns: int) -> None:
         """Record that it should have been visible in this image and was not."""
         self.missed_ns = stamp_ns
-        self.evidence = max(KEPT * self.evidence + MISS_WORTH, LEAST_EVIDENCE)
+        self.evidence = max(EVIDENCE_KEPT * self.evidence + MISS_LOG_ODDS, LEAST_EVIDENCE)
         self.good_looks = 0
         self.motion.coast()
 
@@ -230,7 +238,7 @@ class Hypotheses:
     items: list[Hypothesis] = field(default_factory=list)
 
     def follow_camera(self, matrix: Matrix) -> None:
-        """Move all by the camera's motion; those that come behind the camera are dropped."""
+        """Move all by the camera's motion; those that are now behind the camera are dropped."""
         self.items = [i for i in self.items if relative_depth(matrix, i.box.cx, i.box.cy) >= LEAST_DEPTH]
         for item in self.items:
             item.motion.follow_camera(matrix)
@@ -239,7 +247,7 @@ class Hypotheses:
         """Update by the candidates in the windows of one image."""
         for known in self.items:
             known.motion.predict(stamp_ns)
-        ranked = sorted((look for _, looks in shown for look in looks), key=lambda look: -look.worth)
+        ranked = sorted((look for _, looks in shown for look in looks), key=lambda look: -look.log_odds)
         fresh: list[Hypothesis] = []
         for look in ranked:
             item = self._match(look.box, self.items)
@@ -249,13 +257,13 @@ class Hypotheses:
             if item is not None:
                 item.look(stamp_ns, look)
         for known in self.items:
-            is_told = stamp_ns in (known.seen_ns, known.missed_ns)
-            if not is_told and any(_shows(view, known.box) for view, _ in shown):
+            is_updated = stamp_ns in (known.seen_ns, known.missed_ns)
+            if not is_updated and any(_shows(view, known.box) for view, _ in shown):
                 known.miss(stamp_ns)
         kept = [i for i in self.items + fresh if (stamp_ns - i.seen_ns) * 1e-9 <= FORGET_S]
         for known, prior in zip(kept, self.prior([i.box for i in kept]), strict=True):
             known.prior = prior
-        self.items = sorted(kept, key=lambda i: -i.score)[:MOST]
+        self.items = sorted(kept, key=lambda i: -i.score)[:MOST_HYPOTHESES]
 
     def _match(self, box: Box, items: Sequence[Hypothesis]) -> Hypothesis | None:
         best, least = None, math.inf
@@ -274,34 +282,35 @@ def _shows(view: View, box: Box) -> bool:
     return margin <= x <= 1 - margin and margin <= y <= 1 - margin
 
 
-# A hypothesis is the target when its score is ACCEPT_SCORE, it was looked at LEAST_LOOKS times, and it is
-# LEAD ahead of every other. On looks recorded in 120 cases of the judge's choosing half, 8 wrong things are
-# taken and 71 targets found again within 1 s of their return; with a lead of 1 it is 16 and 70. With a score
-# of 2.5 it is 7 and 72, but every return takes one image more; with one of 3.5 it is 4 and 68.
+# A hypothesis is accepted as the target when its score is at least ACCEPT_SCORE and by LEAD above that of
+# every other one, and its last LEAST_LOOKS looks were good. On looks recorded in 120 cases of the judge's
+# choosing half, 8 wrong objects are accepted and 71 targets found again within 1 s of their return; with a
+# lead of 1 it is 16 and 70. With a score of 2.5 it is 7 and 72, but every return takes one image more; with
+# 3.5 it is 4 and 68.
 ACCEPT_SCORE = 1.5
-LEAST_LOOKS = 2  # good ones in a row
+LEAST_LOOKS = 2
 LEAD = 3.0
-PRIOR_WEIGHT = 1.0
-LOOK_EVIDENCE = -1.0  # of a hypothesis that is worth another look, wherever it is
-RIVAL_WINDOWS = 1  # for those next to the best, which the frame's own view shows
-RECOGNISED_NS = 150_000_000  # how long a recognised place counts; comparisons are 90 ms apart at least
-OPENED = 1.4  # side of the window where it is expected, in sides of the window that follows
+LOOK_EVIDENCE = -1.0  # least evidence of a hypothesis that gets another look, wherever it is
+RIVAL_WINDOWS = 1  # windows for the hypotheses after the best one, which the frame's own view shows
+RECOGNISED_NS = 150_000_000  # how long a recognised place counts; comparisons are at least 90 ms apart
+OPENED = 1.4  # side of the window at the expected position, in sides of the window that follows the target
 
 
 class Reacquisition:
-    """One loss, from the first frame that misses the target to the frame that finds it."""
+    """The search for a missed target, from the first frame that misses it to the frame that finds it."""
 
     def __init__(self, image_size: tuple[int, int]) -> None:
         self._image_size = image_size
         self.belief: Belief | None = None
         self.hypotheses = Hypotheses(self._priors)
-        self.windows_seen = 0
+        self.windows_searched = 0
         self._sweep: Sweep | None = None
         self._extent = 0.0
         self._recognised_ns: int | None = None
 
     def start(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
-        """The target is missed since ``stamp_ns``; where it was then."""
+        """Start the belief: the target is missed since ``stamp_ns`` and was at this box then, px, with this
+        velocity over the ground, px/s."""
         self.belief = Belief(stamp_ns, box, velocity)
 
     def follow_camera(self, matrix: Matrix) -> None:
@@ -310,14 +319,13 @@ class Reacquisition:
         self.hypotheses.follow_camera(matrix)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
-        """The camera moved by ``matrix`` since a sighting, whatever `follow_camera` was told."""
+        """See `Belief.recognise_place`."""
         if self.belief is not None:
             self.belief.recognise_place(matrix, stamp_ns, seen)
             self._recognised_ns = stamp_ns
 
     def expected(self, stamp_ns: int) -> tuple[float, float] | None:
-        """Where the target is if the ground stays, px, when the place was recognised in this image or one
-        shortly before."""
+        """`Belief.ground`, if the place was recognised in this image or shortly before; else None."""
         if self.belief is None or self._recognised_ns is None:
             return None
         if not 0 <= stamp_ns - self._recognised_ns <= RECOGNISED_NS:
@@ -328,8 +336,9 @@ class Reacquisition:
     def windows(
         self, stamp_ns: int, image_size: tuple[int, int], extent_px: float, side: int, budget: int
     ) -> list[View]:
-        """Where to look in this image: where the target is expected, at the best one's rivals, and along the
-        sweep. ``extent_px``: side of the window that would follow the target."""
+        """The windows to search in this image: at the expected position, at the second-best hypothesis, and
+        the next ones of the sweep; ``budget`` in all. ``extent_px``: side of the window that would follow the
+        target."""
         if (
             self._sweep is None
             or self._sweep.image_size != image_size
@@ -348,32 +357,32 @@ class Reacquisition:
             views.append(View.window_inside(image_size, box.cx, box.cy, extent_px, side))
         views = views[: max(1, budget - 1)]
         views += self._sweep.next(budget - len(views), self.belief)
-        self.windows_seen += len(views)
+        self.windows_searched += len(views)
         return views
 
     def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]]) -> Hypothesis | None:
-        """Take in what the windows of one image showed; the best hypothesis."""
+        """Update the hypotheses by the candidates in the windows of one image; returns the best one."""
         if self.belief is not None:
             self.belief.advance(stamp_ns)
         self.hypotheses.observe(stamp_ns, shown)
         return self.best
 
     def view(self, stamp_ns: int, extent_px: float, side: int) -> View:
-        """The window for the frame's own look: at the best hypothesis, else the next of the sweep."""
+        """The frame's own view: at the best hypothesis, else the next window of the sweep."""
         promising = self._promising
         if promising:
             box = promising[0].box
             return View.window_inside(self._image_size, box.cx, box.cy, extent_px, side)
         assert self._sweep is not None
-        self.windows_seen += 1
+        self.windows_searched += 1
         return self._sweep.next(1, self.belief)[0]
 
     @property
     def summary(self) -> str:
-        """What the search has come to, one line."""
+        """The state of the search, one line."""
         best = self.best
         found = f"best of {len(self.hypotheses.items)} places {best.score:.1f}" if best else "no place"
-        return f"{self.windows_seen} windows searched, {found} ({ACCEPT_SCORE:g} needed)"
+        return f"{self.windows_searched} windows searched, {found} ({ACCEPT_SCORE:g} needed)"
 
     @property
     def best(self) -> Hypothesis | None:
@@ -384,7 +393,7 @@ class Reacquisition:
         return [item for item in self.hypotheses.items if item.evidence >= LOOK_EVIDENCE]
 
     def accepted(self, item: Hypothesis | None) -> bool:
-        """Whether a hypothesis is the target."""
+        """Whether a hypothesis is accepted as the target."""
         if item is None or item.good_looks < LEAST_LOOKS or item.score < ACCEPT_SCORE:
             return False
         others = [other.score for other in self.hypotheses.items if other is not item]
@@ -393,5 +402,5 @@ class Reacquisition:
     def _priors(self, boxes: Sequence[Box]) -> Sequence[float]:
         if self.belief is None or not boxes:
             return [0.0] * len(boxes)
-        places = np.array([[box.cx, box.cy] for box in boxes])
-        return [float(v) for v in PRIOR_WEIGHT * self.belief.relative(places, self._image_size)]
+        centres = np.array([[box.cx, box.cy] for box in boxes])
+        return [float(v) for v in self.belief.relative_log_density(centres, self._image_size)]

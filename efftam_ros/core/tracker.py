@@ -18,7 +18,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies import make_policy
-from efftam_ros.core.policies.base import Absence, Choice, Describe, FrameContext, no_description
+from efftam_ros.core.policies.base import Choice, Describe, FrameContext, SearchContext, no_description
 from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (
     MISSED,
@@ -345,12 +345,12 @@ class Tracker:
         if extent is None or not self._policy.searches:
             return None
         state, side = self._target.state, self._pipeline.spec.image_side
-        absence = Absence(frame.stamp_ns, size, state, believed, extent, side, describe)
-        windows = self._policy.windows(absence)
+        context = SearchContext(frame.stamp_ns, size, state, believed, extent, side, describe)
+        windows = self._policy.windows(context)
         if not windows:
             return None
         found = self._pipeline.search(frame.image, windows, self._policy.memory.plan())
-        return self._policy.found(windows, found, absence), tuple(windows)
+        return self._policy.view_after_search(windows, found, context), tuple(windows)
 
     def _resize(
         self, size: tuple[int, int], believed: MotionFilter | None, stamp_ns: int

@@ -14,6 +14,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.appearance import KEPT, LEAST, Appearance
 from efftam_ros.core.search import (
+    EVIDENCE_KEPT,
     FADING_S,
     FORGET_S,
     Belief,
@@ -23,7 +24,6 @@ from efftam_ros.core.search import (
     Sighting,
     Sweep,
 )
-from efftam_ros.core.search import KEPT as EVIDENCE_KEPT
 
 SIZE = (1280, 720)
 SIDE = 192
@@ -40,7 +40,7 @@ def belief(gone_s: float = 0.0, velocity=(0.0, 0.0)) -> Belief:
 
 
 def at(one: Belief, x: float, y: float) -> float:
-    return float(one.relative(np.array([[x, y]]), SIZE)[0])
+    return float(one.relative_log_density(np.array([[x, y]]), SIZE)[0])
 
 
 # ---- belief ------------------------------------------------------------------------------------------------
@@ -232,9 +232,10 @@ class Searching:
         self.stamp = NS
 
     def show(self, *looks: tuple[Box, float | None]) -> list[bool]:
-        """Boxes and what their looks are worth, None: not seen there; whether the best is accepted."""
+        """Show boxes with the log-odds of their looks (None: not seen there); returns whether the best
+        hypothesis is accepted."""
         self.stamp += NS // 10
-        shown = [(window(box), [] if worth is None else [Look(box, 0.9, worth)]) for box, worth in looks]
+        shown = [(window(box), [] if odds is None else [Look(box, 0.9, odds)]) for box, odds in looks]
         best = self.loss.observe(self.stamp, shown)
         return best is not None and self.loss.accepted(best)
 

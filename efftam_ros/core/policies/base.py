@@ -28,10 +28,10 @@ def no_description(box: Box) -> Descriptor | None:
 class FrameContext:
     """What is known about a frame before its candidates are judged.
 
-    ``motion`` is predicted to the frame's stamp, None without an estimate; ``expected``: what it says, its
-    velocity relative to the ground; ``describe`` returns the appearance of a box of the image, None where it
-    can't be computed; ``drawn``: the prompt's box, or that of its mask; ``points``: those on the target that
-    were found again in this image."""
+    ``describe`` returns the appearance of a box of the image, None where it can't be computed; ``motion``:
+    the filter predicted to the frame's stamp, None without an estimate; ``expected``: the estimate of
+    ``motion``, with the velocity relative to the ground; ``drawn``: the prompt's box, or that of its mask;
+    ``points``: the points on the target that were found again in this image."""
 
     stamp_ns: int
     view: View
@@ -45,9 +45,10 @@ class FrameContext:
 
 
 @dataclass(frozen=True)
-class Absence:
-    """What is known about a frame before which the target was missed. ``extent_px``: side of the window that
-    would follow it; ``motion``: predicted to the frame's stamp, or None."""
+class SearchContext:
+    """What is known about an image before it is searched for the missed target. ``motion``: estimate before
+    this frame, or None; ``extent_px``: side of the window that would follow the target; ``side``: side of the
+    network's input, network px."""
 
     stamp_ns: int
     image_size: tuple[int, int]
@@ -62,11 +63,11 @@ class Absence:
 class Choice:
     """A policy's decision.
 
-    ``present``: presence passed to the memory encoder; ``box``: the candidate's, which counts as measured,
-    None when it is not accepted; ``reason``: why it was not, one line; ``motion_iou``: overlap with the
-    predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position, so that
-    the motion filter is re-initialised; ``partial``: accepted, but only part of the target is visible.
-    """
+    ``index``: the chosen candidate; ``present``: presence passed to the memory encoder; ``box``: the measured
+    box, None when the candidate is not accepted; ``reason``: why it is not, one line; ``motion_iou``: IoU
+    with the predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position,
+    so that the motion filter is re-initialised; ``partial``: accepted, but only part of the target is
+    visible."""
 
     index: int
     present: bool
@@ -82,7 +83,7 @@ class Policy(Protocol):
 
     ``config`` may be replaced between frames. ``memory`` plans what the next frame attends to; ``extent``
     gives the box of the whole target for the box of its mask. ``searches``: the policy compensates the
-    camera's motion and searches for a lost target itself.
+    camera's motion and searches for a missed target itself.
     """
 
     config: TrackerConfig
@@ -117,12 +118,14 @@ class Policy(Protocol):
         ones."""
         ...
 
-    def windows(self, absence: Absence) -> list[View]:
+    def windows(self, context: SearchContext) -> list[View]:
         """Views to search before the frame's own view is chosen; empty: none."""
         ...
 
-    def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
-        """Process the results of the search; returns the frame's own view."""
+    def view_after_search(
+        self, views: Sequence[View], found: Sequence[Candidates], context: SearchContext
+    ) -> View:
+        """Process the candidates found in the views of `windows`; returns the frame's own view."""
         ...
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
@@ -153,19 +156,19 @@ def accept_if_visible(
     box = candidates.box(index)
     reason = ""
     if not present:
-        reason = unseen(candidates)
+        reason = absence_reason(candidates)
     elif box.is_empty:
         reason = "the mask is empty"
     return Choice(index, present, None if reason else box, reason, motion_iou)
 
 
-def unseen(candidates: Candidates) -> str:
+def absence_reason(candidates: Candidates) -> str:
     """The reason given for an absent target."""
     return f"the network does not see the target (presence {candidates.presence:.2f})"
 
 
-class RememberingPolicy:
-    """The memory of a target, and a policy that does not search; common to the policies."""
+class PolicyBase:
+    """Base of the policies: the memory of a target, and the methods of a policy that does not search."""
 
     searches = False
 
@@ -193,8 +196,10 @@ class RememberingPolicy:
     def resize(self, matrix: Matrix) -> None:
         return
 
-    def windows(self, absence: Absence) -> list[View]:
+    def windows(self, context: SearchContext) -> list[View]:
         return []
 
-    def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
+    def view_after_search(
+        self, views: Sequence[View], found: Sequence[Candidates], context: SearchContext
+    ) -> View:
         raise RuntimeError("this policy does not search")

@@ -17,34 +17,34 @@ from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.appearance import Appearance
 from efftam_ros.core.policies.base import (
-    Absence,
     Choice,
     Describe,
     FrameContext,
-    RememberingPolicy,
+    PolicyBase,
+    SearchContext,
+    absence_reason,
     accept_if_visible,
     best_quality,
-    unseen,
 )
 from efftam_ros.core.policies.drawn_box import DrawnExtent, MaskScale
 from efftam_ros.core.search import Hypothesis, Look, Reacquisition, Sighting
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, ScoredBox, TrackState
 
 UNLIKELY_SIZE = 6.0  # how much more a change of area counts beyond `MAX_AREA_RATIO`
-SAME_IOU = 0.1  # of two candidates from which they show one thing
-# What slides in front of the target, or a jump of the mask to a neighbour, ends nearly all points followed on
-# it within a few images, which a target that turns or is blurred seldom does. Of 154 occlusions of the
-# judge's choosing half the same 120 targets are found again and 6 wrong things taken with this and without,
-# but 68 of the absent frames are claimed in place of 162.
-LEAST_POINTS = 6  # for their end to say anything
-MOST_FOUND_SHARE = 0.15
-DOUBTED_FRAMES = 6  # after that, until there are points again that have been followed for long
+SAME_IOU = 0.1  # IoU of two candidates from which they are the same object
+# When an object slides in front of the target, or the mask jumps to a neighbour, nearly all points followed
+# on the target end within a few images; when the target turns or is blurred, they seldom do. Of 154
+# occlusions of the judge's choosing half the same 120 targets are found again and 6 wrong objects accepted
+# with this rule and without, but 68 of the absent frames are claimed in place of 162.
+LEAST_POINTS = 6  # fewest points whose end is evidence
+MOST_FOUND_SHARE = 0.15  # most of the points in the candidate's box
+DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points have been followed long enough
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A candidate that shows something. ``area`` px^2, of the box; ``quality``: predicted IoU; ``overlap``:
-    with the predicted box."""
+class VisibleCandidate:
+    """A candidate whose mask is not empty. ``area``: of the box, px^2; ``quality``: predicted IoU;
+    ``overlap``: IoU with the predicted box."""
 
     index: int
     box: Box
@@ -53,56 +53,58 @@ class Seen:
     overlap: float = 0.0
 
 
-class DefaultPolicy(RememberingPolicy):
-    """Ours, in this order.
+class DefaultPolicy(PolicyBase):
+    """The rules of this package, in this order.
 
-    1. Presence: an absent target is neither measured nor remembered, whatever the IoUs say.
-    2. Clearness: what is seen much less clearly than the target usually is (predicted IoU) is what hides it,
-       or the ground where it was. A target that returns must be seen more clearly than one that is followed.
+    1. Presence: an absent target is neither measured nor remembered, whatever its predicted IoU.
+    2. Clearness: a candidate whose predicted IoU is far below the target's usual one is an occluder, or the
+       ground where the target was. The limit is higher for a target that returns.
     3. The gate: while it is followed, a candidate that lies neither within the motion filter's uncertainty
-       nor on the predicted box nor where the target was in the image just before is another object. Where
-       the points followed on the target end, what is seen has to be surely present or like the target.
+       nor on the predicted box nor where the target was in the image just before is another object. Where the
+       points followed on the target end, a candidate must have a high presence or be similar to the target.
     4. Among the candidates that pass, the best predicted IoU plus a share of the overlap with the predicted
        box, and more for the scale that fits the drawn box (`MaskScale`). With none, the frame is not
        measured: nothing is updated or remembered from it.
     5. A target that is missed is searched for, and accepted where several looks agree (`Reacquisition`).
     6. Only confirmed, clear frames of good quality are remembered, and none in which the target is suddenly
-       smaller, or larger and less clear: what slides behind something would leave nothing but its last
-       visible corner in memory, and a mask that takes in a neighbour would teach that both are the target.
+       smaller, or larger and less clear: of a target that is being occluded only the last visible corner
+       would stay in memory, and after a mask that includes a neighbour both would be followed as the target.
     """
 
-    # Shares of its usual predicted IoU, as small targets never reach that of large ones.
-    SEEN_SHARE = 0.4  # to go on
-    KEPT_SHARE = 0.7  # to be remembered
-    WHOLE_SHARE = 0.5  # of its usual area, to be remembered
-    # Share of its usual area from which, and share of its usual predicted IoU below which, its mask is taken
-    # to hold a neighbour too. A car that drives up to the camera grows as fast, but is seen as clearly as
+    # Least predicted IoU as a share of the target's usual one, because small targets never reach that of
+    # large ones: to be accepted, and to be remembered.
+    SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
+    WHOLE_SHARE = 0.5  # least share of the usual area to be remembered
+    # Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed
+    # to include a neighbour. A car that drives up to the camera grows as fast, but is seen as clearly as
     # before: without the second limit two of 73 cases of the choosing half are lost, with it none changes.
     # The mean overlap of eleven sequences of OTB-100 and VOT rises from 0.520 to 0.566: Skiing is followed.
     GROWN_SHARE, GROWN_CLEARNESS = 1.5, 0.9
-    MOVING_SHARE = 0.75  # of its usual area, for its box to tell how the whole target moves
-    # Between the remembered frames that are attended to, the newest apart: what creeps over the target within
-    # a few images would be all that is remembered of it otherwise.
+    MOVING_SHARE = 0.75  # least share of the usual area for the box to show the motion of the whole target
+    # Least interval between the remembered frames that are attended to, except the newest: otherwise an
+    # object that covers the target within a few images would soon be all that is remembered.
     SPACING_NS = 150_000_000
     USUAL_FRAMES = 60
-    # How long the target may still be where it was in the image, whatever the camera's motion: the motion
-    # over the ground is of no use for a skier before the sky. With it Skiing and MotorRolling of OTB-100 are
-    # followed, which were lost; none of 41 clips of the choosing half changes.
+    # Time within which a candidate at the target's last position in the image is accepted, whatever the
+    # camera's motion: the motion over the ground does not help for a skier against the sky. With it Skiing
+    # and MotorRolling of OTB-100 are followed, which were lost; none of 41 clips of the choosing half
+    # changes.
     STILL_S = 0.25
-    # How far from the prediction a target may return at once, in its sizes, and per second of absence.
+    # How far from the prediction a target may return at once, in its sizes, and per second of context.
     STRAY, STRAY_PER_S = 1.25, 1.0
     MAX_AREA_RATIO = 3.0
-    MOST_CHANGE = 0.12  # of the colours, for it to go on
-    # Logit of presence (0.95) above which a change of colours does not end an unbroken track: shade and what
-    # passes in front change colours too. The overlap of Woman, Skiing and ball1 of OTB-100 and VOT rises from
-    # 0.14, 0.52 and 0.12 to 0.56, 0.62 and 0.29; 73 cases of the choosing half stay as they were.
+    MOST_CHANGE = 0.12  # of the colours of an accepted candidate
+    # Logit of presence (0.95) above which a change of colours does not end an unbroken track: shade and
+    # objects that pass in front change the colours too. The overlap of Woman, Skiing and ball1 of OTB-100 and
+    # VOT rises from 0.14, 0.52 and 0.12 to 0.56, 0.62 and 0.29; 73 cases of the choosing half stay as they
+    # were.
     SURE_PRESENCE = 3.0
-    # How much less a look may speak for a target that returns than those of confirmed frames usually do,
-    # log-odds: what hides it is a little like it. 73 cases of the disappearance footage's choosing half:
-    # without this 5 wrong things are taken and 106 absent frames claimed, with it 3 and 56; 52 targets are
-    # regained in both.
+    # Most log-odds by which the evidence for a target that returns may be below the usual evidence of
+    # confirmed frames; without this limit occluders that resemble the target are accepted. On 73 cases of the
+    # disappearance footage's choosing half 5 wrong objects are accepted and 106 absent frames claimed without
+    # it, 3 and 56 with it; 52 targets are regained in both.
     RETURN_MARGIN = 1.2
-    LEAST_PRESENCE = 0.2  # of what becomes a hypothesis
+    LEAST_PRESENCE = 0.2  # of a look
 
     searches = True
 
@@ -122,31 +124,32 @@ class DefaultPolicy(RememberingPolicy):
         # Of the last confirmed frames, remembered or not.
         self._qualities: deque[float] = deque(maxlen=self.USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=self.USUAL_FRAMES)
-        self._worths: deque[float] = deque(maxlen=self.USUAL_FRAMES)  # evidence of their boxes
-        self._doubted = 0  # frames for which the track has to prove itself, after its points have ended
-        self._confirmed, self._confirmed_ns = True, 0  # whether the last frame was, and the last that was
-        self._spaced_ns: int | None = None  # of the last spaced frame that was remembered
+        self._confirmed_evidence: deque[float] = deque(maxlen=self.USUAL_FRAMES)
+        self._doubted = 0  # remaining frames that need evidence, because the points on the target have ended
+        self._confirmed = True  # the last frame was confirmed
+        self._confirmed_ns = 0  # stamp of the last confirmed frame
+        self._spaced_ns: int | None = None  # stamp of the last spaced frame that was remembered
         self._appearance = Appearance()
         self._scale = MaskScale(None, (0, 0))
-        self._loss: Reacquisition | None = None  # since the target was last confirmed
+        self._search: Reacquisition | None = None  # since the target was last confirmed
         self._last_seen: Sighting | None = None  # on the last confirmed frame
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
-        if self._loss is None:
+        if self._search is None:
             return ()
-        return tuple(ScoredBox(item.box, item.score) for item in self._loss.hypotheses.items)
+        return tuple(ScoredBox(item.box, item.score) for item in self._search.hypotheses.items)
 
     def follow_camera(self, matrix: Matrix) -> None:
-        if self._loss is not None:
-            self._loss.follow_camera(matrix)
+        if self._search is not None:
+            self._search.follow_camera(matrix)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
-        if self._loss is not None and self._last_seen is not None:
-            self._loss.recognise_place(matrix, stamp_ns, self._last_seen)
+        if self._search is not None and self._last_seen is not None:
+            self._search.recognise_place(matrix, stamp_ns, self._last_seen)
 
     def restart_search(self) -> None:
-        self._loss = None
+        self._search = None
 
     def resize(self, matrix: Matrix) -> None:
         self.restart_search()
@@ -160,26 +163,29 @@ class DefaultPolicy(RememberingPolicy):
             box = moved_box(matrix, self._last_seen.box)
             self._last_seen = replace(self._last_seen, box=box, velocity=(vx, vy))
 
-    def windows(self, absence: Absence) -> list[View]:
-        loss = self._searching(absence.motion, absence.image_size)
+    def windows(self, context: SearchContext) -> list[View]:
+        search = self._current_search(context.motion, context.image_size)
         if self.memory.is_empty:
             return []
         budget = self.config.search_windows
-        return loss.windows(absence.stamp_ns, absence.image_size, absence.extent_px, absence.side, budget)
+        return search.windows(context.stamp_ns, context.image_size, context.extent_px, context.side, budget)
 
-    def found(self, views: Sequence[View], found: Sequence[Candidates], absence: Absence) -> View:
-        loss = self._searching(absence.motion, absence.image_size)
-        shown = [(view, self._looks(seen, absence.describe)) for view, seen in zip(views, found, strict=True)]
-        loss.observe(absence.stamp_ns, shown)
-        return loss.view(absence.stamp_ns, absence.extent_px, absence.side)
+    def view_after_search(
+        self, views: Sequence[View], found: Sequence[Candidates], context: SearchContext
+    ) -> View:
+        search = self._current_search(context.motion, context.image_size)
+        shown = [(view, self._looks(seen, context.describe)) for view, seen in zip(views, found, strict=True)]
+        search.observe(context.stamp_ns, shown)
+        return search.view(context.stamp_ns, context.extent_px, context.side)
 
-    def _searching(self, motion: MotionFilter | None, image_size: tuple[int, int]) -> Reacquisition:
-        if self._loss is None:
-            self._loss = Reacquisition(image_size)
-        if self._loss.belief is None and motion is not None:
+    def _current_search(self, motion: MotionFilter | None, image_size: tuple[int, int]) -> Reacquisition:
+        """The search since the target was last confirmed, which this call starts where there is none."""
+        if self._search is None:
+            self._search = Reacquisition(image_size)
+        if self._search.belief is None and motion is not None:
             now = motion.ground
-            self._loss.start(now.stamp_ns, now.box, now.velocity)
-        return self._loss
+            self._search.start(now.stamp_ns, now.box, now.velocity)
+        return self._search
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self.memory.prompted = True
@@ -195,7 +201,7 @@ class DefaultPolicy(RememberingPolicy):
         if gone:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
-            return Choice(best_quality(candidates), False, None, unseen(candidates))
+            return Choice(best_quality(candidates), False, None, absence_reason(candidates))
         ranked = self._ranked(candidates, context.expected)
         if not ranked:
             return Choice(best_quality(candidates), False, None, "every mask is empty")
@@ -206,50 +212,50 @@ class DefaultPolicy(RememberingPolicy):
                 or self._unclear(seen.quality, self.SEEN_SHARE)
                 or self._recoloured(seen.box, candidates.presence_logit, context)
                 or self._unproven(seen, candidates.presence_logit, context)
-                or self._passed_on(seen, candidates.presence_logit, context)
+                or self._switched(seen, candidates.presence_logit, context)
             )
             if not reason:
                 partial = self._confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reasons.append(reason)
-        self._searching(context.motion, context.image_size).observe(
+        self._current_search(context.motion, context.image_size).observe(
             context.stamp_ns, [(context.view, self._looks(candidates, context.describe))]
         )
         return Choice(ranked[0].index, True, None, reasons[0], ranked[0].overlap)
 
     def _choose_return(self, candidates: Candidates, context: FrameContext) -> Choice:
         """Judge a frame whose predecessors missed the target."""
-        loss = self._searching(context.motion, context.image_size)
-        best = loss.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
+        search = self._current_search(context.motion, context.image_size)
+        best = search.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
         for seen in ranked:
-            if self._is_near(seen.box, context, loss) and not self._unproven(
+            if self._is_near(seen.box, context, search) and not self._unproven(
                 seen, candidates.presence_logit, context
             ):
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
-        if best is not None and loss.accepted(best):
+        if best is not None and search.accepted(best):
             for seen in ranked:
-                if _is_one(best, seen.box):
+                if _is_same(best, seen.box):
                     reason = "the target was found again"
                     return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
-        reason = "not sure of what is seen" if ranked else unseen(candidates)
+        reason = "not sure of what is seen" if ranked else absence_reason(candidates)
         if present and not ranked:
             reason = "every mask is empty"
         index = ranked[0].index if ranked else best_quality(candidates)
-        return Choice(index, present, None, f"{reason}; {loss.summary}")
+        return Choice(index, present, None, f"{reason}; {search.summary}")
 
-    def _is_near(self, box: Box, context: FrameContext, loss: Reacquisition) -> bool:
-        """Whether the target, only just missed, may well be here."""
+    def _is_near(self, box: Box, context: FrameContext, search: Reacquisition) -> bool:
+        """Whether a target that was missed only shortly (COASTING) may be here."""
         if context.motion is None or context.state is TrackState.LOST:
             return False
         reach = self.STRAY + self.STRAY_PER_S * (context.stamp_ns - self._confirmed_ns) * 1e-9
-        x, y = loss.expected(context.stamp_ns) or (context.motion.box.cx, context.motion.box.cy)
+        x, y = search.expected(context.stamp_ns) or (context.motion.box.cx, context.motion.box.cy)
         expected = Box.from_centre(x, y, context.motion.box.width, context.motion.box.height)
         return _distance(box, expected) <= reach * max(expected.size, 1.0)
 
     def _recoloured(self, box: Box, presence_logit: float, context: FrameContext) -> str:
-        """Why a candidate's colours cannot be the target's; empty when they can."""
+        """Why the colours of a candidate differ too much from the target's; empty when they do not."""
         if self._confirmed and presence_logit > self.SURE_PRESENCE:
             return ""
         change = self._appearance.change(context.describe(box))
@@ -257,27 +263,29 @@ class DefaultPolicy(RememberingPolicy):
             return ""
         return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
 
-    def _unproven(self, seen: Seen, presence_logit: float, context: FrameContext) -> str:
-        """Why a candidate does not confirm a return; empty when it does, or nothing is to be confirmed."""
+    def _unproven(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> str:
+        """Why the evidence for a returning target is too small; empty when it suffices, or when the track is
+        unbroken."""
         if self._confirmed:
             return ""
         change = self._appearance.change(context.describe(seen.box))
-        evidence, least = self._evidence(seen, presence_logit, change), self._least_worth
+        evidence, least = self._evidence(seen, presence_logit, change), self._least_evidence
         if evidence > least:
             return ""
         return f"seen too unlike the target for a return (evidence {evidence:.1f}, above {least:.1f} needed)"
 
-    def _passed_on(self, seen: Seen, presence_logit: float, context: FrameContext) -> str:
-        """Why an unbroken track seems to have gone over to something else; empty when it does not."""
+    def _switched(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> str:
+        """Why an unbroken track seems to have switched to another object; empty when it does not."""
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if not self._confirmed or not self._doubted or presence_logit > self.SURE_PRESENCE:
             return ""
-        # Its size may change in an unbroken track: a car drives up, or leaves the image.
+        # The size does not count, as it may change in an unbroken track: a car approaches, or leaves the
+        # image.
         change = self._appearance.change(context.describe(seen.box))
         evidence, least = (
             self._evidence(replace(seen, area=self._usual_area(seen)), presence_logit, change),
-            self._least_worth,
+            self._least_evidence,
         )
         if evidence > least:
             return ""
@@ -285,12 +293,13 @@ class DefaultPolicy(RememberingPolicy):
         return f"the points followed have ended, and what is seen is {unlike}"
 
     @property
-    def _least_worth(self) -> float:
-        """The evidence above which a look may be that of a target which returns."""
-        return max(0.0, median(self._worths) - self.RETURN_MARGIN) if self._worths else 0.0
+    def _least_evidence(self) -> float:
+        """The evidence that a candidate must exceed to be accepted as the returning target."""
+        usual = self._confirmed_evidence
+        return max(0.0, median(usual) - self.RETURN_MARGIN) if usual else 0.0
 
     def _looks(self, candidates: Candidates, describe: Describe) -> list[Look]:
-        """The candidates of a window as evidence, one of those that overlap."""
+        """The candidates of a window with their evidence; of those that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         looks: list[Look] = []
@@ -301,18 +310,18 @@ class DefaultPolicy(RememberingPolicy):
                 looks.append(Look(seen.box, seen.quality, evidence))
         return looks
 
-    def _evidence(self, seen: Seen, presence_logit: float, change: float) -> float:
+    def _evidence(self, seen: VisibleCandidate, presence_logit: float, change: float) -> float:
         """Logarithm of the odds that a candidate is the target rather than something else. ``change``: of its
         colours."""
         usual = median(self._qualities) if self._qualities else seen.quality
         size = abs(math.log(max(seen.area, 1.0) / max(self._usual_area(seen), 1.0)))
         size += UNLIKELY_SIZE * max(0.0, size - math.log(self.MAX_AREA_RATIO))
-        return worth(presence_logit, seen.quality / max(usual, 0.1), size, change)
+        return log_odds(presence_logit, seen.quality / max(usual, 0.1), size, change)
 
-    def _usual_area(self, seen: Seen) -> float:
+    def _usual_area(self, seen: VisibleCandidate) -> float:
         return median(self._areas) if self._areas else seen.area
 
-    def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[Seen]:
+    def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
         """The non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates)
@@ -320,11 +329,11 @@ class DefaultPolicy(RememberingPolicy):
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
             score = quality + favours[index] + self.config.motion_weight * overlap
-            # No two indices are equal, so that no more than the first two are compared.
-            found.append((-score, index, Seen(index, box, box.area, quality, overlap)))
+            # All indices differ, so that sorting never compares the candidates themselves.
+            found.append((-score, index, VisibleCandidate(index, box, box.area, quality, overlap)))
         return [seen for _, _, seen in sorted(found)]
 
-    def _misplaced(self, seen: Seen, context: FrameContext) -> str:
+    def _misplaced(self, seen: VisibleCandidate, context: FrameContext) -> str:
         """Why the target cannot be where a candidate is; empty when it can."""
         motion = context.motion
         if motion is None or seen.overlap >= self.config.gate_iou:
@@ -347,7 +356,7 @@ class DefaultPolicy(RememberingPolicy):
     def _unclear(self, quality: float, share: float) -> str:
         """Why a candidate is not seen as clearly as the target usually is; empty when it is."""
         if not self._qualities:
-            return ""  # the network has not seen the target yet: anything may be it
+            return ""  # the network has not seen the target yet
         least = share * median(self._qualities)
         return f"seen unclearly (predicted IoU {quality:.2f} below {least:.2f})" if quality < least else ""
 
@@ -360,10 +369,10 @@ class DefaultPolicy(RememberingPolicy):
         if confirmed:
             self._confirmed_ns = context.stamp_ns
         if confirmed and choice.box is not None:
-            self._loss = None
+            self._search = None
             velocity = context.expected.velocity if context.expected is not None else (0.0, 0.0)
             self._last_seen = Sighting(context.stamp_ns, choice.box, velocity)
-            seen = Seen(choice.index, choice.box, choice.box.area, quality)
+            seen = VisibleCandidate(choice.index, choice.box, choice.box.area, quality)
             if not self.memory.prompted:
                 self.extent.add(choice.box)
                 self._scale.add(candidates)
@@ -375,7 +384,7 @@ class DefaultPolicy(RememberingPolicy):
             change = self._appearance.change(descriptor)
             if keep and descriptor is not None:
                 self._appearance.add(descriptor)
-            self._worths.append(self._evidence(seen, candidates.presence_logit, change))
+            self._confirmed_evidence.append(self._evidence(seen, candidates.presence_logit, change))
             self._qualities.append(quality)
             self._confirmed_areas.append(area)
             if keep:
@@ -394,7 +403,7 @@ class DefaultPolicy(RememberingPolicy):
         return True
 
     def _is_merged(self, area: float, quality: float) -> bool:
-        """Whether the mask seems to take in something beside the target."""
+        """Whether the mask seems to include another object beside the target."""
         return self._share(area) > self.GROWN_SHARE and bool(self._unclear(quality, self.GROWN_CLEARNESS))
 
     def _share(self, area: float) -> float:
@@ -403,8 +412,8 @@ class DefaultPolicy(RememberingPolicy):
 
 
 def have_ended(points: FoundPoints, box: Box) -> bool:
-    """Whether hardly any of the points followed lies in this box of the present image; False where there were
-    too few."""
+    """Whether hardly any of the points followed on the target lies in this box of the present image; False
+    where there were too few points."""
     if points.before < LEAST_POINTS:
         return False
     x, y = points.places[:, 0] - box.x, points.places[:, 1] - box.y
@@ -413,20 +422,23 @@ def have_ended(points: FoundPoints, box: Box) -> bool:
 
 
 def _distance(box: Box, expected: Box) -> float:
-    """Between the centres, px. For a smaller box the nearest centre that it allows counts, as it may be
-    hidden in part."""
+    """Distance of the centres, px. A box smaller than expected may be partly hidden: the distance is to the
+    nearest centre that the whole target may have."""
     dx = max(abs(box.cx - expected.cx) - max(expected.width - box.width, 0.0) / 2, 0.0)
     dy = max(abs(box.cy - expected.cy) - max(expected.height - box.height, 0.0) / 2, 0.0)
     return math.hypot(dx, dy)
 
 
-def worth(presence_logit: float, clearness: float, size_change: float, change: float) -> float:
-    """Logarithm of the odds that a candidate is the target. ``clearness``: predicted IoU in its usual ones;
-    ``size_change``: logarithm of its area's ratio to the usual one, without sign; ``change``: of its colours,
-    see `Appearance.change`. Logistic regression on the looks at real disappearances."""
+def log_odds(presence_logit: float, clearness: float, size_change: float, change: float) -> float:
+    """Logarithm of the odds that a candidate is the target, by logistic regression on the looks at real
+    disappearances.
+
+    ``clearness``: ratio of its predicted IoU to the usual one; ``size_change``: absolute logarithm of the
+    ratio of its area to the usual one; ``change``: of its colours, see `Appearance.change`."""
     seen = 0.05 * min(max(presence_logit, -3.0), 6.0) + 4.2 * min(clearness, 1.2)
     return seen - 0.5 * size_change - 22.0 * min(change, 0.3) - 2.3
 
 
-def _is_one(item: Hypothesis, box: Box) -> bool:
+def _is_same(item: Hypothesis, box: Box) -> bool:
+    """Whether a hypothesis and a candidate's box are the same object."""
     return math.hypot(box.cx - item.box.cx, box.cy - item.box.cy) < max(item.box.size, box.size) / 2

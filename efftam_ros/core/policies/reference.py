@@ -13,7 +13,7 @@ from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record
 from efftam_ros.core.policies.base import (
     Choice,
     FrameContext,
-    RememberingPolicy,
+    PolicyBase,
     accept_if_visible,
     best_quality,
 )
@@ -21,7 +21,7 @@ from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiCo
 from efftam_ros.core.types import Candidates, PipelineSpec
 
 
-class ReferencePolicy(RememberingPolicy):
+class ReferencePolicy(PolicyBase):
     """Judges a prompted frame like any other, and remembers every frame."""
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
