@@ -1,7 +1,7 @@
-"""The camera's motion from its attitude: a gyro's or a gimbal's, with the camera's intrinsics.
+"""The camera's motion from its attitude (of a gyro or a gimbal) and its intrinsics.
 
-A rotation moves pixels the same at every distance, so it needs no features in the image. What the vehicle
-travels between two images is not in it: `GuidedMotion` adds what the images tell.
+A rotation moves the pixels of all distances alike, so that no features in the image are needed. It does not
+contain the translation of the vehicle between two images: `GuidedMotion` adds the motion from the images.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ Sample = tuple[int, NDArray[np.float64]]
 
 KEPT_SAMPLES = 2000
 RATE_SPAN_NS = 15_000_000
-MOST_APART_S = 0.1  # of an image's stamp from the nearest sample
-MOST_AHEAD_S = 0.05  # of an image's stamp from the newest: a gimbal does not keep its rate for longer
+MOST_APART_S = 0.1  # from an image's stamp to the nearest sample
+MOST_AHEAD_S = 0.05  # from the newest sample to an image's stamp: a gimbal does not keep its rate for longer
 COMPARED_IMAGES = 10
 MOST_KEPT_SHIFT = 3.0  # image sides: beyond it, the kept place is far outside the image
-LEAST_SHIFT_PX = 3.0  # of an image's centre, for a comparison to say anything
-# Of two shifts, in the larger. Wrong axes make it 1.4, a wrong sign 2. A camera that travels and turns to
-# keep a place in its middle makes it 1: the images stand still while the attitude turns.
+LEAST_SHIFT_PX = 3.0  # shift of the image's centre by the attitude from which the two sources are compared
+# Largest difference of the two sources' shifts, as a share of the larger one. Wrong axes give 1.4, a wrong
+# sign 2. A camera that travels and turns to keep a place in the image's middle gives 1: the images stand
+# still while the attitude turns.
 MOST_DIFFERENCE = 1.2
 
 
@@ -38,7 +39,7 @@ class AttitudeMotion:
         """``intrinsics``: as for `set_intrinsics`."""
         self._lock = threading.Lock()
         self._intrinsics = intrinsics
-        self._samples: deque[tuple[int, NDArray[np.float64]]] = deque(maxlen=KEPT_SAMPLES)
+        self._samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self.reset()
 
     def reset(self) -> None:
@@ -52,9 +53,11 @@ class AttitudeMotion:
         self._intrinsics = None if intrinsics is None else np.asarray(intrinsics, np.float64)
 
     def add(self, stamp_ns: int, rotation: NDArray[np.float64]) -> None:
-        """``rotation``: [3, 3], takes directions of a fixed frame to the camera's optical frame (x right, y
-        down, z forward), true at ``stamp_ns`` of the images' clock. A sample that goes back in time by more
-        than a moment starts over, as a clock that was set does; others that go back are left out."""
+        """Add a sample. ``rotation``: [3, 3], from a fixed frame to the camera's optical frame (x right, y
+        down, z forward); ``stamp_ns``: its time on the images' clock.
+
+        A sample that is older than the newest one is ignored; if it is more than `MOST_APART_S` older, the
+        clock was set back, and the earlier samples are dropped."""
         with self._lock:
             newest_ns = self._samples[-1][0] if self._samples else stamp_ns - 1
             if (newest_ns - stamp_ns) * 1e-9 > MOST_APART_S:
@@ -87,7 +90,7 @@ class AttitudeMotion:
         name: str,
         most_shift: float,
     ) -> CameraMotion:
-        """Between two attitudes. ``name``: of the image that the first belongs to."""
+        """The motion between two attitudes. ``name``: what to call the first one's image."""
         if self._intrinsics is None:
             return CameraMotion(None, "no calibration: the attitude needs camera_info to move pixels")
         if before is None:
@@ -104,7 +107,7 @@ class AttitudeMotion:
             if sample[0] <= stamp_ns:
                 return self._between(sample, after, stamp_ns)
             after = sample
-        # Older than all.
+        # Older than all samples.
         return None if after is None or _apart_s(after, stamp_ns) > MOST_APART_S else after[1]
 
     def _between(self, before: Sample, after: Sample | None, stamp_ns: int) -> NDArray[np.float64] | None:
@@ -120,8 +123,8 @@ class AttitudeMotion:
         return _turned(after[1] @ before[1].T, share) @ before[1]
 
     def _rate_base(self) -> Sample:
-        """The sample whose difference to the newest gives the present rate: stamps are rounded, so not the
-        very next one; the newest itself when no other is near."""
+        """The sample from which the present rate is computed: at least `RATE_SPAN_NS` before the newest,
+        because stamps are rounded; the newest itself when no other is near."""
         newest = self._samples[-1]
         for sample in reversed(self._samples):
             if newest[0] - sample[0] >= RATE_SPAN_NS:
@@ -142,10 +145,9 @@ class AttitudeMotion:
 class GuidedMotion:
     """A camera's motion from its attitude and its images together.
 
-    The attitude tells where to look for the previous image's points, and stands in for the images where they
-    tell nothing. What the images tell holds otherwise: they also know how the camera travelled. An attitude
-    that contradicts them in most of the last images is not used, with a reason.
-    """
+    The attitude tells where to look for the previous image's points, and replaces the images' motion where
+    that is unknown. Elsewhere the images' motion is used, because it includes the camera's translation. An
+    attitude that contradicts the images in most of the last ones is not used, with a reason."""
 
     def __init__(self, attitude: CameraMotionSource, images: GuidedSource) -> None:
         self._attitude, self._images = attitude, images
@@ -156,11 +158,11 @@ class GuidedMotion:
         self._images.reset()
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        told = self._attitude.estimate(image, stamp_ns, target)
-        seen = self._images.estimate(image, stamp_ns, target, told.matrix)
-        if told.matrix is not None and seen.matrix is not None:
-            self._compare(told.matrix, seen.matrix, np.array([image.width, image.height]) / 2)
-        return self._combined(told, seen)
+        by_attitude = self._attitude.estimate(image, stamp_ns, target)
+        by_images = self._images.estimate(image, stamp_ns, target, by_attitude.matrix)
+        if by_attitude.matrix is not None and by_images.matrix is not None:
+            self._compare(by_attitude.matrix, by_images.matrix, np.array([image.width, image.height]) / 2)
+        return self._combined(by_attitude, by_images)
 
     def keep(self, target: Box | None) -> None:
         self._attitude.keep(target)
@@ -169,29 +171,31 @@ class GuidedMotion:
     def since_kept(self) -> CameraMotion:
         return self._combined(self._attitude.since_kept(), self._images.since_kept())
 
-    def _combined(self, told: CameraMotion, seen: CameraMotion) -> CameraMotion:
-        fault = told.reason or self._contradiction()
-        if seen.matrix is not None or fault:
-            return CameraMotion(seen.matrix, fault)
-        return told
+    def _combined(self, by_attitude: CameraMotion, by_images: CameraMotion) -> CameraMotion:
+        fault = by_attitude.reason or self._contradiction()
+        if by_images.matrix is not None or fault:
+            return CameraMotion(by_images.matrix, fault)
+        return by_attitude
 
-    def _compare(self, told: Matrix, seen: Matrix, centre: NDArray[np.float64]) -> None:
-        told_shift, seen_shift = (moved_point(matrix, *centre) - centre for matrix in (told, seen))
-        # A camera that does not turn may still travel: only a turn that is told can be contradicted.
-        if np.hypot(*told_shift) >= LEAST_SHIFT_PX:
-            self._shifts.append((told_shift, seen_shift))
+    def _compare(self, by_attitude: Matrix, by_images: Matrix, centre: NDArray[np.float64]) -> None:
+        attitude_shift, image_shift = (
+            moved_point(matrix, *centre) - centre for matrix in (by_attitude, by_images)
+        )
+        # Without a rotation the images may still move, because the camera travels: nothing to compare.
+        if np.hypot(*attitude_shift) >= LEAST_SHIFT_PX:
+            self._shifts.append((attitude_shift, image_shift))
 
     def _contradiction(self) -> str:
-        """What the two say, when they disagree in most of the last images; empty when they do not."""
+        """How attitude and images disagree in most of the last images; empty when they do not."""
         if len(self._shifts) < COMPARED_IMAGES:
             return ""
         apart = [np.hypot(*(a - b)) / max(np.hypot(*a), np.hypot(*b)) for a, b in self._shifts]
         if float(np.median(apart)) <= MOST_DIFFERENCE:
             return ""
-        told, seen = (np.mean([pair[i] for pair in self._shifts], axis=0) for i in (0, 1))
+        a, b = (np.mean([pair[i] for pair in self._shifts], axis=0) for i in (0, 1))
         return (
-            f"the attitude moves the image by ({told[0]:.0f}, {told[1]:.0f}) px, the images show "
-            f"({seen[0]:.0f}, {seen[1]:.0f}): are its axes or its clock wrong? camera_motion auto needs none"
+            f"the attitude moves the image by ({a[0]:.0f}, {a[1]:.0f}) px, the images show "
+            f"({b[0]:.0f}, {b[1]:.0f}): are its axes or its clock wrong? camera_motion auto needs none"
         )
 
 
@@ -200,7 +204,7 @@ def _apart_s(sample: Sample, stamp_ns: int) -> float:
 
 
 def _turned(rotation: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """A share of a rotation [3, 3] about its own axis, above 1: more of it (Rodrigues)."""
+    """A rotation [3, 3] with its angle multiplied by ``share`` (Rodrigues)."""
     angle = float(np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1.0, 1.0)))
     if angle < 1e-9:
         return np.eye(3)

@@ -18,7 +18,7 @@ Matrix = NDArray[np.float64]
 MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
 MOST_ZOOM = 1.6  # factor per image, either way
 MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
-LEAST_DEPTH = 0.2  # of what is still before the camera after a motion
+LEAST_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
 
 
 def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
@@ -26,7 +26,7 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_
     can."""
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
         return "not a finite homography"
-    # Plain numbers: of five points numpy costs more than it saves.
+    # Plain numbers, because numpy is slower for five points.
     (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
     determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
     middle = (width / 2, height / 2)
@@ -49,11 +49,11 @@ def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_
 
 
 def relative_depth(matrix: Matrix, x: float, y: float) -> float:
-    """Depth of a point after the motion, in that of the image's first pixel.
+    """Depth of a point after the motion, relative to that of the image's top-left corner.
 
-    Points far outside the image are sent towards infinity as it nears 0, and to the opposite side of the
-    image where it is negative: the motion has taken them behind the camera, or from there before it.
-    """
+    It concerns points far outside the image. Towards 0 their pixel coordinates go to infinity; a negative
+    depth means that the motion took the point behind the camera (or from behind it to the front), so that its
+    pixel coordinates are on the opposite side of the image."""
     return float(matrix[2] @ (x, y, 1.0)) / float(matrix[2, 2])
 
 

@@ -54,9 +54,9 @@ class Pipeline(Protocol):
         ...
 
     def prefetch(self, image: Image) -> None:
-        """This very image will probably be encoded next: its bytes may be brought closer to the device while
-        another frame is in work. Optional, from any thread, never raises on a bad image, changes no
-        result."""
+        """Announce that this very image object will probably be encoded next, so that its bytes can be copied
+        towards the device during another frame. Optional; may be called from any thread; does not raise on a
+        bad image; changes no result."""
         ...
 
     def encode(self, image: Image, view: View) -> None:
@@ -125,13 +125,13 @@ class CameraMotionSource(Protocol):
 
 
 class GuidedSource(CameraMotionSource, Protocol):
-    """A `CameraMotionSource` that can be told about where the motion is to be found."""
+    """A `CameraMotionSource` that accepts an initial guess."""
 
     def estimate(
         self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
     ) -> CameraMotion:
         """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
-        for first; None: nothing is known of it."""
+        for first, or None."""
         ...
 
 

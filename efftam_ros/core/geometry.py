@@ -107,12 +107,13 @@ def iou(a: Box, b: Box) -> float:
 
 
 MOST_TILES = 64
-"""Per side of the image, of a search: bounds their number for a tiny target in a huge image."""
+"""Most tiles of a search along each side of the image: bounds their number for a tiny target in a huge
+image."""
 
 
 def least_tile_px(image_size: tuple[int, int], step: float) -> float:
-    """Side from which tiles that are ``step`` of their sides apart are at most `MOST_TILES` per side of the
-    image."""
+    """The smallest side of a tile, px, for at most `MOST_TILES` tiles along each side of the image. ``step``:
+    distance of neighbouring tiles, in tile sides."""
     return max(image_size) / (step * MOST_TILES)
 
 

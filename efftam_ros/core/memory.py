@@ -20,7 +20,7 @@ class Record:
     """One remembered frame.
 
     ``quality``: predicted IoU; ``motion_iou``: overlap with the predicted box, None if the policy has none;
-    ``is_spaced``: whether the frame lies some time after the spaced one before it.
+    ``is_spaced``: whether enough time has passed since the previous spaced frame (the policy decides).
     """
 
     frame: int
@@ -50,7 +50,7 @@ class Rule(Protocol):
         ...
 
     def most_prompts(self, slots: int) -> int | None:
-        """Number of prompts up to which a ring of so many slots suffices; None: any."""
+        """The largest number of prompts for which a ring with this many slots suffices; None: any."""
         ...
 
 
@@ -89,12 +89,11 @@ class RecentFrames:
 class RankedFrames:
     """The default policy's rule: prompts on the last row, then recent frames by rank (newest on row 0).
 
-    Of several prompts the newest is attended to, and the first where there is room for both.
-    Recent are the newest frame and those before it that are spaced in time, of which the one nearest to the
-    newest frame is left out; while there are too few of them, the last frames. The bank contains only frames
-    worth remembering, so they are not filtered again. ``recent``: number of recent maps that the network was
-    trained with; ``max_maps``: limit on prompts and recent maps together; ``max_prompts``: the pipeline's.
-    """
+    Of several prompts the newest is attended to, and the first where there is room for both. Recent frames
+    are the newest frame and the last spaced ones before it, except the latest spaced one; while there are too
+    few of them, the last frames fill up. The policy stores only frames that it wants to remember, so they are
+    not filtered again. ``recent``: number of recent maps that the network was trained with; ``max_maps``:
+    limit on prompts and recent maps together; ``max_prompts``: the pipeline's."""
 
     temporal_rows: int
     recent: int
@@ -112,7 +111,7 @@ class RankedFrames:
                 spaced.append(record.frame)
         prompted = self._attended(prompted)
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
-        recent = _spread(others, spaced[:-1], room)
+        recent = _newest_and_spaced(others, spaced[:-1], room)
         maps = [(f, self.temporal_rows - 1) for f in prompted]
         maps += [(f, len(recent) - 1 - i) for i, f in enumerate(recent)]
         return AttendedFrames(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
@@ -132,9 +131,9 @@ class RankedFrames:
         return prompted[:1] + prompted[1:][-1:] if has_room else prompted[-1:]
 
 
-def _spread(frames: list[int], spaced: list[int], count: int) -> list[int]:
-    """The last of ``frames`` and the last ``spaced`` ones before it, ``count`` together, in order; where
-    spaced ones are missing, the last of ``frames``."""
+def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list[int]:
+    """The last of ``frames`` and the last ones of ``spaced``, ``count`` together, in order; where ``spaced``
+    has too few, further ones from the end of ``frames``."""
     if count <= 0:
         return []
     chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]

@@ -44,7 +44,8 @@ RECOGNITION_PERIOD_NS = 90_000_000
 """Least time between two comparisons with the kept image, which take 20 to 30 ms on a CPU."""
 
 POINTS_VALID_NS = 250_000_000
-"""Longest interval between two images over which points are followed: after a gap they end by themselves."""
+"""Longest interval between two images over which points are followed: after a longer one they end without an
+occlusion."""
 
 WHOLE_VALID_NS = 1_000_000_000
 """Greatest age of the motion of the whole target at which it is preferred to that of its last visible
@@ -111,11 +112,13 @@ class Tracker:
         self._stamp_ns: int | None = None
         self._image_size = (0, 0)
         self._motion: MotionFilter | None = None
-        self._whole: MotionFilter | None = None  # when the whole target was last seen; or the same filter
+        # As it was when the whole target was last visible; the same object while it still is.
+        self._whole_motion: MotionFilter | None = None
         self._recognition_ns: int | None = None  # when the kept image was last compared
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
-        self._uncommitted: tuple[int, int, bool] | None = None  # arguments of the last frame's `remember`
-        self._unmarked: tuple[Image, Box] | None = None  # arguments of the last frame's `PointSource.keep`
+        # Arguments of `Pipeline.remember` and `PointSource.keep` for the last frame, which `commit` calls.
+        self._pending_memory: tuple[int, int, bool] | None = None
+        self._pending_points: tuple[Image, Box] | None = None
         self._forget_points()
 
     def _make_crop_policy(self) -> CropPolicy:
@@ -145,11 +148,11 @@ class Tracker:
         if self.state is TrackState.IDLE:
             return Track(frame.stamp_ns, self.state, image_size=_size(frame))
         if frame.stamp_ns == self._stamp_ns:
-            return self._unused(frame, f"stamp {frame.stamp_ns} ns was already processed")
+            return self._unprocessed(frame, f"stamp {frame.stamp_ns} ns was already processed")
         return self._step_tracked(frame)
 
     def look(self, image: Image, views: Sequence[View]) -> list[Candidates]:
-        """What the network sees in views of an image with the present memory.
+        """The candidates in views of an image, by the present memory.
 
         Neither target nor memory changes; `mask` returns None until the next step. Raises InputError without
         a target, and for a bad image.
@@ -161,7 +164,8 @@ class Tracker:
         return self._pipeline.search(image, views, self._policy.memory.plan())
 
     def prefetch(self, image: Image) -> None:
-        """This very image will probably be stepped next. The one call that any thread may make."""
+        """Announce that `step` will probably get this very image object next. May be called from any
+        thread."""
         if self.state is not TrackState.IDLE:
             self._pipeline.prefetch(image)
 
@@ -169,17 +173,17 @@ class Tracker:
         """Compute the memory update decided in the last step, and choose the points to follow from its image;
         does nothing if there are none."""
         self._commit_memory()
-        if self._unmarked is not None and self._points is not None:
-            (image, box), self._unmarked = self._unmarked, None
+        if self._pending_points is not None and self._points is not None:
+            (image, box), self._pending_points = self._pending_points, None
             self._points.keep(image, box)
 
     def _commit_memory(self) -> None:
-        if self._uncommitted is not None:
-            arguments, self._uncommitted = self._uncommitted, None
+        if self._pending_memory is not None:
+            arguments, self._pending_memory = self._pending_memory, None
             self._pipeline.remember(*arguments)
 
     def _forget_points(self) -> None:
-        self._unmarked = None
+        self._pending_points = None
         if self._points is not None:
             self._points.reset()
 
@@ -194,8 +198,8 @@ class Tracker:
         candidates = self._pipeline.decode(prompt)
         if not candidates.is_finite:
             raise InputError("the network's output for the selected image is not finite; check the bundle")
-        seen = [shown for _, shown in candidates.visible]
-        if box is None and not seen:
+        visible = [visible_box for _, visible_box in candidates.visible]
+        if box is None and not visible:
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()
@@ -203,7 +207,7 @@ class Tracker:
             frame.stamp_ns, view, TrackState.ACQUIRING, _size(frame), self._describer(frame), drawn=box
         )
         choice = self._policy.begin(candidates, context)
-        start = choice.box or box or seen[0]
+        start = choice.box or box or visible[0]
         crop_policy.settle(start)
         self._crop_policy, self._motion = crop_policy, MotionFilter(frame.stamp_ns, start)
         if self._camera is not None and self._policy.searches:
@@ -211,10 +215,10 @@ class Tracker:
             self._camera.estimate(frame.image, frame.stamp_ns, None)
             if choice.box is not None:
                 self._camera.keep(choice.box)
-        self._whole = None
+        self._whole_motion = None
         self._forget_points()
         if choice.box is not None:
-            self._unmarked = frame.image, choice.box
+            self._pending_points = frame.image, choice.box
         self._target.select(frame.stamp_ns)
         self._stamp_ns, self._image_size = frame.stamp_ns, _size(frame)
         self._remember(choice, self._policy.finish(candidates, choice, context, self._target.confirmed))
@@ -244,7 +248,7 @@ class Tracker:
             plan = self._policy.memory.plan()
             self._pipeline.encode(frame.image, view)
         except InputError as refusal:
-            return self._unused(frame, str(refusal))
+            return self._unprocessed(frame, str(refusal))
         if interruption:
             self._target.lose(times_valid=not went_back)
             before = self._target.state
@@ -259,7 +263,7 @@ class Tracker:
         if not candidates.is_finite:
             self._policy.memory.skip()
             self._target.miss(stamp)
-            self._missed(stamp, before)
+            self._coast(stamp, before)
             self._forget_points()
             return self._track(
                 frame, view, None, None, "the network's output is not finite; check the bundle"
@@ -276,11 +280,11 @@ class Tracker:
             self._target.miss(stamp)
         self._remember(choice, self._policy.finish(candidates, choice, context, confirmed))
         if choice.box is not None:
-            self._measured(choice.box, choice, candidates, context, previous, confirmed)
+            self._measure(choice.box, choice, candidates, context, previous, confirmed)
         else:
-            self._missed(stamp, before)
+            self._coast(stamp, before)
         if choice.box is not None and confirmed:
-            self._unmarked = frame.image, choice.box
+            self._pending_points = frame.image, choice.box
         else:
             self._forget_points()
         # A confirmed target is not missed.
@@ -303,10 +307,10 @@ class Tracker:
         if self._motion is not None and camera.matrix is not None and self._target.state in MISSED:
             centre = self._motion.box
             if relative_depth(camera.matrix, centre.cx, centre.cy) < LEAST_DEPTH:
-                # It has no place in the image any more, not even outside its borders.
-                self._motion = self._whole = None
+                # The position is behind the camera, or nearly so: it has no pixel coordinates any more.
+                self._motion = self._whole_motion = None
                 self._target.lose()
-        whole = None if self._whole is self._motion else self._whole
+        whole = None if self._whole_motion is self._motion else self._whole_motion
         for motion in (self._motion, whole):
             if motion is not None and camera.matrix is not None and dt_s > 0:
                 motion.follow_camera(camera.matrix, dt_s)
@@ -361,7 +365,7 @@ class Tracker:
         matrix = np.diag([across, down, 1.0])
         self._crop_policy.resize(math.sqrt(across * down))
         self._policy.resize(matrix)
-        self._whole = None
+        self._whole_motion = None
         if believed is None:
             return None
         moved = believed.predicted(stamp_ns)
@@ -379,7 +383,7 @@ class Tracker:
             return f"the image's size changed from {self._image_size} to {size}"
         return ""
 
-    def _measured(
+    def _measure(
         self,
         box: Box,
         choice: Choice,
@@ -394,28 +398,32 @@ class Tracker:
         else:
             self._motion.update(box, float(candidates.ious[choice.index]))
         if not choice.partial or choice.jumped:
-            self._whole = self._motion
+            self._whole_motion = self._motion
         if not confirmed:
             return
         self._crop_policy.update(box, max(0.0, (context.stamp_ns - previous) * 1e-9))
         if self._camera is not None and self._policy.searches:
             self._camera.keep(box)
 
-    def _missed(self, stamp: int, before: TrackState) -> None:
-        """Let the motion coast. ``before``: the state before this frame."""
+    def _coast(self, stamp: int, before: TrackState) -> None:
+        """Continue the motion without a measurement. ``before``: the state before this frame."""
         was_seen = before not in MISSED
-        if was_seen and self._whole is not None and stamp - self._whole.stamp_ns < WHOLE_VALID_NS:
+        if (
+            was_seen
+            and self._whole_motion is not None
+            and stamp - self._whole_motion.stamp_ns < WHOLE_VALID_NS
+        ):
             # While a target disappears behind an occluder, its boxes lag and stop at the edge; coasting
             # therefore continues from the last motion of the whole target.
-            self._motion, self._whole = self._whole, None
+            self._motion, self._whole_motion = self._whole_motion, None
             self._motion.predict(stamp)
         if self._motion is not None:
             self._motion.coast()
 
     def _remember(self, choice: Choice, slot: int | None) -> None:
-        """Have the frame stored in a slot of the ring, None: not at all."""
+        """Have the frame stored in a slot of the ring; None: it is not stored."""
         if slot is not None:
-            self._uncommitted = (choice.index, slot, choice.present)
+            self._pending_memory = (choice.index, slot, choice.present)
             if self._pipeline.is_asynchronous:
                 self._commit_memory()
 
@@ -457,7 +465,7 @@ class Tracker:
             camera=camera,
         )
 
-    def _unused(self, frame: Frame, reason: str) -> Track:
+    def _unprocessed(self, frame: Frame, reason: str) -> Track:
         return Track(
             frame.stamp_ns, self._target.state, image_size=_size(frame), reason=reason, processed=False
         )

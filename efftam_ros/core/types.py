@@ -26,6 +26,7 @@ class TrackState(IntEnum):
 
 
 MISSED = (TrackState.COASTING, TrackState.LOST)
+"""States of a target that was not accepted on the last frame."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,12 @@ class Motion:
 class FoundPoints:
     """Points on the target in the last confirmed image, followed into the present one.
 
-    ``before``: how many had been followed long enough to belong to the target, the most of the last images;
-    ``places``: [n, 2] px, where those of them are that were found again.
+    Only points that have been followed long enough to belong to the target count. ``earlier_count``: their
+    largest number in the last images; ``positions``: float64 [n, 2] px, of those that were found again.
     """
 
-    before: int
-    places: NDArray[np.float64]
+    earlier_count: int
+    positions: NDArray[np.float64]
 
 
 NO_POINTS = FoundPoints(0, np.zeros((0, 2)))
@@ -199,7 +200,7 @@ class CameraMotion:
     """The camera's motion since the previous image.
 
     ``matrix``: float64 [3, 3], previous px to current px, None if unknown; ``reason``: why it is unknown, or
-    which part of its source could not be used, one line.
+    why one of its sources was not used, one line.
     """
 
     matrix: NDArray[np.float64] | None

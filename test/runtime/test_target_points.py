@@ -59,8 +59,8 @@ def path(start: Box, count: int, dx: float = 4, dy: float = 1) -> list[Box]:
 def test_points_go_on_with_a_target_that_moves(size, encoding):
     boxes = path(Box(200, 120, *size), 10)
     found = followed(boxes, encoding=encoding)
-    assert found.before >= 6
-    assert len(found.places) >= 0.9 * found.before
+    assert found.earlier_count >= 6
+    assert len(found.positions) >= 0.9 * found.earlier_count
     assert not have_ended(found, boxes[-1])
 
 
@@ -79,14 +79,14 @@ def test_points_go_on_with_a_target_that_leaves_the_area_around_its_first_box(bo
         image = Image.from_array(scene(box))
         found = points.follow(image, boxes[max(0, i - lag)])
         points.keep(image, box)
-        counts.append((found.before, len(found.places)))
+        counts.append((found.earlier_count, len(found.positions)))
     assert all(after >= 0.8 * before >= 4 for before, after in counts[LONG_IMAGES + 2 :])
 
 
 def test_a_point_counts_after_it_was_followed_for_some_images():
     for count in range(2, LONG_IMAGES + 4):
         found = followed(path(Box(200, 120, 60, 40), count))
-        assert (found.before > 0) == (count > LONG_IMAGES + 1), count
+        assert (found.earlier_count > 0) == (count > LONG_IMAGES + 1), count
 
 
 def test_the_places_are_where_the_points_have_gone():
@@ -96,14 +96,14 @@ def test_the_places_are_where_the_points_have_gone():
     assert not have_ended(found, boxes[-1])
     assert have_ended(found, Box(269, 115, 60, 40))
     before = followed(boxes[:-1])
-    shift = np.median(found.places, axis=0) - np.median(before.places, axis=0)
+    shift = np.median(found.positions, axis=0) - np.median(before.positions, axis=0)
     assert shift == pytest.approx((9, -5), abs=1.5)
 
 
 def test_they_end_where_something_else_covers_the_target_within_an_image():
     boxes = path(Box(200, 120, 60, 40), 9)
     found = followed(boxes, [None] * 8 + [Box(180, 90, 160, 120)])
-    assert found.before >= 6
+    assert found.earlier_count >= 6
     assert have_ended(found, boxes[-1])
 
 
@@ -118,8 +118,8 @@ def test_points_that_leave_the_box_of_a_confirmed_image_are_dropped():
     """The box held some ground: what it left behind does not count."""
     boxes = [*path(Box(180, 110, 100, 60), 6, dx=0), *path(Box(220, 120, 50, 40), 3, dx=0, dy=0)]
     found = followed(boxes)
-    assert (found.places >= (219, 119)).all()
-    assert (found.places <= (271, 161)).all()
+    assert (found.positions >= (219, 119)).all()
+    assert (found.positions <= (271, 161)).all()
 
 
 @pytest.mark.parametrize("dx", [0, 25, 40])
@@ -153,7 +153,7 @@ def test_a_target_without_texture_has_too_few_points_to_say_anything():
     for _ in range(9):
         found = points.follow(image, Box(200, 120, 60, 40))
         points.keep(image, Box(200, 120, 60, 40))
-    assert found.before == 0
+    assert found.earlier_count == 0
     assert not have_ended(found, Box(500, 300, 20, 20))
 
 
@@ -164,7 +164,7 @@ def test_a_patch_of_a_large_target_whose_part_in_the_image_is_reduced_to_nothing
     box = Box.from_centre(960, 540, 1050, 1050)
     points.keep(image, box)
     found = points.follow(image, box.moved(*moved))
-    assert (found.before, len(found.places)) == (0, 0)
+    assert (found.earlier_count, len(found.positions)) == (0, 0)
 
 
 def test_after_a_reset_there_are_no_points():
@@ -174,7 +174,7 @@ def test_after_a_reset_there_are_no_points():
         points.follow(image, box)
         points.keep(image, box)
     points.reset()
-    assert points.follow(image, box).before == 0
+    assert points.follow(image, box).earlier_count == 0
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_an_image_that_shows_nothing_of_it_says_nothing_and_starts_anew(image):
     for _ in range(9):
         points.follow(good, box)
         points.keep(good, box)
-    assert points.follow(image, box).before == 0
+    assert points.follow(image, box).earlier_count == 0
     points.keep(image, box)
-    assert points.follow(good, box).before == 0
+    assert points.follow(good, box).earlier_count == 0
 
 
 @given(
@@ -206,5 +206,5 @@ def test_any_box_is_taken(x, y, width, height, shift):
     for _ in range(LONG_IMAGES + 2):
         found = points.follow(image, box.moved(shift, 0))
         points.keep(image, box)
-    assert found.places.shape[1] == 2
-    assert len(found.places) <= found.before
+    assert found.positions.shape[1] == 2
+    assert len(found.positions) <= found.earlier_count

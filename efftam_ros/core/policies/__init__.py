@@ -12,7 +12,7 @@ def make_policy(spec: PipelineSpec, config: TrackerConfig) -> Policy:
     """The policy that ``config.policy`` names."""
     if config.policy == "default":
         return DefaultPolicy(spec, config)
-    # The references are for comparisons: what flies does not load them.
+    # Imported only here: the reference policies are for comparisons.
     from efftam_ros.core.policies.reference import EfficientTamPolicy, SamuraiPolicy
 
     return SamuraiPolicy(spec, config) if config.policy == "samurai" else EfficientTamPolicy(spec, config)

@@ -414,11 +414,11 @@ class DefaultPolicy(PolicyBase):
 def have_ended(points: FoundPoints, box: Box) -> bool:
     """Whether hardly any of the points followed on the target lies in this box of the present image; False
     where there were too few points."""
-    if points.before < LEAST_POINTS:
+    if points.earlier_count < LEAST_POINTS:
         return False
-    x, y = points.places[:, 0] - box.x, points.places[:, 1] - box.y
+    x, y = points.positions[:, 0] - box.x, points.positions[:, 1] - box.y
     inside = np.count_nonzero((x >= 0) & (x <= box.width) & (y >= 0) & (y <= box.height))
-    return bool(inside <= MOST_FOUND_SHARE * points.before)
+    return bool(inside <= MOST_FOUND_SHARE * points.earlier_count)
 
 
 def _distance(box: Box, expected: Box) -> float:

@@ -1,15 +1,15 @@
-"""What the box that the operator drew tells of a target's masks: which of the decoder's is the target, and
-how much larger than its mask a small target is.
+"""Uses of the box that the operator drew: to choose among the decoder's masks (`MaskScale`), and to enlarge
+the box of a small target's mask (`DrawnExtent`).
 
-The decoder's candidates for a followed target mostly are one thing at three scales: part, whole, and whole
-with what belongs to it. Their predicted IoUs hardly differ, and the middle one's is mostly the highest. But
-a small target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is
+The decoder's candidates for a followed target mostly are one object at three scales: part, whole, and whole
+with what belongs to it. Their predicted IoUs hardly differ, and the middle one's is mostly the highest. But a
+small target may be the part (a head) or the largest (a vehicle of ten pixels, of which only the roof is
 salient), and a mask that is too large or small is remembered, so that the error grows from image to image.
-And even the right mask covers only the most salient part of a few pixels, so that its box is too small.
+Even the right mask of a target of a few pixels covers only its most salient part, so that its box is too
+small.
 
-Both are told for targets below `LARGEST_PX` only. Around larger ones boxes are often drawn roughly, and the
-middle mask is the better answer than the one that fits such a box.
-"""
+Both apply to targets below `LARGEST_PX` only. Boxes around larger ones are often drawn roughly, and the
+middle mask is then better than the one that fits the box."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LARGEST_PX = 32.0  # size of a drawn box up to which it is compared
 # 0.669 with it and 0.662 where larger targets are compared too; on the six aerial sequences, by which it was
 # not chosen, 0.637 without it (docs/tracking.md).
 SCALE_FRAMES = 2  # first followed frames that are compared: the target has hardly changed its size yet
-CLEAR = 0.06  # by how much a fit must exceed that of the mask that would be taken
+CLEAR = 0.06  # by how much a fit must exceed that of the mask with the highest predicted IoU
 WEIGHT = 2.0  # of the excess, in predicted IoU
-BORDER = 0.02  # of the image's longer side: a target this close to it may be coming in, and grow
+BORDER = 0.02  # share of the image's longer side: a target this close to the border may be entering, and grow
 
 # The extent. Chosen on one half of the disappearance footage: the overlap of targets below 32 px with the
 # truth rises by 0.035 (16 cases, none worse); it falls for many larger targets, and for most if the box may
@@ -46,12 +46,12 @@ class MaskScale:
     """Compares the drawn box with the candidates of the first frames after it."""
 
     def __init__(self, drawn: Box | None, image_size: tuple[int, int]) -> None:
-        """``drawn`` px, None when no box was; ``image_size``: width, height px.
+        """``drawn``: px, None when no box was drawn; ``image_size``: width, height px.
 
-        Compared is a box of less than `LARGEST_PX` that is clear of the image's border.
+        Only a box smaller than `LARGEST_PX` and clear of the image's border is used.
         """
-        is_telling = drawn is not None and drawn.size < LARGEST_PX and _is_inside(drawn, image_size)
-        self._drawn = drawn if is_telling else None
+        is_used = drawn is not None and drawn.size < LARGEST_PX and _is_inside(drawn, image_size)
+        self._drawn = drawn if is_used else None
         self._fits: list[NDArray[np.float64]] = []
 
     def add(self, candidates: Candidates) -> None:
@@ -96,7 +96,7 @@ class DrawnExtent:
     """Compares the drawn box with the first boxes measured after it."""
 
     def __init__(self, drawn: Box | None) -> None:
-        """``drawn`` px; None when no box was."""
+        """``drawn``: px, None when no box was drawn."""
         self._drawn = drawn if drawn is not None and drawn.size < LARGEST_PX else None
         self._widths: deque[float] = deque(maxlen=EXTENT_FRAMES)
         self._heights: deque[float] = deque(maxlen=EXTENT_FRAMES)

@@ -2,7 +2,7 @@
 
 Behaviour of the reference at its commit 76ba195, defects included: coordinates are network pixels, velocities
 are per frame, empty masks are boxes of zeros and may initiate the filter. It exists as a baseline and for its
-golden trace; `selection.DefaultPolicy` is what a flight should use.
+golden trace; a vehicle should use `default.DefaultPolicy`.
 """
 
 from __future__ import annotations
