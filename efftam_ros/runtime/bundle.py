@@ -69,10 +69,9 @@ class Bundle:
     def load(cls, folder: str | Path) -> Bundle:
         """Read a bundle and check its files and tensor table.
 
-        The hashes tell damage, not a forger: whoever wrote the manifest chose them. Raises InputError with
-        one line: not a bundle, newer format, entry missing or wrong, file missing, of another size or hash,
-        a graph that reads a file that is not listed, tensors that don't fit together.
-        """
+        The hashes detect damage, not forgery: the author of the manifest chose them. Raises InputError: not a
+        bundle, newer format, entry missing or wrong, file missing or of another size or hash, a graph that
+        reads a file that is not listed, tensors that don't fit together."""
         folder = Path(folder)
         manifest = _read_manifest(folder)
         bundle = _Manifest(folder, manifest).bundle()

@@ -1,6 +1,7 @@
-"""The frame protocol: the order of a pipeline's calls, what a frame is about, and the checks of arguments.
+"""The frame protocol: the order of a pipeline's calls, the state of the current frame, and the checks of
+arguments.
 
-Back ends derive from `FramePipeline` and compute; pipelines without a network use `FrameState` alone.
+Back ends derive from `FramePipeline`; pipelines without a network use `FrameState` alone.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Answers(NamedTuple):
 
 
 class FrameState:
-    """What the current frame is about. Calls out of order raise RuntimeError."""
+    """View, prompt and conditioning of the current frame. Calls out of order raise RuntimeError."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
@@ -48,24 +49,24 @@ class FrameState:
         self._rows: tuple[int, ...] = ()
 
     def close(self) -> None:
-        """No call is in order any more."""
+        """From now on every call raises RuntimeError."""
         self.is_closed, self._view = True, None
 
     def begin(self) -> None:
-        """A new frame: nothing of the last one counts any more."""
+        """Start a new frame."""
         self.require_open()
         self._view, self.prompt, self._attended, self._rows = None, None, False, ()
 
     def encoded(self, image: Image, view: View) -> None:
-        """The image was encoded."""
+        """Record that the image was encoded."""
         self._view, self.image_size = view, (image.width, image.height)
 
     def attended(self) -> None:
-        """The features were conditioned on memory, or on nothing by an empty plan."""
+        """Record that the features were conditioned on memory, or on nothing by an empty plan."""
         self.prompt, self._attended = None, True
 
     def prompted(self, encoded: EncodedPrompt) -> None:
-        """The features were conditioned on a prompt alone."""
+        """Record that the features were conditioned on a prompt alone."""
         self.prompt, self._attended = encoded, False
 
     def encode_prompt(self, prompt: Prompt | None) -> EncodedPrompt | None:
@@ -78,16 +79,16 @@ class FrameState:
         return None
 
     def candidates(self, answers: Answers) -> Candidates:
-        """The rows that this frame offers, in image px. A mask prompt answers with its own mask."""
+        """The candidates of this frame, in image px; of a mask prompt its own mask."""
         prompt = self.prompt
         self._rows = ALTERNATIVES if prompt is None or prompt.multimask else SINGLE
         if prompt is not None and prompt.logits is not None:
             boxes, areas = boxes_and_areas(prompt.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return offered(self.require_image(), answers, self._rows)
+        return rows_as_candidates(self.require_image(), answers, self._rows)
 
     def row(self, choice: int) -> int:
-        """Row of the decoder's output that candidate ``choice`` is."""
+        """The row of candidate ``choice`` in the decoder's output."""
         self.require_image()
         return self._rows[choice]
 
@@ -124,7 +125,7 @@ class FrameState:
         return self._view
 
 
-def offered(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
+def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
     """Consecutive rows of the decoder's answers as Candidates in image px.
 
     The arrays are new; the box of an empty mask is NaN.
@@ -198,7 +199,7 @@ class FramePipeline(ABC):
         self.frame.check_search(plan)
         start = time.perf_counter()
         found = [
-            offered(view, answers, ALTERNATIVES)
+            rows_as_candidates(view, answers, ALTERNATIVES)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
         self._search_s, self._has_searched = time.perf_counter() - start, True

@@ -1,4 +1,4 @@
-"""A pipeline that computes nothing: what is left of a frame's time is everybody else's."""
+"""A pipeline that computes nothing: shows the time of everything else in a frame."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _POINT_TARGET = 32.0
 
 
 class NullPipeline:
-    """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, surely
-    present.
+    """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, with a high
+    presence.
 
     Bad images, prompts and calls out of order are refused as the real pipelines refuse them.
     """

@@ -1,8 +1,7 @@
-"""Which other files an ONNX graph reads: found in its bytes, without the onnx package.
+"""Finds the other files that an ONNX graph reads, from its bytes, without the onnx package.
 
-Only lengths are followed (protocol buffers' wire format, onnx.proto3's field numbers), so that a graph of
-hundreds of megabytes takes milliseconds.
-"""
+The parser only follows lengths (protocol buffers' wire format, onnx.proto3's field numbers), so that a graph
+of hundreds of megabytes takes milliseconds."""
 
 from __future__ import annotations
 

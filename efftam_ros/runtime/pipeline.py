@@ -1,4 +1,4 @@
-"""Opening a pipeline: which back ends there are, and the one that is asked for or a clear refusal."""
+"""Names the back ends, and opens a pipeline on one of them or raises an error with the remedy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GPU_BACKENDS = (
     "tensorrt-fp32",
     "tensorrt-int8",
 )
-"""The -fp32 ones multiply without TF32; `tensorrt` computes in FP16, `tensorrt-int8` in INT8 where that was
-faster when it was built, the others in FP32 with TF32."""
+"""Those that end in -fp32 multiply without TF32; `tensorrt` computes in FP16, `tensorrt-int8` in INT8 where
+that was faster when the engines were built, the others in FP32 with TF32."""
 VERIFY = ("quick", "full", "off")
 BACKENDS = (DEFAULT_BACKEND, *GPU_BACKENDS)
 

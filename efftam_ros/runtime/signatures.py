@@ -1,4 +1,4 @@
-"""What tensors each graph of a bundle has, and whether a table of shapes fits together. See
+"""The inputs and outputs of each graph of a bundle, and a check that their shapes fit together. See
 docs/bundle.md."""
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ NEEDED = ("image_encoder", "prompt_encoder", "memory_attention", "mask_decoder",
 
 
 def check_signatures(bundle: str, side: int, graphs: Mapping[str, tuple[Tensors, Tensors]]) -> None:
-    """Check a bundle's tables of (inputs, outputs): every graph and tensor there, every size fitting the
-    others.
+    """Check a bundle's tables of (inputs, outputs): no graph or tensor is missing, and all sizes fit
+    together.
 
     Raises InputError naming the graph, the tensor and the two shapes.
     """

@@ -1,4 +1,4 @@
-"""How many CPU threads a network gets when nobody says."""
+"""The default number of CPU threads of a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
-_MOST = 4  # beyond four the small matrices of these networks no longer gain, and a robot has other work to do
+_MOST = 4  # more threads do not speed up the small matrices of these networks, and occupy the robot's cores
 
 
 def default_threads() -> int:

@@ -1,4 +1,5 @@
-"""Opens a tracker with what it learns from the images beside the network: camera motion, colours, points."""
+"""Opens a tracker with the sources that observe the images beside the network: camera motion, colours,
+points."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 def open_tracker(
     pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
 ) -> Tracker:
-    """``attitude``: what ``camera_motion: topic`` uses. Raises InputError when it is asked for and
-    missing."""
+    """``attitude``: the source of the camera's motion for ``camera_motion`` "topic"; raises InputError when
+    it is None then."""
     config = config or TrackerConfig()
     source: CameraMotionSource | None = None
     if config.camera_motion == "auto":

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.runtime.frame_state import Answers, offered
+from efftam_ros.runtime.frame_state import Answers, rows_as_candidates
 from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, rectangle_mask
 
 
@@ -58,7 +58,7 @@ class TestCandidates:
             np.array([0.5], np.float32),
             1.5,
         )
-        found = offered(view, answers, [0])
+        found = rows_as_candidates(view, answers, [0])
         assert found.boxes.tolist() == [[110, 60, 130, 80]]
         assert found.areas.tolist() == [10]
         assert found.presence_logit == 1.5
@@ -66,7 +66,7 @@ class TestCandidates:
 
     def test_do_not_change_when_the_network_s_buffers_do(self) -> None:
         boxes, areas, ious = np.ones((1, 4), np.float32), np.ones(1, np.float32), np.ones(1, np.float32)
-        found = offered(View(0, 0, 1, 1, 8), Answers(boxes, areas, ious, 0.0), [0])
+        found = rows_as_candidates(View(0, 0, 1, 1, 8), Answers(boxes, areas, ious, 0.0), [0])
         boxes[:], areas[:], ious[:] = 7, 7, 7
         assert found.boxes.max() == found.areas.max() == found.ious.max() == 1
 
@@ -74,7 +74,7 @@ class TestCandidates:
         answers = Answers(
             np.zeros((2, 4), np.float32), np.array([0, 5], np.float32), np.ones(2, np.float32), 0.0
         )
-        found = offered(View(0, 0, 1, 1, 8), answers, [0, 1])
+        found = rows_as_candidates(View(0, 0, 1, 1, 8), answers, [0, 1])
         assert found.box(0).is_empty
         assert np.isnan(found.boxes[0]).all()
         assert not np.isnan(found.boxes[1]).any()
@@ -84,7 +84,7 @@ class TestCandidates:
         answers = Answers(
             np.full((1, 4), np.nan, np.float32), np.ones(1, np.float32), np.array([np.nan]), np.inf
         )
-        found = offered(View(0, 0, 1, 1, 8), answers, [0])
+        found = rows_as_candidates(View(0, 0, 1, 1, 8), answers, [0])
         assert not found.is_finite
 
 

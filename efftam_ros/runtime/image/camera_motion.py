@@ -28,7 +28,8 @@ MOST_STEP_PX = 16  # largest distance of the pixels of a large image that are re
 CORNERS = 100
 CORNER_QUALITY = 0.01  # share of the best corner's score
 CORNER_DISTANCE_PX = 8  # of the small image
-LEAST_CARRIED, MOST_CARRIED_IMAGES = 60, 5  # corners followed on in place of new ones, and for how long
+# Corners that were found again are followed on, in place of new ones: at least so many, for so many images.
+LEAST_CARRIED, MOST_CARRIED_IMAGES = 60, 5
 FLOW_WINDOW_PX, FLOW_LEVELS = 11, 3
 FLOW_STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 20, 0.03)  # steps, px: far below `INLIER_PX`
 INLIER_PX = 1.0  # of the small image
@@ -41,8 +42,8 @@ TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target s
 
 @dataclass
 class _Kept:
-    """The reduced image to return to, with the target's place left out. Its features are found when first
-    needed."""
+    """The reduced image that later ones are registered with. ``target``: its box px, excluded from the
+    features, which are detected when first needed."""
 
     grey: Grey
     size: tuple[int, int]
@@ -51,8 +52,9 @@ class _Kept:
 
 
 @dataclass(frozen=True)
-class _Followed:
-    """The homography between two reduced images; the corners that moved by it, px [n, 1, 2] of the second."""
+class _Registration:
+    """The homography between two reduced images; ``corners``: px [n, 1, 2] of the second image, those that
+    moved by it."""
 
     matrix: Matrix
     corners: Corners
@@ -88,19 +90,19 @@ class ImageCameraMotion:
         scale = small.shape[1] / image.width
         if guess is not None:
             guess = _rescaled(guess, scale)
-        allowed = _left_out(target, scale, previous.shape)
-        carried = carried[_are_in(allowed, carried)]
+        allowed = _allowed_mask(target, scale, previous.shape)
+        carried = carried[_are_allowed(carried, allowed)]
         self._carried_images += 1
-        found: _Followed | str = ""
+        found: _Registration | str = ""
         if len(carried) >= LEAST_CARRIED and self._carried_images <= MOST_CARRIED_IMAGES:
-            found = _between(previous, small, carried, guess)
+            found = _register(previous, small, carried, guess)
         if isinstance(found, str):
             self._carried_images = 0
-            found = _between(previous, small, _corners(previous, allowed), guess)
+            found = _register(previous, small, _detect_corners(previous, allowed), guess)
         if isinstance(found, str):
-            return _answer(found, scale, size)
+            return _camera_motion(found, scale, size)
         self._carried = found.corners
-        return _answer(found.matrix, scale, size)
+        return _camera_motion(found.matrix, scale, size)
 
     def keep(self, target: Box | None) -> None:
         if self._previous is not None:
@@ -112,12 +114,12 @@ class ImageCameraMotion:
             return CameraMotion(None, "no image of this size was kept")
         scale = present.shape[1] / self._size[0]
         if kept.landmarks is None:
-            kept.landmarks = Landmarks.of(kept.grey, _left_out(kept.target, scale, kept.grey.shape))
+            kept.landmarks = Landmarks.of(kept.grey, _allowed_mask(kept.target, scale, kept.grey.shape))
         found = kept.landmarks.motion_to(Landmarks.of(present))
-        return _answer(found, scale, self._size, MOST_KEPT_SHIFT)
+        return _camera_motion(found, scale, self._size, MOST_KEPT_SHIFT)
 
 
-def _answer(
+def _camera_motion(
     found: Matrix | str, scale: float, size: tuple[int, int], most_shift: float = MOST_SHIFT
 ) -> CameraMotion:
     """The answer for a homography of reduced images, ``scale`` times as large as those of ``size``."""
@@ -148,7 +150,8 @@ def _small_grey(image: Image) -> Grey:
     return np.asarray(grey, np.uint8)
 
 
-def _left_out(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
+def _allowed_mask(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
+    """uint8 mask of a reduced image: 0 around the target, 255 elsewhere."""
     allowed = np.full(shape, 255, np.uint8)
     if target is not None and not target.is_empty:
         centre = np.array([target.cx, target.cy])
@@ -159,7 +162,7 @@ def _left_out(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
     return allowed
 
 
-def _are_in(allowed: Grey, corners: Corners) -> NDArray[np.bool_]:
+def _are_allowed(corners: Corners, allowed: Grey) -> NDArray[np.bool_]:
     """Which of the corners lie in the image, where ``allowed`` is not 0."""
     x, y = np.rint(corners[:, 0]).astype(int).T
     height, width = allowed.shape
@@ -168,32 +171,32 @@ def _are_in(allowed: Grey, corners: Corners) -> NDArray[np.bool_]:
     return np.asarray(inside, np.bool_)
 
 
-def _corners(grey: Grey, allowed: Grey) -> Corners:
+def _detect_corners(grey: Grey, allowed: Grey) -> Corners:
     corners = cv2.goodFeaturesToTrack(grey, CORNERS, CORNER_QUALITY, CORNER_DISTANCE_PX, mask=allowed)
     return NO_CORNERS if corners is None else np.asarray(corners, np.float32)
 
 
-def _between(previous: Grey, present: Grey, start: Corners, guess: Matrix | None) -> _Followed | str:
+def _register(previous: Grey, present: Grey, start: Corners, guess: Matrix | None) -> _Registration | str:
     """The motion between two reduced images, looked for near ``guess`` first, or why there is none."""
     if len(start) < LEAST_INLIERS:
         return f"{len(start)} corners in the previous image (at least {LEAST_INLIERS})"
-    found: _Followed | str = ""
+    found: _Registration | str = ""
     if guess is not None:
         near = cv2.perspectiveTransform(start, guess)
-        found = _followed(previous, present, start, np.asarray(near, np.float32))
+        found = _follow(previous, present, start, np.asarray(near, np.float32))
     if isinstance(found, str):
-        found = _followed(previous, present, start, start)
+        found = _follow(previous, present, start, start)
     if isinstance(found, str):
-        # A fast pan exceeds the range of the flow; the shift of the whole image is used as the initial guess.
+        # A fast pan exceeds the range of the flow: start from the shift of the whole image.
         halves = [
             np.asarray(cv2.resize(one, None, fx=0.5, fy=0.5), np.float32) for one in (previous, present)
         ]
         (dx, dy), _ = cv2.phaseCorrelate(halves[0], halves[1])
-        found = _followed(previous, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
+        found = _follow(previous, present, start, start + np.array([2 * dx, 2 * dy], np.float32))
     return found
 
 
-def _followed(previous: Grey, present: Grey, start: Corners, guess: Corners) -> _Followed | str:
+def _follow(previous: Grey, present: Grey, start: Corners, guess: Corners) -> _Registration | str:
     moved, found, _ = cv2.calcOpticalFlowPyrLK(
         previous,
         present,
@@ -216,4 +219,4 @@ def _followed(previous: Grey, present: Grey, start: Corners, guess: Corners) -> 
     spread = before[together, 0].std(axis=0) / np.array(previous.shape[::-1])
     if spread.min() < LEAST_SPREAD:
         return f"the corners that move together fill only a part of the image (spread {spread.min():.2f})"
-    return _Followed(np.asarray(matrix, np.float64), after[together])
+    return _Registration(np.asarray(matrix, np.float64), after[together])

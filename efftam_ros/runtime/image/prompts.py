@@ -12,13 +12,13 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Prompt
 
-# Absolute value of the logits of a mask prompt, which replaces the network's output.
+# Absolute value of the logits of a mask prompt, which replace the network's output.
 CERTAIN = 10.0
-# By which a point on the image's edge may lie outside a view that ends there.
+# Rounding error by which a point on the image's edge may lie outside a view that ends there.
 ROUNDING_PX = 1e-6
 MOST_POINTS = 256
-"""Most points of a prompt, with the two corners of a box counted; the prompt encoder's cost grows with
-them."""
+"""Most points of a prompt, including the two corners of a box; the cost of the prompt encoder grows with
+their number."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
     side = view.side
     rows = triangle_weights(height, side, 1.0 / view.scale_y, view.y)
     columns = triangle_weights(width, side, 1.0 / view.scale_x, view.x)
-    seen = (reduce(mask.astype(bool).astype(np.float32), rows, columns) >= 0.5).astype(np.float32)
+    seen = (resample(mask.astype(bool).astype(np.float32), rows, columns) >= 0.5).astype(np.float32)
     if not seen.any():
         raise InputError(
             f"selection mask of {np.count_nonzero(mask)} px leaves nothing in {_describe(view)}"
@@ -163,7 +163,7 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
         mask=seen[None, None],
         has_mask=np.ones(1, np.float32),
         multimask=False,
-        logits=reduce(2.0 * CERTAIN * seen - CERTAIN, quarter, quarter),
+        logits=resample(2.0 * CERTAIN * seen - CERTAIN, quarter, quarter),
     )
 
 
@@ -200,7 +200,7 @@ def reserve_workspace() -> None:
         square @ square
 
 
-def reduce(
+def resample(
     values: NDArray[np.float32], rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Resample [H, W] by the weights of its rows [h, H] and columns [w, W] to float32 [h, w]."""

@@ -21,32 +21,36 @@ from efftam_ros.runtime.image.encodings import Region, to_bgr
 
 Grey = NDArray[np.uint8]
 
-MOST_POINTS, LEAST_POINTS = 30, 20  # new ones are looked for where fewer are left than the latter
-LONG_IMAGES = 4  # for which a point is followed before it counts
-COMPARED_IMAGES = 3  # whose most points are compared with those of now: a cover may take some images to close
+# When fewer points than the second number are left, new ones are detected, up to the first.
+MOST_POINTS, LEAST_POINTS = 30, 20
+LONG_IMAGES = 4  # images through which a point is followed before it counts
+# The number of points now is compared with the largest one of so many images, because an occlusion may take
+# some images.
+COMPARED_IMAGES = 3
 TARGET_PX = 48.0  # size to which a larger target is reduced
-MARGIN_PX = (
-    20  # of the patch around the target, to every side: how far a point may stray from its expected place
-)
-LEAST_MARGIN_PX, MOST_RESCALING = 15, 1.15  # up to which the patch of the image before is used on
+# Margin of the patch on every side of the target: the largest distance of a point from its expected position.
+MARGIN_PX = 20
+# The patch of the previous image is used again while it has this margin and differs by at most this factor in
+# scale.
+LEAST_MARGIN_PX, MOST_RESCALING = 15, 1.15
 LEAST_SIDE_PX = 8  # of the part of a patch that lies in the image
-INNER_SHARE = 0.8  # of the box's sides, in which new points are looked for
+INNER_SHARE = 0.8  # share of the box's sides in which new points are detected
 CORNER_QUALITY = 0.02  # share of the best corner's score
 GAPS = 12.0  # points that fit side by side on the target
-LEAST_GAP_PX = 2.0
+LEAST_GAP_PX = 2.0  # least distance of two points, px of the patch
 FLOW: dict[str, Any] = {
     "winSize": (9, 9),
     "maxLevel": 2,
     "criteria": (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 15, 0.03),
     "flags": cv2.OPTFLOW_USE_INITIAL_FLOW,
 }
-MOST_RETURN_PX = 1.0  # between a point and where it comes back to, of the patch
+MOST_RETURN_PX = 1.0  # largest forward-backward error, px of the patch
 
 
 @dataclass(frozen=True)
 class _Patch:
-    """Grey pixels around the target, their left and top px in the image, and their scale; the target's centre
-    there."""
+    """Grey pixels around the target. ``x``, ``y``: left and top in the image, px; ``side``: image px;
+    ``scale``: patch px per image px; ``cx``, ``cy``: the target's centre in the image, px."""
 
     grey: Grey
     x: int
@@ -57,7 +61,7 @@ class _Patch:
     cy: float
 
     def fits(self, box: Box) -> bool:
-        """Whether the box could be followed from here almost as well as from a patch made for it."""
+        """Whether the box can be followed from this patch almost as well as from a new one."""
         margin = LEAST_MARGIN_PX / self.scale
         x0, y0, x1, y1 = box.edges()
         right, bottom = self.x + self.side - margin, self.y + self.side - margin
@@ -89,13 +93,13 @@ class FlowPoints:
             self.reset()
             return NO_POINTS
         self._present = replace(patch, grey=present, x=x, y=y)
-        long = self._ages >= LONG_IMAGES
-        self._counts.append(int(np.count_nonzero(long)))
-        if len(long):
+        is_long = self._ages >= LONG_IMAGES
+        self._counts.append(int(np.count_nonzero(is_long)))
+        if len(is_long):
             places, followed = self._moved(patch, present)
             self._places = (places / patch.scale + (x, y))[followed]
-            self._ages, long = self._ages[followed], long[followed]
-        return FoundPoints(max(self._counts), self._places[long])
+            self._ages, is_long = self._ages[followed], is_long[followed]
+        return FoundPoints(max(self._counts), self._places[is_long])
 
     def _moved(self, patch: _Patch, present: Grey) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Where the points are in the present patch, px of it [n, 2], and which of them were found again."""

@@ -47,7 +47,8 @@ class BoundGraph:
         self.outputs = {tensor.name for tensor in session.get_outputs()}
 
     def bind(self, **arrays: SharedArray) -> None:
-        """Let these inputs and outputs live in this memory from now on; names the graph lacks are skipped."""
+        """Use this memory for these inputs and outputs from now on; names that the graph lacks are
+        ignored."""
         for name, array in arrays.items():
             if name in self.inputs:
                 self._binding.bind_ortvalue_input(name, array.value)
@@ -72,7 +73,7 @@ class BoundGraph:
 
 @dataclass(frozen=True)
 class _PromptTensors:
-    """What the decoder and the memory encoder are told of a prompt."""
+    """The prompt encoder's outputs, which are inputs of the decoder and the memory encoder."""
 
     sparse: SharedArray
     dense: SharedArray
@@ -139,7 +140,7 @@ class OrtPipeline(FramePipeline):
         self._attended_maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
         self._attended_rows = np.zeros(spec.slots, np.int64)
         self._attended_pointers = np.zeros((spec.slots, channels), np.float32)
-        # One tensor per number of memories: making them anew for every frame would be glue.
+        # One tensor per number of memories, because creating them takes time in every frame.
         self._maps_of = [SharedArray(self._attended_maps[:n]) for n in range(spec.slots + 1)]
         self._rows_of = [SharedArray(self._attended_rows[:n]) for n in range(spec.slots + 1)]
         self._pointers_of = [SharedArray(self._attended_pointers[:n]) for n in range(spec.slots + 1)]
@@ -245,7 +246,7 @@ def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) 
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Spinning threads win microseconds and cost a core, which the rest of the robot needs.
+    # Spinning threads save microseconds and occupy a core that the rest of the robot needs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if profile_folder is not None:
         options.enable_profiling = True

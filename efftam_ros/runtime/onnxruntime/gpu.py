@@ -17,7 +17,7 @@ from efftam_ros.runtime.onnxruntime.errors import (
     is_cpu_fallback_error,
     opening_error,
 )
-from efftam_ros.runtime.onnxruntime.graph import OpenedSession, OrtGraph, Reopening
+from efftam_ros.runtime.onnxruntime.graph import GraphContext, OpenedSession, OrtGraph
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
 from efftam_ros.runtime.onnxruntime.options import (
     ERRORS_ONLY,
@@ -112,8 +112,8 @@ class OrtGraphs:
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
-        means = Reopening(self._ort, self._device, most, self._open, self._replay_waits())
-        graph = OrtGraph(self._bundle.graphs[name], opened, means)
+        context = GraphContext(self._ort, self._device, most, self._open, self._replay_waits())
+        graph = OrtGraph(self._bundle.graphs[name], opened, context)
         self._opened.append(graph)
         return graph
 

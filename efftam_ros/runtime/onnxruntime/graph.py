@@ -30,23 +30,29 @@ class OpenedSession:
 
 
 @dataclass(frozen=True)
-class Reopening:
-    """How to bind and reopen a graph: onnxruntime module, index of the GPU, largest size of a dynamic axis
-    (None: any), a function that opens a graph without capture, given its name and the reason, and why the
-    host waits for replays ("" when it does not)."""
+class GraphContext:
+    """What an open graph needs to bind and to reopen.
+
+    Attributes:
+        ort: The onnxruntime module.
+        device: Index of the GPU.
+        most_dynamic: Largest size of a dynamic axis; None: any.
+        open_without_capture: Opens a graph, given its name and the reason.
+        replay_waits: Why the host waits for replays; "" when it does not.
+    """
 
     ort: Any
     device: int
     most_dynamic: int | None
-    open_plainly: Callable[[str, str], OpenedSession]
+    open_without_capture: Callable[[str, str], OpenedSession]
     replay_waits: str = ""
 
 
 class OrtGraph:
     """A `DeviceGraph`: one session and its bindings."""
 
-    def __init__(self, graph: BundleGraph, opened: OpenedSession, means: Reopening) -> None:
-        self._graph, self._means = graph, means
+    def __init__(self, graph: BundleGraph, opened: OpenedSession, context: GraphContext) -> None:
+        self._graph, self._context = graph, context
         self._opened: OpenedSession | None = opened
         self._fixed_bindings = 0
         self._bindings: list[OrtBinding] = []
@@ -79,16 +85,16 @@ class OrtGraph:
         """See `DeviceGraph.binding`. A fixed binding becomes a CUDA graph at its first run where onnxruntime
         can do that."""
         self._fixed_bindings += fixed
-        self._bindings.append(OrtBinding(self, self._means, self._fixed_bindings if fixed else None))
+        self._bindings.append(OrtBinding(self, self._context, self._fixed_bindings if fixed else None))
         return self._bindings[-1]
 
     def forget(self, binding: OrtBinding) -> None:
-        """A binding was closed by itself."""
+        """Drop a binding that was closed."""
         self._bindings = [other for other in self._bindings if other is not binding]
 
     def give_up_capture(self, reason: str) -> None:
         """Replace the session by one without capture."""
-        self._opened = self._means.open_plainly(self.name, reason)
+        self._opened = self._context.open_without_capture(self.name, reason)
 
     def close(self) -> None:
         for binding in tuple(self._bindings):
@@ -99,9 +105,9 @@ class OrtGraph:
 class OrtBinding:
     """A `Binding` by onnxruntime's IOBinding."""
 
-    def __init__(self, graph: OrtGraph, means: Reopening, graph_id: int | None) -> None:
+    def __init__(self, graph: OrtGraph, context: GraphContext, graph_id: int | None) -> None:
         """``graph_id``: index of the CUDA graph within the session; None where addresses change."""
-        self._graph, self._means, self._graph_id = graph, means, graph_id
+        self._graph, self._context, self._graph_id = graph, context, graph_id
         self._places: dict[str, tuple[int, tuple[int, ...]]] = {}
         self._complete = False
         self._ran = False
@@ -116,7 +122,7 @@ class OrtBinding:
         reason = self._graph.opened.no_capture
         if reason:
             return f"plain launches: {reason}"
-        waits = self._means.replay_waits
+        waits = self._context.replay_waits
         return f"{CUDA_GRAPH}: {waits}" if waits else CUDA_GRAPH
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
@@ -147,7 +153,7 @@ class OrtBinding:
         try:
             opened.session.run_with_iobinding(self._binding, self._options)
         except Exception as error:
-            known = known_error(error, self._means.ort)
+            known = known_error(error, self._context.ort)
             if known is None and not self._ran and self.launch.startswith(CUDA_GRAPH):
                 self._graph.give_up_capture(f"capture failed ({first_line(error)})")
                 return self.run()
@@ -166,7 +172,8 @@ class OrtBinding:
         raise RuntimeError(f"{self._graph.name}: {self.alone}")
 
     def close(self) -> None:
-        """Let go of the session, which holds memory as long as anything refers to it. Can be called twice."""
+        """Drop the reference to the session, which holds memory while it is referenced. Can be called
+        twice."""
         self._opened = self._binding = None
         self._places.clear()
         self._complete = False
@@ -177,7 +184,7 @@ class OrtBinding:
         opened = self._opened = self._graph.opened
         self._binding = opened.session.io_binding()
         graph_id = None if opened.no_capture else (self._graph_id or -1)
-        self._options = run_options(self._means.ort, graph_id)
+        self._options = run_options(self._context.ort, graph_id)
         for name in self._places:
             self._put(name)
 
@@ -186,7 +193,7 @@ class OrtBinding:
         is_input = name in self._graph.inputs
         tensor = (self._graph.inputs if is_input else self._graph.outputs)[name]
         bind = self._binding.bind_input if is_input else self._binding.bind_output
-        bind(name, "cuda", self._means.device, np.dtype(tensor.dtype).type, list(shape), pointer)
+        bind(name, "cuda", self._context.device, np.dtype(tensor.dtype).type, list(shape), pointer)
 
     def _check(self, name: str, tensor: Tensor, pointer: int, shape: tuple[int, ...]) -> None:
         text = f"{self._graph.name}: {name} was bound with shape {list(shape)}"
@@ -195,7 +202,7 @@ class OrtBinding:
         for size, axis in zip(shape, tensor.shape, strict=True):
             if size < 1 or (not isinstance(axis, str) and size != axis):
                 raise InputError(f"{text}; the graph has {tensor}")
-            most = self._means.most_dynamic
+            most = self._context.most_dynamic
             if most is not None and isinstance(axis, str) and size > most:
                 raise InputError(f"{text}; its engine is built for up to {most} along {axis}")
         if not pointer or pointer % ALIGNMENT:

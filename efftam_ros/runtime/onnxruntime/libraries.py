@@ -72,9 +72,8 @@ def needed(library: Path) -> list[str]:
                 entries = list(struct.iter_unpack("<QQ", data[offset : offset + length]))
         names = next((value for tag, value in entries if tag == 5), 0)  # DT_STRTAB, an address in memory
         for kind, _, offset, address, _, length in segments:
-            if (
-                kind == 1 and address <= names < address + length
-            ):  # PT_LOAD: where that address is in the file
+            # PT_LOAD: the position of that address in the file
+            if kind == 1 and address <= names < address + length:
                 names += offset - address
                 break
         starts = [names + value for tag, value in entries if tag == 1]  # DT_NEEDED
