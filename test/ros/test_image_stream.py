@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from efftam_ros.ros.tracker.diagnostics import (
     FEWEST_GAPS,
     FEWEST_PERIODS,
+    JITTER,
     MOST_GAPS,
     MOST_PERIODS,
     PERIOD_SHARE,
-    SAME,
     STEADY_SHARE,
     is_sparse,
     lost_share,
@@ -98,12 +98,12 @@ def lost_share_gap_by_gap(gaps: list[int]) -> float | None:
     for candidate in sorted(gaps):
         period = float(candidate)
         for _ in range(3):
-            alike = [gap for gap in gaps if abs(gap - period) <= SAME * period]
+            alike = [gap for gap in gaps if abs(gap - period) <= JITTER * period]
             period = median(alike)
         if len(alike) < max(FEWEST_PERIODS, PERIOD_SHARE * len(gaps)):
             continue
         near = [(gap / period, round(gap / period)) for gap in gaps]
-        periods = [n for exact, n in near if 1 <= n <= MOST_PERIODS and abs(exact - n) <= SAME]
+        periods = [n for exact, n in near if 1 <= n <= MOST_PERIODS and abs(exact - n) <= JITTER]
         if len(periods) >= STEADY_SHARE * len(gaps):
             return 1.0 - len(periods) / sum(periods)
     return None

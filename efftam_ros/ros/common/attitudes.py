@@ -1,4 +1,4 @@
-"""Messages of the camera's attitude and the vehicle's heading as samples."""
+"""Converts messages of the camera's attitude and the vehicle's heading to samples."""
 
 from __future__ import annotations
 

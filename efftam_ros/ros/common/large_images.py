@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 
 PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
-# Load average per core above which an overloaded machine may lose images as well.
+# Load average per core above which the machine is overloaded and may lose images for that reason.
 OVERLOAD = 1.5
 
 
 def large_image_remedy(is_reliable: bool) -> str:
-    """Return what to do when such images do not arrive, for the environment and load of this node.
+    """Return what to do when images above 0.5 MB do not arrive, for the environment and load of this node.
 
-    ``is_reliable``: they are published and asked for reliably already.
+    ``is_reliable``: publisher and subscription are reliable already.
     """
     profile = next((os.environ[name] for name in PROFILE_VARIABLES if os.environ.get(name)), "")
     names = " and ".join(PROFILE_VARIABLES)

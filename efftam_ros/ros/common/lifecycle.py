@@ -1,6 +1,5 @@
-"""What lifecycle nodes report: why a transition failed, as rclpy discards what its callbacks raise, and who
-else publishes their topics.
-"""
+"""Base of the lifecycle nodes: reports why a transition failed (rclpy discards the exceptions of its
+callbacks), and which other nodes publish the same topics."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Owner = TypeVar("Owner", bound="ReportingNode")
 def reported(
     transition: Callable[[Owner, LifecycleState], None],
 ) -> Callable[[Owner, LifecycleState], TransitionCallbackReturn]:
-    """The callback of a transition, of a method that does it: successful unless the method raises."""
+    """Make a method the callback of a transition, which succeeds unless the method raises."""
 
     def run(node: Owner, state: LifecycleState) -> TransitionCallbackReturn:
         result = TransitionCallbackReturn.SUCCESS
@@ -40,7 +39,7 @@ class ReportingNode(LifecycleNode):
     """A lifecycle node whose transitions are `reported`."""
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
-        """Say why a transition failed; returns its result."""
+        """Log why a transition failed; returns the transition's result."""
         self.get_logger().error("".join(traceback.format_exception(error)).rstrip())
         return TransitionCallbackReturn.ERROR
 
@@ -52,13 +51,13 @@ class ReportingNode(LifecycleNode):
         self.release()
 
     def release(self) -> None:
-        """Free what `on_configure` took."""
+        """Release what `on_configure` created."""
         raise NotImplementedError
 
 
 def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str:
-    """Name the first of a node's own topics that somebody else publishes too, and what follows from it, in
-    one line; empty when there is none."""
+    """Name the first of a node's own topics that another node publishes too, and the consequence, in one
+    line; empty when there is none."""
     for topic in topics:
         name = node.resolve_topic_name(topic)
         found = node.get_publishers_info_by_topic(name)

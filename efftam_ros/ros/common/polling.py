@@ -1,7 +1,7 @@
-"""Subscriptions that are read when their node has time for them, instead of waking it for each message.
+"""Subscriptions that their node reads at its own rate, instead of waking up for each message.
 
-rclpy's executor builds its set of waitables anew, twice, for each message that wakes it: most of the time of
-a node that works at a fixed rate anyway.
+rclpy's executor builds its set of waitables twice for each message that wakes it. That would take most of the
+computing time of a node that works at a fixed rate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Polled:
         self._subscription = node.create_subscription(kind, topic, take, qos, callback_group=_NoMessages())
 
     def read(self) -> None:
-        """Take in all that has arrived, in order."""
+        """Pass all messages that have arrived to ``take``, in order."""
         handle = self._subscription.handle
         with handle:
             while (found := handle.take_message(self._kind, False)) is not None:

@@ -70,8 +70,8 @@ def _without_ros_arguments(arguments: list[str]) -> list[str]:
 
 def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
     tick: Callable[[], float | None] = getattr(node, "tick", lambda: None)
-    patience_s = getattr(node, "served_s", SERVED_S)
-    served_s = 0.0
+    period_s = getattr(node, "served_s", SERVED_S)
+    last_served_s = 0.0
     while not stop.asked:
         idle_s = tick()
         if idle_s is None:
@@ -81,8 +81,8 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
             executor.spin_once(timeout_sec=max(idle_s, 0.0))
             continue
         now_s = time.monotonic()
-        if now_s - served_s >= patience_s:
-            served_s = now_s
+        if now_s - last_served_s >= period_s:
+            last_served_s = now_s
             executor.spin_once(timeout_sec=0.0)
         elif idle_s > 0.0:
             time.sleep(idle_s)

@@ -1,4 +1,4 @@
-"""Serves a node in a thread of its own, for programs whose main thread does something else."""
+"""Runs a node's callbacks in a separate thread, for programs whose main thread does something else."""
 
 from __future__ import annotations
 

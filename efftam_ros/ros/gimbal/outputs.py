@@ -16,7 +16,7 @@ from efftam_ros.ros.common.qos import latched, reliable
 from efftam_ros.ros.gimbal.conversions import status_message
 
 # How long the last words wait for their readers before the publishers go, s.
-LAST_WORDS_S = 0.5
+ACKNOWLEDGED_S = 0.5
 STATUS_S = 0.2
 
 
@@ -68,9 +68,9 @@ class Outputs:
     def stop(self) -> None:
         """Zero rates, the gimbal given back, and wait until both have arrived."""
         self.send_rates(STOPPED, self._node.get_clock().now().nanoseconds)
-        self._rates.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
+        self._rates.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
         self.want_gimbal(False)
-        self._steering.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
+        self._steering.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
 
     def close(self) -> None:
         for publisher in (self._rates, self._status, self._steering):

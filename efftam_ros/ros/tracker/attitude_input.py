@@ -1,4 +1,4 @@
-"""The camera's attitude as a topic: what the parameter camera_motion calls topic."""
+"""Subscribes to the camera's attitude, for the parameter camera_motion "topic"."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 
 
 class AttitudeInput:
-    """Between the topics and the tracker, as long as the node is configured. ``offset_s``: added to the
-    stamps of the topics, s.
+    """Passes the attitudes of the topics to the tracker's source of camera motion, while the node is
+    configured.
 
-    It works together with the images, which also tell how the camera travels: see `GuidedMotion`.
-    """
+    ``source`` also uses the images, which show the camera's translation: see `GuidedMotion`. ``offset_s``:
+    added to the stamps of the topics, s."""
 
     def __init__(self, offset_s: float) -> None:
         motion = AttitudeMotion()

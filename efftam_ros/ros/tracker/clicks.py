@@ -1,4 +1,4 @@
-"""A click of another tool on the picture, as a selection of one point."""
+"""Converts a click on the image in another tool (RViz, Foxglove) to a selection of one point."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ def click_selection(click: Any, newest: Any) -> TargetSelection:
     """The TargetSelection of a geometry_msgs Point or PointStamped in image px. ``newest``: header of the
     newest image, None while there is none.
 
-    Tools that put the time of the click into its stamp name a moment after the newest image: then the newest
-    is taken. Raises InputError for a point in another frame than the images'.
-    """
+    Some tools stamp a click with the current time, which is later than the newest image: then the newest
+    image is used. Raises InputError for a point in another frame than the images'."""
     selection = TargetSelection(kind=TargetSelection.POINTS, labels=[1])
     point = click
     if isinstance(click, PointStamped):

@@ -34,8 +34,8 @@ SPARSE_S = 3.0
 FEWEST_GAPS = 9
 # Most gaps that loss is estimated from, the newest: all of the window up to 60 Hz.
 MOST_GAPS = 600
-# Two gaps count as equal when they differ by less than this share of the period (jitter of the stamps).
-SAME = 0.25
+# Two gaps count as equal when they differ by less than this share of the period.
+JITTER = 0.25
 # A gap of up to this many periods is loss; a longer one may be a pause of the camera or a jump of its clock.
 MOST_PERIODS = 8
 # A stream is steady when this share of its gaps are whole multiples of the period, and this share (at least
@@ -158,7 +158,7 @@ class Statistics:
         self._fault("bearing", reason)
 
     def no_camera_motion(self, fault: str) -> None:
-        """Record that the attitude that the parameter camera_motion asks for gives no motion."""
+        """Record that the topics of the parameter camera_motion "topic" give no motion."""
         self._fault("camera", fault)
 
     def failed(self, reason: str, for_good: bool = False) -> None:
@@ -305,10 +305,10 @@ def lost_share(stamps_ns: Sequence[int]) -> float | None:
         return None
     period = gaps  # tried one after the other, here all at once
     for _ in range(3):  # from the edge of a cluster widened by jitter to its middle, the median
-        first, end = _between(gaps, (1 - SAME) * period, (1 + SAME) * period)
+        first, end = _between(gaps, (1 - JITTER) * period, (1 + JITTER) * period)
         period = (gaps[(first + end - 1) // 2] + gaps[(first + end) // 2]) / 2
     multiples = np.arange(1, MOST_PERIODS + 1)
-    below, above = _between(gaps, np.outer(multiples - SAME, period), np.outer(multiples + SAME, period))
+    below, above = _between(gaps, np.outer(multiples - JITTER, period), np.outer(multiples + JITTER, period))
     arrived = (above - below).sum(axis=0)
     sent = multiples @ (above - below)
     frequent = end - first >= max(FEWEST_PERIODS, PERIOD_SHARE * len(gaps))
@@ -331,7 +331,7 @@ def is_sparse(stamps_ns: Sequence[int]) -> bool:
     if len(gaps) < 2:
         return True
     lower, middle, upper = quantiles(gaps, n=4, method="inclusive")
-    return sum(gaps) / len(gaps) > 1e9 / SPARSE_HZ and upper - lower > SAME * middle
+    return sum(gaps) / len(gaps) > 1e9 / SPARSE_HZ and upper - lower > JITTER * middle
 
 
 def rate_hz(moments_s: Sequence[float], now_s: float) -> float | None:

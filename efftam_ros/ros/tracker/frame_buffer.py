@@ -1,10 +1,9 @@
 """Hands images and commands from the subscriptions to the worker.
 
-Holds the newest image, images kept for late selections, and the last command. An operator who draws a box
-does so on an image that may be several seconds old: images are kept, bounded in time, bytes and number. The
-newest are all kept; older ones are thinned, so that the same memory covers several times the duration: enough
-to follow the target from the selected image to the newest.
-"""
+Holds the newest image, images kept for late selections, and the last command. An operator may draw a box on
+an image that is several seconds old: images are therefore kept, limited in time, bytes and number. All recent
+images are kept; older ones are thinned, so that the same memory covers a longer time, with enough images to
+follow the target from the selected image to the newest."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from efftam_ros.core.types import Image, Prompt
 
 # Most images kept at once, however small: every late selection searches through them.
 MOST_IMAGES = 4096
-# Time over which every image is kept, and its minimum when the byte limit is reached, s of stamps.
-WHOLE_S, LEAST_WHOLE_S = 1.5, 0.5
+# Age up to which every image is kept, and the same when the byte limit is reached, s of stamps.
+RECENT_S, LEAST_RECENT_S = 1.5, 0.5
 # Least interval between kept older images, s.
 APART_S = 0.2
-# Reach of an image, in periods: with jitter the middle between two images is a little further than half off.
-HALF = 0.51
+# Largest distance of a stamp from a kept image, in periods: above one half, because the periods vary.
+REACH = 0.51
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class BufferedFrame:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptImage:
     """A kept image and its index among all received images."""
 
     number: int
@@ -66,38 +65,38 @@ class KeptImages:
     """The kept images, iterated from oldest to newest. Not thread-safe."""
 
     def __init__(self, keep_s: float, keep_bytes: int) -> None:
-        self._thinned: deque[Kept] = deque()
-        self._whole: deque[Kept] = deque()
+        self._thinned: deque[KeptImage] = deque()
+        self._recent: deque[KeptImage] = deque()
         self._bytes = 0
         self.limit(keep_s, keep_bytes)
 
-    def __iter__(self) -> Iterator[Kept]:
-        return chain(self._thinned, self._whole)
+    def __iter__(self) -> Iterator[KeptImage]:
+        return chain(self._thinned, self._recent)
 
     def __len__(self) -> int:
-        return len(self._thinned) + len(self._whole)
+        return len(self._thinned) + len(self._recent)
 
     @property
-    def newest(self) -> Kept | None:
-        return self._whole[-1] if self._whole else None
+    def newest(self) -> KeptImage | None:
+        return self._recent[-1] if self._recent else None
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
         """Change the limits, in seconds of image stamps and in bytes."""
         self._keep_s, self._keep_bytes = keep_s, keep_bytes
         self._trim()
 
-    def append(self, kept: Kept) -> None:
+    def append(self, kept: KeptImage) -> None:
         """Keep a new image, newer than all others."""
-        self._whole.append(kept)
+        self._recent.append(kept)
         self._bytes += kept.frame.nbytes
         self._trim()
 
     def clear(self) -> None:
         self._thinned.clear()
-        self._whole.clear()
+        self._recent.clear()
         self._bytes = 0
 
-    def find(self, stamp_ns: int) -> Kept:
+    def find(self, stamp_ns: int) -> KeptImage:
         """Return the image with this stamp (0: the newest), or the nearest within half the local spacing of
         kept images: the stamp may be that of an image which did not get here.
 
@@ -132,27 +131,27 @@ class KeptImages:
         )
 
     def _reach_ns(self, stamp_ns: int) -> float:
-        period = median([b.stamp_ns - a.stamp_ns for a, b in pairwise(self._whole)] or [0])
+        period = median([b.stamp_ns - a.stamp_ns for a, b in pairwise(self._recent)] or [0])
         around = [b.stamp_ns - a.stamp_ns for a, b in pairwise(self) if a.stamp_ns < stamp_ns <= b.stamp_ns]
-        return HALF * max(period, min(sum(around), period + APART_S * 1e9))
+        return REACH * max(period, min(sum(around), period + APART_S * 1e9))
 
-    def _span_s(self, oldest: Kept) -> float:
-        return (self._whole[-1].stamp_ns - oldest.stamp_ns) * 1e-9
+    def _span_s(self, oldest: KeptImage) -> float:
+        return (self._recent[-1].stamp_ns - oldest.stamp_ns) * 1e-9
 
     def _is_full(self) -> bool:
         return self._bytes > self._keep_bytes or len(self) > MOST_IMAGES
 
     def _trim(self) -> None:
-        while len(self._whole) > 1 and (
-            self._span_s(self._whole[0]) > WHOLE_S
-            or (self._is_full() and self._span_s(self._whole[0]) > LEAST_WHOLE_S)
+        while len(self._recent) > 1 and (
+            self._span_s(self._recent[0]) > RECENT_S
+            or (self._is_full() and self._span_s(self._recent[0]) > LEAST_RECENT_S)
         ):
-            self._thin(self._whole.popleft())
-        for images, fewest in ((self._thinned, 0), (self._whole, 1)):
+            self._thin(self._recent.popleft())
+        for images, fewest in ((self._thinned, 0), (self._recent, 1)):
             while len(images) > fewest and (self._is_full() or self._span_s(images[0]) > self._keep_s):
                 self._bytes -= images.popleft().frame.nbytes
 
-    def _thin(self, kept: Kept) -> None:
+    def _thin(self, kept: KeptImage) -> None:
         if self._thinned and (kept.stamp_ns - self._thinned[-1].stamp_ns) * 1e-9 < APART_S:
             self._bytes -= kept.frame.nbytes
         else:
@@ -212,7 +211,7 @@ class FrameBuffer:
         self._cursor_stamp_ns = 0
         self._behind = False
         self._task: Task | None = None  # pending command
-        self._selected: Kept | None = None
+        self._selected: KeptImage | None = None
         self._closed = False
 
     def limit(self, keep_s: float, keep_bytes: int) -> None:
@@ -233,23 +232,23 @@ class FrameBuffer:
                 # Time went back (a bag loops): the kept stamps no longer identify these images.
                 self._kept.clear()
             self._count += 1
-            self._kept.append(Kept(self._count, frame))
+            self._kept.append(KeptImage(self._count, frame))
             self._condition.notify()
 
-    def find(self, stamp_ns: int) -> Kept:
+    def find(self, stamp_ns: int) -> KeptImage:
         """Return the kept image that a stamp refers to. Raises InputError as `KeptImages.find` does."""
         with self._condition:
             return self._kept.find(stamp_ns)
 
-    def select(self, kept: Kept, prompt: Prompt, command: Command) -> Command | None:
+    def select(self, kept: KeptImage, prompt: Prompt, command: Command) -> Command | None:
         """Request tracking from a kept image; returns the pending command that this one replaces."""
-        return self._order(Task(kept.frame, prompt, command=command), kept)
+        return self._replace_pending(Task(kept.frame, prompt, command=command), kept)
 
     def clear(self, command: Command) -> Command | None:
         """Request that the target be cleared; returns the pending command that this one replaces."""
-        return self._order(Task(None, command=command), None)
+        return self._replace_pending(Task(None, command=command), None)
 
-    def _order(self, task: Task, selected: Kept | None) -> Command | None:
+    def _replace_pending(self, task: Task, selected: KeptImage | None) -> Command | None:
         with self._condition:
             replaced, self._task, self._selected = self._task, task, selected
             self._condition.notify()
@@ -294,21 +293,21 @@ class FrameBuffer:
             self._advance(selected)
         return task
 
-    def _take_image(self, newest: Kept, frame_s: float) -> Task:
+    def _take_image(self, newest: KeptImage, frame_s: float) -> Task:
         chosen = newest
         if self._behind:
             chosen = self._next_in_order(newest, frame_s)
             self._behind = chosen is not newest
         return Task(chosen.frame, skipped=self._advance(chosen))
 
-    def _next_in_order(self, newest: Kept, frame_s: float) -> Kept:
+    def _next_in_order(self, newest: KeptImage, frame_s: float) -> KeptImage:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
         lag_s = (newest.stamp_ns - self._cursor_stamp_ns) * 1e-9
         target_ns = self._cursor_stamp_ns + int(frame_s * (1 + lag_s / CATCH_UP_S) * 1e9)
         ahead = [kept for kept in self._kept if kept.number > self._cursor]
         return next((kept for kept in ahead if kept.stamp_ns >= target_ns), ahead[-1])
 
-    def _advance(self, chosen: Kept) -> int:
+    def _advance(self, chosen: KeptImage) -> int:
         """Move the cursor; returns how many images were skipped for good."""
         skipped = max(0, chosen.number - 1 - max(self._cursor, self._furthest))
         self._cursor, self._cursor_stamp_ns = chosen.number, chosen.frame.stamp_ns

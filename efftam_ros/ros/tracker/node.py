@@ -72,7 +72,7 @@ class TrackerNode(ReportingNode):
         self._session: Session | None = None
         self._attitude: AttitudeInput | None = None
         self._accepted = 0
-        self._offered: list[Any] = []
+        self._services: list[Any] = []
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._diagnostics_timer = self._start_diagnostics()
@@ -146,17 +146,16 @@ class TrackerNode(ReportingNode):
             )
         )
         reserve_workspace()
-        by_topic = self._tracker_config.camera_motion == "topic"
         source = None
-        if by_topic:
-            # Attitudes and what flies by them are no part of a tracker that watches its images.
+        if self._tracker_config.camera_motion == "topic":
+            # Imported only here: by default the camera's motion comes from the images alone.
             from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
             self._attitude = AttitudeInput(config.attitude_offset)
             source = self._attitude.source
         self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
-        self._offered = [
+        self._services = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),
             self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
         ]
@@ -238,9 +237,9 @@ class TrackerNode(ReportingNode):
             self._setup = replace(self._setup, lifecycle="inactive")
 
     def release(self) -> None:
-        for service in self._offered:
+        for service in self._services:
             self.destroy_service(service)
-        self._offered = []
+        self._services = []
         if self._outputs is not None:
             self._outputs.close()
         if self._thread is not None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # newest image is worth delivering.
 RESULT_DEPTH, PICTURE_DEPTH = 10, 1
 # How long to wait for the last messages to be acknowledged before the publishers are destroyed, s.
-LAST_WORDS_S = 0.5
+ACKNOWLEDGED_S = 0.5
 
 
 def optional_messages(package: str) -> Any:
@@ -113,9 +113,8 @@ class Outputs:
     def close(self) -> None:
         """Wait until the last messages are acknowledged, then destroy the publishers."""
         with self._lock:
-            lasting = (self._velocity, self._bbox, self._results) if self._publishers else ()
-            for publisher in lasting:
-                publisher.wait_for_all_acked(Duration(seconds=LAST_WORDS_S))
+            for publisher in (self._velocity, self._bbox, self._results) if self._publishers else ():
+                publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
             self._destroy()
 
     def _destroy(self) -> None:
@@ -168,12 +167,12 @@ class Outputs:
         return latency_s, no_bearing
 
     def publish_views(self, arrival: BufferedFrame, image: Image, track: Track, tracker: Tracker) -> None:
-        """Publish what other tools show of the same image: detections, annotations, mask and overlay, each
-        for subscribers only."""
+        """Publish the outputs for other tools and viewers: detections, annotations, mask and overlay, each
+        only while it is subscribed to."""
         if self._vision is not None and self._detections.get_subscription_count():
             self._detections.publish(detections_message(self._vision, track, arrival.header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
-            # Drawn for viewers alone, as the overlay is: without them neither is loaded.
+            # Imported only when a viewer subscribes.
             from efftam_ros.interop.annotations import annotations_message
 
             self._annotations.publish(annotations_message(self._foxglove, track, arrival.header))

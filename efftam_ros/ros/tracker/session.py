@@ -57,14 +57,12 @@ INPUT_PERIOD_S = 0.2
 # Time without a first image before a warning, and the interval at which it is repeated, s.
 FIRST_IMAGE_S, REMINDER_S = 2.0, 30.0
 # Checks of images and answers per image_timeout.
-WATCHES = 5
-# The worker counts as stalled after image_timeout plus this many frame times without an answer. While no box
-# is claimed there is nothing to invalidate, and it gets longer: first frames and searches are slow.
+CHECKS_PER_TIMEOUT = 5
+# The worker counts as stalled after image_timeout plus this many frame times without an answer, and after at
+# least STALL_PATIENCE_S while the last answer is not valid: first frames and searches are slow.
 STALL_FRAMES = 3.0
 STALL_PATIENCE_S = 2.0
-
-
-# Info lines of one kind per throttle period: a target changes state several times in quick succession.
+# Info lines of one kind per throttle period: a target may change its state several times within a second.
 INFORMED = 10
 # Memory of a kept image besides its data and strings: the message and its Python objects.
 OVERHEAD_BYTES = 2048
@@ -130,7 +128,7 @@ class Session:
         self._answer: _Answer | None = None
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._waiting_s: float | None = None  # since when an image is waiting for its answer
-        self._silence_said = False
+        self._silence_reported = False
         self._ending = ""  # why the node is about to stop publishing
         self._last_refusal = ""  # last refusal of an image since one was used
         self.frame_buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes)
@@ -158,7 +156,7 @@ class Session:
         )
         made.callback(self._input.close)
         self._camera_info = self._subscribe_camera_info()
-        made.callback(lambda: node.destroy_subscription(self._camera_info))  # `_look_at_input` replaces it
+        made.callback(lambda: node.destroy_subscription(self._camera_info))  # `_check_input` replaces it
         # Separate profiles: rclpy writes overrides into the object it is given.
         made.callback(
             node.destroy_subscription,
@@ -173,7 +171,7 @@ class Session:
             subscription = self._subscribe(clicks, "click", take, QoSProfile(depth=SELECTION_DEPTH))
             made.callback(node.destroy_subscription, subscription)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
-        look = node.create_timer(INPUT_PERIOD_S, self._look_at_input, clock=self._steady)
+        look = node.create_timer(INPUT_PERIOD_S, self._check_input, clock=self._steady)
         made.callback(node.destroy_timer, look)
         self._watch = self._start_watch()
         made.callback(lambda: node.destroy_timer(self._watch))  # `reconfigure` replaces it
@@ -182,10 +180,10 @@ class Session:
         """Stop receiving, finish and publish the current frame, then mark all outputs not valid with
         ``reason``."""
         self._ending = reason
-        self._take_back(reason)
+        self._invalidate(reason)
         self._made.close()
         left = self._worker.stop()
-        self._take_back(reason)
+        self._invalidate(reason)
         if left is not None:
             self._outputs.publish_result(left, Outcome.REFUSED, reason)
 
@@ -239,9 +237,7 @@ class Session:
             self._replace(self.frame_buffer.clear(replace(command, number=0)))
             return 0, ""
         if self._newest is None:
-            refused = f"every image is refused: {self._last_refusal}" if self._last_refusal else ""
-            raise InputError(f"no image has arrived yet: {refused or self._input.explain()}")
-
+            raise InputError(self._explain_no_image())
         named = stamp_ns(message.header.stamp)
         kept = self.frame_buffer.find(named)
         prompt = selection_prompt(message, *kept.frame.size, self._config.max_image_pixels)
@@ -289,7 +285,7 @@ class Session:
             qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
 
-    def _look_at_input(self) -> None:
+    def _check_input(self) -> None:
         """Follow changes of the image publishers; report images that do not arrive."""
         self._input.look()
         if self._input.camera_info_topic != self._camera_info_topic:
@@ -306,8 +302,11 @@ class Session:
         if loss:
             self._warn("loss", loss)
         if self._newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
-            refused = f"every image is refused: {self._last_refusal}" if self._last_refusal else ""
-            self._remind("input", f"no image has arrived yet: {refused or self._input.explain()}")
+            self._remind("input", self._explain_no_image())
+
+    def _explain_no_image(self) -> str:
+        refused = f"every image is refused: {self._last_refusal}" if self._last_refusal else ""
+        return f"no image has arrived yet: {refused or self._input.explain()}"
 
     def _describe_camera(self) -> str:
         camera, topic = self._camera, self._camera_info_topic
@@ -391,8 +390,8 @@ class Session:
     # Stale input
 
     def _start_watch(self) -> Any:
-        period_s = self._config.image_timeout / WATCHES
-        return self._node.create_timer(period_s, self._look, clock=self._steady)
+        period_s = self._config.image_timeout / CHECKS_PER_TIMEOUT
+        return self._node.create_timer(period_s, self._check_stale, clock=self._steady)
 
     def _stale(self, now_s: float) -> str:
         """Why images can no longer be relied on; empty while they arrive."""
@@ -414,7 +413,7 @@ class Session:
         silence_s = now_s - waiting_s
         return f"no answer for {silence_s:.2f} s while images come" if silence_s > patience_s else ""
 
-    def _look(self) -> None:
+    def _check_stale(self) -> None:
         """Invalidate the last answer once images or answers stop coming."""
         now_s, answer = time.monotonic(), self._answer
         stale, stalled = self._stale(now_s), self._stalled(now_s)
@@ -427,9 +426,9 @@ class Session:
             if stale or silence_s > self._config.image_timeout + STALL_FRAMES * self._worker.frame_s:
                 refused = f"no image could be used for {silence_s:.2f} s: {self._last_refusal}"
         reason = refused or stale or stalled
-        if reason and answer is not None and not self._silence_said:
-            self._silence_said = True
-            self._take_back(reason)
+        if reason and answer is not None and not self._silence_reported:
+            self._silence_reported = True
+            self._invalidate(reason)
             if stale and not refused:
                 self._warn("stale", f"{stale}; {self._explain_silence()}")
 
@@ -438,7 +437,7 @@ class Session:
             return f"nothing publishes on {self.image_topic} any more"
         return f"the publisher of {self.image_topic} is there and sends nothing"
 
-    def _take_back(self, reason: str) -> None:
+    def _invalidate(self, reason: str) -> None:
         answer = self._answer
         if answer is not None:
             self._outputs.publish_not_valid(answer.header, answer.track, answer.selection, reason)
@@ -461,7 +460,7 @@ class Session:
         again = frame.arrived_s <= self._furthest_s
         self._furthest_s = max(self._furthest_s, frame.arrived_s)
         self._waiting_s = None if frame is self._newest else now_s
-        self._silence_said, self._last_refusal = False, ""
+        self._silence_reported, self._last_refusal = False, ""
         self._statistics.answered(now_s, latency_s, track, again)
         if no_bearing:
             self._no_bearing(no_bearing)
@@ -506,7 +505,7 @@ class Session:
                 answer.track.stamp_ns, TrackState.IDLE, image_size=size, reason="the target was cleared"
             )
             self._answered(replace(answer, track=track, selection=0))
-            self._take_back(track.reason)
+            self._invalidate(track.reason)
             self._statistics.state(track)
 
     def image_refused(self, reason: str) -> None:

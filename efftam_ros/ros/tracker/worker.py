@@ -20,11 +20,10 @@ Result = TypeVar("Result")
 
 
 class WorkThread:
-    """Runs what it is given, one after the other.
+    """Runs the functions that it is given in one thread, one after the other.
 
-    GPU libraries keep state per thread: the current device, captured graphs, library handles. A thread of its
-    own for every activation would make them anew, in the middle of the first frame.
-    """
+    GPU libraries keep state per thread: the current device, captured graphs, library handles. A new thread
+    for every activation would create them again, during the first frame."""
 
     def __init__(self, name: str = "efftam_worker") -> None:
         self._work: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -125,44 +124,43 @@ class Worker:
         self._config = config
 
     def _run(self) -> None:
-        while (work := self._frame_buffer.take(self.frame_s)) is not None:
+        while (task := self._frame_buffer.take(self.frame_s)) is not None:
             config, self._config = self._config, None
             if config is not None:
                 self._tracker.reconfigure(config)
-            if work.frame is None:
+            if task.frame is None:
                 self._tracker.clear()
                 self.state = self._tracker.state
-                assert work.command is not None
-                self._listener.cleared(work.command)
+                assert task.command is not None
+                self._listener.cleared(task.command)
             else:
-                self._process(work, work.frame)
+                self._process(task, task.frame)
 
-    def _process(self, work: Task, frame: BufferedFrame) -> None:
+    def _process(self, task: Task, frame: BufferedFrame) -> None:
         begin = time.monotonic()
-        if work.skipped:
-            self._listener.skipped(work.skipped)
+        if task.skipped:
+            self._listener.skipped(task.skipped)
         try:
             image = frame.read()
         except InputError as refusal:
-            self._refuse_selection(work.command, str(refusal))
+            self._refuse_selection(task.command, str(refusal))
             self._listener.image_refused(str(refusal))
             return
         if self._lost:
-            self._refuse_selection(work.command, self._lost)
-        if self._lost:
+            self._refuse_selection(task.command, self._lost)
             track = _idle(frame.stamp_ns, image, self._lost)
         else:
             try:
-                track = self._tracker.step(Frame(image, frame.stamp_ns), work.prompt)
+                track = self._tracker.step(Frame(image, frame.stamp_ns), task.prompt)
             except InputError as refusal:
-                self._refuse_selection(work.command, str(refusal))
+                self._refuse_selection(task.command, str(refusal))
                 return
             except Exception as error:
                 track = _idle(frame.stamp_ns, image, self._drop_target(error))
-                self._refuse_selection(work.command, track.reason)
+                self._refuse_selection(task.command, track.reason)
             else:
-                if work.command is not None:
-                    self._listener.selection_accepted(work.command)
+                if task.command is not None:
+                    self._listener.selection_accepted(task.command)
         self.state = track.state
         if track.processed:
             self._deliver(frame, image, track)
@@ -173,7 +171,7 @@ class Worker:
         self.frame_s += (taken - self.frame_s) * (FRAME_TIME_GAIN if self.frame_s else 1.0)
 
     def _deliver(self, frame: BufferedFrame, image: Image, track: Track) -> None:
-        """Hand over the answer. A picture that can't be made costs neither the target nor the thread."""
+        """Hand over the answer. An exception here drops the target only if the pipeline is lost."""
         try:
             self._listener.deliver(frame, image, track)
         except PipelineLostError as error:
@@ -191,8 +189,8 @@ class Worker:
             self.state = self._tracker.state
 
     def _drop_target(self, error: Exception) -> str:
-        """Clear the target after any exception, so that no inconsistent state is tracked with; returns the
-        reason."""
+        """Clear the target after any exception, so that tracking does not continue in an inconsistent state;
+        returns the reason."""
         self._tracker.clear()
         self._listener.failed(error)
         if isinstance(error, PipelineLostError):
