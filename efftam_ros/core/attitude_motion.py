@@ -56,8 +56,8 @@ class AttitudeMotion:
         """Add a sample. ``rotation``: [3, 3], from a fixed frame to the camera's optical frame (x right, y
         down, z forward); ``stamp_ns``: its time on the images' clock.
 
-        A sample that is older than the newest one is ignored; if it is more than `MOST_APART_S` older, the
-        clock was set back, and the earlier samples are dropped."""
+        A sample older than the newest is ignored; beyond `MOST_APART_S` it replaces all (the clock was
+        set)."""
         with self._lock:
             newest_ns = self._samples[-1][0] if self._samples else stamp_ns - 1
             if (newest_ns - stamp_ns) * 1e-9 > MOST_APART_S:

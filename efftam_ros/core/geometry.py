@@ -107,8 +107,7 @@ def iou(a: Box, b: Box) -> float:
 
 
 MOST_TILES = 64
-"""Most tiles of a search along each side of the image: bounds their number for a tiny target in a huge
-image."""
+"""Most tiles of a search along each side of the image, for a tiny target in a huge image."""
 
 
 def least_tile_px(image_size: tuple[int, int], step: float) -> float:

@@ -41,8 +41,7 @@ class Sighting:
 
 
 class Belief:
-    """Where a missed target may be. It starts from the target's last position; `follow_camera` and `advance`
-    move it."""
+    """Starts from the target's last position and a stamp in ns; `follow_camera` and `advance` move it."""
 
     def __init__(self, stamp_ns: int, box: Box, velocity: tuple[float, float]) -> None:
         self.stamp_ns = self._start_ns = stamp_ns
@@ -83,8 +82,7 @@ class Belief:
 
     @property
     def ground(self) -> tuple[float, float] | None:
-        """Centre of the distribution that stays with the ground, px; may lie outside the image. None: behind
-        the camera."""
+        """Centre of the distribution that stays with the ground, px; None: it is behind the camera."""
         return None if self._is_behind else (float(self._ground[0]), float(self._ground[1]))
 
     @property
@@ -131,8 +129,7 @@ class Sweep:
     """Windows that cover the image, most likely ones first; none is repeated before all others were used."""
 
     def __init__(self, image_size: tuple[int, int], extent_px: float, side: int) -> None:
-        """``extent_px``: side of the window that follows the target; ``side``: side of the network's input,
-        network px."""
+        """``extent_px``: side of the window that follows the target; ``side``: of the network's input."""
         self.image_size, self._side = image_size, side
         self._extent = max(TILE * extent_px, least_tile_px(image_size, TILE_STEP))
         axes = []
@@ -173,8 +170,7 @@ MOST_HYPOTHESES = 12
 
 @dataclass(frozen=True)
 class Look:
-    """A candidate in one window. ``quality``: predicted IoU; ``log_odds``: logarithm of the odds that it is
-    the target."""
+    """A candidate in one window. ``quality``: predicted IoU; ``log_odds``: that it is the target."""
 
     box: Box
     quality: float
@@ -185,8 +181,7 @@ class Look:
 class Hypothesis:
     """An object that may be the target. ``evidence``: log-odds of its looks; ``good_looks``: number of
     consecutive looks with positive log-odds; ``prior``: log-odds of its position by the belief; ``seen_ns``:
-    stamp at which it was last seen; ``missed_ns``: stamp at which it last should have been seen and was
-    not."""
+    when it was last seen; ``missed_ns``: when it last should have been seen and was not."""
 
     motion: MotionFilter
     seen_ns: int

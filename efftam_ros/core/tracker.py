@@ -44,8 +44,7 @@ RECOGNITION_PERIOD_NS = 90_000_000
 """Least time between two comparisons with the kept image, which take 20 to 30 ms on a CPU."""
 
 POINTS_VALID_NS = 250_000_000
-"""Longest interval between two images over which points are followed: after a longer one they end without an
-occlusion."""
+"""Longest interval between two images over which points are followed; beyond it they are lost anyway."""
 
 WHOLE_VALID_NS = 1_000_000_000
 """Greatest age of the motion of the whole target at which it is preferred to that of its last visible
@@ -112,8 +111,7 @@ class Tracker:
         self._stamp_ns: int | None = None
         self._image_size = (0, 0)
         self._motion: MotionFilter | None = None
-        # As it was when the whole target was last visible; the same object while it still is.
-        self._whole_motion: MotionFilter | None = None
+        self._whole_motion: MotionFilter | None = None  # as the whole target was last visible
         self._recognition_ns: int | None = None  # when the kept image was last compared
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         # Arguments of `Pipeline.remember` and `PointSource.keep` for the last frame, which `commit` calls.
@@ -164,8 +162,7 @@ class Tracker:
         return self._pipeline.search(image, views, self._policy.memory.plan())
 
     def prefetch(self, image: Image) -> None:
-        """Announce that `step` will probably get this very image object next. May be called from any
-        thread."""
+        """Announce that `step` will probably get this image object next; from any thread."""
         if self.state is not TrackState.IDLE:
             self._pipeline.prefetch(image)
 

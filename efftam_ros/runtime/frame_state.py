@@ -1,5 +1,4 @@
-"""The frame protocol: the order of a pipeline's calls, the state of the current frame, and the checks of
-arguments.
+"""The frame protocol: order of a pipeline's calls, state of the frame, checks of arguments.
 
 Back ends derive from `FramePipeline`; pipelines without a network use `FrameState` alone.
 """

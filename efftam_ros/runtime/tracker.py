@@ -1,5 +1,4 @@
-"""Opens a tracker with the sources that observe the images beside the network: camera motion, colours,
-points."""
+"""Opens a tracker with its sources beside the network: camera motion, colours, points."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points hav
 
 @dataclass(frozen=True)
 class VisibleCandidate:
-    """A candidate whose mask is not empty. ``area``: of the box, px^2; ``quality``: predicted IoU;
-    ``overlap``: IoU with the predicted box."""
+    """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
+    box."""
 
     index: int
     box: Box
@@ -264,8 +264,7 @@ class DefaultPolicy(PolicyBase):
         return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
 
     def _unproven(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> str:
-        """Why the evidence for a returning target is too small; empty when it suffices, or when the track is
-        unbroken."""
+        """Why there is too little evidence of a return; empty when it suffices, or the track is unbroken."""
         if self._confirmed:
             return ""
         change = self._appearance.change(context.describe(seen.box))
@@ -280,8 +279,7 @@ class DefaultPolicy(PolicyBase):
             self._doubted = DOUBTED_FRAMES + 1
         if not self._confirmed or not self._doubted or presence_logit > self.SURE_PRESENCE:
             return ""
-        # The size does not count, as it may change in an unbroken track: a car approaches, or leaves the
-        # image.
+        # Without the size, which may change: a car approaches, or leaves the image.
         change = self._appearance.change(context.describe(seen.box))
         evidence, least = (
             self._evidence(replace(seen, area=self._usual_area(seen)), presence_logit, change),

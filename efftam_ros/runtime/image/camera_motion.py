@@ -53,8 +53,7 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Registration:
-    """The homography between two reduced images; ``corners``: px [n, 1, 2] of the second image, those that
-    moved by it."""
+    """The homography between two reduced images; the corners that moved by it, px [n, 1, 2] of the second."""
 
     matrix: Matrix
     corners: Corners

@@ -24,14 +24,11 @@ Grey = NDArray[np.uint8]
 # When fewer points than the second number are left, new ones are detected, up to the first.
 MOST_POINTS, LEAST_POINTS = 30, 20
 LONG_IMAGES = 4  # images through which a point is followed before it counts
-# The number of points now is compared with the largest one of so many images, because an occlusion may take
-# some images.
-COMPARED_IMAGES = 3
+COMPARED_IMAGES = 3  # images whose largest number of points is compared with that of now
 TARGET_PX = 48.0  # size to which a larger target is reduced
 # Margin of the patch on every side of the target: the largest distance of a point from its expected position.
 MARGIN_PX = 20
-# The patch of the previous image is used again while it has this margin and differs by at most this factor in
-# scale.
+# A patch is used again while it has this margin and its scale differs by at most this factor.
 LEAST_MARGIN_PX, MOST_RESCALING = 15, 1.15
 LEAST_SIDE_PX = 8  # of the part of a patch that lies in the image
 INNER_SHARE = 0.8  # share of the box's sides in which new points are detected

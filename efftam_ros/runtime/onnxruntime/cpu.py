@@ -47,8 +47,7 @@ class BoundGraph:
         self.outputs = {tensor.name for tensor in session.get_outputs()}
 
     def bind(self, **arrays: SharedArray) -> None:
-        """Use this memory for these inputs and outputs from now on; names that the graph lacks are
-        ignored."""
+        """Use this memory for these inputs and outputs; names that the graph lacks are ignored."""
         for name, array in arrays.items():
             if name in self.inputs:
                 self._binding.bind_ortvalue_input(name, array.value)
@@ -73,7 +72,7 @@ class BoundGraph:
 
 @dataclass(frozen=True)
 class _PromptTensors:
-    """The prompt encoder's outputs, which are inputs of the decoder and the memory encoder."""
+    """The prompt encoder's outputs, for the decoder and the memory encoder."""
 
     sparse: SharedArray
     dense: SharedArray

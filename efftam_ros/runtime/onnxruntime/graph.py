@@ -31,15 +31,9 @@ class OpenedSession:
 
 @dataclass(frozen=True)
 class GraphContext:
-    """What an open graph needs to bind and to reopen.
-
-    Attributes:
-        ort: The onnxruntime module.
-        device: Index of the GPU.
-        most_dynamic: Largest size of a dynamic axis; None: any.
-        open_without_capture: Opens a graph, given its name and the reason.
-        replay_waits: Why the host waits for replays; "" when it does not.
-    """
+    """What an open graph needs to bind and to reopen. ``device``: index of the GPU; ``most_dynamic``: largest
+    size of a dynamic axis, None: any; ``open_without_capture``: gets the graph's name and the reason;
+    ``replay_waits``: why the host waits for replays, "" when it does not."""
 
     ort: Any
     device: int
