@@ -171,6 +171,33 @@ def test_a_link_that_comes_back_with_control_still_held_goes_on():
     assert rig.log.controls[-1] is Control.HELD
 
 
+@both
+@pytest.mark.parametrize("meanwhile", ["another took it", "restarted"])
+def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour, meanwhile):
+    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    rig.bridge_end.cut = rig.bridge_port.cut = True
+    rig.run(1)
+    if meanwhile == "restarted":
+        rig.autopilot.restart()
+    else:
+        rig.station.heartbeat()
+        configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
+        rig.station.command(configure, 255, 190, -1, -1, target=(1, 1))
+    rig.run(3)
+    holder = rig.autopilot.primary
+    assert holder == ((0, 0) if meanwhile == "restarted" else (255, 190))
+    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    rig.bridge_end.cut = rig.bridge_port.cut = False
+    rig.run(4)
+    assert rig.autopilot.primary == holder
+    assert rig.log.controls[-1] is (Control.NOBODY if meanwhile == "restarted" else Control.OTHER)
+    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+    assert rig.said("steering ends") == 1
+    rig.bridge.take_control(True)
+    rig.run(3)
+    assert rig.autopilot.primary == (1, 100)
+
+
 @pytest.mark.parametrize("by_s", [-100.0, -0.5, 0.5, 100.0])
 def test_a_clock_of_the_images_that_is_set_passes(by_s):
     rig = Rig("ardupilot")

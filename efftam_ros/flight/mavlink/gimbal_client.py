@@ -158,7 +158,9 @@ class GimbalClient:
             return
         self._subscribe(now)
         self._watch_gimbal(now)
-        if self._wanted and self._control is not Control.HELD and now.steady_s >= self._next_try_s:
+        # What was held is not taken again: after a silence another component may have the gimbal.
+        is_missing = self._wanted and not self._held and self._control is not Control.HELD
+        if is_missing and now.steady_s >= self._next_try_s:
             self._take(now)
         if self._moving and now.steady_s - self._rates_s > WATCHDOG_S:
             self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
@@ -314,7 +316,8 @@ class GimbalClient:
             self._subscriptions.restart()
         if link == self._link:
             self._autopilot_s = now.steady_s
-            if self._control is Control.SILENT:
+            # Where the gimbal was held, nothing moves until the manager has said who holds it now.
+            if self._control is Control.SILENT and not self._held:
                 self._set_control(Control.UNKNOWN, "")
 
     def _time(self, time_boot_ms: int, now: Instant) -> float:
