@@ -273,6 +273,39 @@ def test_the_gimbal_is_given_back_when_steering_ends(flavour):
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
 
 
+def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed():
+    """ArduPilot sends status, limits and attitude of every mount, all from component 1."""
+    rig = Rig("ardupilot", device=False)
+    loop = chase(rig)
+    step = rig.after_step
+    peer = Peer(rig.bridge_port, rig.time, (1, 1))
+
+    def second_mount() -> None:
+        step()
+        boot_ms = rig.autopilot.boot_ms(rig.time.t)
+        q = (math.sqrt(0.5), 0.0, 0.0, math.sqrt(0.5))
+        if round(rig.time.t * 500) % 10 == 0:
+            peer.send(
+                mav.MAVLink_gimbal_device_attitude_status_message(
+                    0, 0, boot_ms, 44, q, math.nan, math.nan, math.nan, 0, gimbal_device_id=2
+                )
+            )
+        if round(rig.time.t * 500) % 100 == 0:
+            peer.send(mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 2, 0, 0, 0, 0))
+            peer.send(
+                mav.MAVLink_gimbal_manager_information_message(boot_ms, 0, 2, 0.0, 0.0, -0.1, 0.1, -0.1, 0.1)
+            )
+
+    rig.after_step = second_mount
+    rig.run(14)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+    assert loop.figures(after_s=8.0)[0] < 2.0
+    assert all(limits.yaw_max > 1.0 for limits in rig.log.limits_seen)
+    assert Control.NOBODY not in rig.log.controls[1:]
+    assert rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-1].gimbal_device_id == 1
+    assert rig.said("number 1 is steered") == 1
+
+
 def test_control_that_is_not_given_is_named():
     rig = Rig("px4")
     rig.autopilot._configure = lambda message: None

@@ -100,6 +100,8 @@ class GimbalClient:
         self._subscribed_s = math.inf
         self._control = Control.UNKNOWN
         self._holder = (0, 0)
+        # The manager's, by their numbers in each kind of message: those need not agree.
+        self._gimbals: dict[str, set[int]] = {}
         self._alive = True
         self._wanted = False
         self._held = False  # since it was wanted
@@ -219,12 +221,15 @@ class GimbalClient:
                 f"the gimbal's manager leaves control with {system}/{component}, asked 5 times",
             )
         if self._tries < MOST_TRIES:
-            self._command(CONFIGURE, self._system, self._component, LEAVE, LEAVE)
+            self._configure(self._system, self._component)
         self._tries += 1
 
     def _release(self) -> None:
         if self._link is not None and self._control is not Control.OTHER:
-            self._command(CONFIGURE, RELEASE_MINE, RELEASE_MINE, LEAVE, LEAVE)
+            self._configure(RELEASE_MINE, RELEASE_MINE)
+
+    def _configure(self, system: float, component: float) -> None:
+        self._command(CONFIGURE, system, component, LEAVE, LEAVE, 0.0, 0.0, self._gimbal)
 
     def _stop_surely(self, now: Instant) -> None:
         for _ in range(3):  # a packet may be lost, and none follows
@@ -260,7 +265,7 @@ class GimbalClient:
                 target_system=self._system,
                 target_component=self.config.manager_component,
                 flags=LEVEL | (mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK if self.config.yaw_lock else 0),
-                gimbal_device_id=0,
+                gimbal_device_id=self._gimbal,
                 q=NO_ATTITUDE,
                 angular_velocity_x=0.0,
                 angular_velocity_y=rates.pitch,
@@ -291,6 +296,8 @@ class GimbalClient:
         if link != self._link:
             return
         self._subscriptions.heard(component, message.get_msgId())
+        if manager and self._is_of_another_gimbal(message):
+            return
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS":
             sample = self._sources.take(message, now)
             if sample is not None:
@@ -328,7 +335,27 @@ class GimbalClient:
             self._report(Severity.WARNING, "the autopilot was restarted")
             self._subscriptions.restart()
             self._sources.forget()
+            self._gimbals.clear()
         return made_s
+
+    @property
+    def _gimbal(self) -> int:
+        """Whom commands name: 0, all, which every manager with one gimbal obeys; of several the first."""
+        numbers = self._gimbals.get("GIMBAL_MANAGER_STATUS", ())
+        return min(numbers) if len(numbers) > 1 else 0
+
+    def _is_of_another_gimbal(self, message: Message) -> bool:
+        """Whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits and copy
+        of the attitude for each of its mounts."""
+        number = getattr(message, "gimbal_device_id", None)
+        if number is None:
+            return False
+        numbers = self._gimbals.setdefault(message.get_type(), set())
+        if numbers and number not in numbers and message.get_type() == "GIMBAL_MANAGER_STATUS":
+            first = min(number, *numbers)
+            self._report(Severity.WARNING, f"several gimbals are managed: number {first} is steered")
+        numbers.add(number)
+        return bool(number != min(numbers))
 
     def _read_control(self, message: Message) -> None:
         holder = (message.primary_control_sysid, message.primary_control_compid)
