@@ -273,6 +273,25 @@ def test_the_gimbal_is_given_back_when_steering_ends(flavour):
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
 
 
+def test_the_stops_are_asked_for_until_they_come_and_again_after_a_restart():
+    rig = Rig("ardupilot", device=False)
+    answer, asked = rig.autopilot._request, []
+
+    def lossy(port, message) -> None:
+        asked.append(rig.time.t)
+        if len(asked) > 2:
+            answer(port, message)
+
+    rig.autopilot._request = lossy
+    rig.run(8)
+    assert len(asked) == 3
+    assert len(rig.log.limits_seen) == 1
+    rig.mount.limits = GimbalLimits(-0.5, 0.5, -1.0, 1.0)
+    rig.autopilot.restart()
+    rig.run(6)
+    assert rig.log.limits_seen[-1].yaw_max == 1.0
+
+
 def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed():
     """ArduPilot sends status, limits and attitude of every mount, all from component 1."""
     rig = Rig("ardupilot", device=False)

@@ -108,7 +108,7 @@ class GimbalClient:
         self._tries = 0
         self._next_try_s = -math.inf
         self._information_tries = 0
-        self._limits_known = False
+        self._next_information_s = -math.inf
         self._rates = STOPPED
         self._rates_s = -math.inf
         self._sent = STOPPED
@@ -192,13 +192,10 @@ class GimbalClient:
         asks, complaints = self._subscriptions.due(now.steady_s)
         for component, message_id, interval_us in asks:
             self._command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, message_id, interval_us, component=component)
-            if (
-                message_id == MANAGER_STATUS
-                and not self._limits_known
-                and self._information_tries < MOST_TRIES
-            ):
-                self._information_tries += 1
-                self._command(mav.MAV_CMD_REQUEST_MESSAGE, MANAGER_INFORMATION)
+        if now.steady_s >= self._next_information_s and self._information_tries < MOST_TRIES:
+            self._next_information_s = now.steady_s + REPEAT_S
+            self._information_tries += 1
+            self._command(mav.MAV_CMD_REQUEST_MESSAGE, MANAGER_INFORMATION)
         for complaint in complaints:
             self._report(Severity.WARNING, complaint)
 
@@ -320,12 +317,17 @@ class GimbalClient:
         if self._link is None:
             self._link = link
             self._subscribed_s = now.steady_s
-            self._subscriptions.restart()
+            self._ask_anew()
         if link == self._link:
             self._autopilot_s = now.steady_s
             # Where the gimbal was held, nothing moves until the manager has said who holds it now.
             if self._control is Control.SILENT and not self._held:
                 self._set_control(Control.UNKNOWN, "")
+
+    def _ask_anew(self) -> None:
+        """The autopilot may have forgotten what it was asked, and may have other parameters."""
+        self._subscriptions.restart()
+        self._information_tries, self._next_information_s = 0, -math.inf
 
     def _time(self, time_boot_ms: int, now: Instant) -> float:
         """When the autopilot made a message, on our steady clock, s."""
@@ -333,7 +335,7 @@ class GimbalClient:
         made_s = self._autopilot_clock.to_ours(time_boot_ms / 1000.0, now.steady_s)
         if self._autopilot_clock.restarts != restarts:
             self._report(Severity.WARNING, "the autopilot was restarted")
-            self._subscriptions.restart()
+            self._ask_anew()
             self._sources.forget()
             self._gimbals.clear()
         return made_s
@@ -390,7 +392,7 @@ class GimbalClient:
         # A yaw that goes all the way round has no stop.
         if yaw is not None and yaw[1] - yaw[0] >= 2 * math.pi - 0.01:
             yaw = None
-        self._limits_known = True
+        self._next_information_s = math.inf
         self._port.limits(GimbalLimits(*(pitch or none), *(yaw or none)))
 
     def _read_ack(self, message: Message) -> None:
