@@ -454,3 +454,14 @@ def test_settings_that_cannot_be_are_refused(bad):
 def test_versions_are_packed_with_the_first_number_lowest():
     assert firmware_version("1.2.3") == 0x00030201
     assert firmware_version("0.1.0rc1") == 0x00010100
+
+
+def test_a_selection_in_the_first_moments_of_simulated_time_is_decided():
+    """The picture that the operator saw is older than the clock."""
+    scene = Scene()
+    scene.time.jump_s = -EPOCH_NS / NS
+    assert scene.ask(RECT, *BOX) == [IN_PROGRESS]
+    stamp = scene.desk.requests[0].stamp_ns
+    assert stamp == 0
+    scene.bridge.selection_result(SelectionOutcome(stamp, Outcome.ACCEPTED))
+    assert scene.run().station.acks(RECT)[-1][0] == ACCEPTED

@@ -128,7 +128,7 @@ class CameraComponent:
         self._commands: dict[tuple[Sender, int], _Command] = {}
         self._next_heartbeat_s = -math.inf
         self._started_s: float | None = None
-        self._last_stamp_ns = 0
+        self._last_stamp_ns = -1
         self.asked_for_information = False
 
     def set_camera(self, camera: CameraIntrinsics) -> None:
@@ -344,7 +344,9 @@ class CameraComponent:
         return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
 
     def _stamp(self, stamp_ns: int) -> int:
-        """Two requests never have the same stamp: their results are told apart by it."""
+        """Two requests never have the same stamp: their results are told apart by it. No message can carry a
+        negative one, which comes from simulated time at its start."""
+        stamp_ns = max(stamp_ns, 0)
         if stamp_ns == self._last_stamp_ns:
             stamp_ns += 1
         self._last_stamp_ns = stamp_ns
