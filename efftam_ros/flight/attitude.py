@@ -105,7 +105,8 @@ class VehicleHistory(_History[VehicleSample]):
         """Add a sample; False when a number in it is not finite."""
         if not (math.isfinite(sample.yaw) and math.isfinite(sample.yaw_rate)):
             return False
-        self._append(sample)
+        # A finite number may still be too large for differences.
+        self._append(sample._replace(yaw=wrapped(sample.yaw)))
         return True
 
     def at(self, stamp_ns: int) -> float | None:

@@ -77,7 +77,8 @@ class Steering:
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
         """Add an attitude; False when it is no rotation or lies in the future."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
-        if sample.stamp_ns > now.stamp_ns + round(FUTURE_S * NS):
+        # Before and after the offset: it takes out a clock that is ahead, and follows images stamped late.
+        if min(sample.stamp_ns, stamp_ns) > now.stamp_ns + round(FUTURE_S * NS):
             return False
         taken = self._gimbal.add(
             AttitudeSample(stamp_ns, sample.q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
@@ -123,7 +124,7 @@ class Steering:
             yaw, pitch = axis_direction(q)
             target = self._filter.predict(now.stamp_ns)
             rates = line_of_sight(target, (wrapped(yaw + heading), pitch), self._config.line_of_sight)
-            rates = Rates(rates.pitch, rates.yaw - self._own_turn(frame))
+            rates = Rates(rates.pitch, rates.yaw - self._own_turn(frame, now))
         else:
             law = Law.IMAGE_ONLY
             self._filter.reset()
@@ -160,13 +161,14 @@ class Steering:
                 return YawFrame.EARTH, heading
         return self._gimbal.yaw_frame, 0.0
 
-    def _own_turn(self, frame: YawFrame | None) -> float:
+    def _own_turn(self, frame: YawFrame | None, now: Instant) -> float:
         """The vehicle's yaw rate where it is to be taken off: rates wished from the vehicle, directions kept
-        in space."""
+        in space. One as old as an attitude that is not used any more says nothing."""
         newest = self._vehicle.newest
         if self._config.yaw_lock or frame is not YawFrame.EARTH or newest is None:
             return 0.0
-        return newest.yaw_rate
+        is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age_s * NS
+        return newest.yaw_rate if is_young else 0.0
 
     def _attitude_missing(self, now: Instant) -> str:
         """Why the gimbal's attitude is not good enough for line of sight; empty when it is."""
@@ -189,6 +191,8 @@ class Steering:
         if sample.yaw_frame is YawFrame.EARTH:
             heading = self._vehicle.at(sample.stamp_ns)
             joint = None if heading is None else wrapped(yaw - heading)
+        if joint is not None:
+            joint = _among(joint, limits)
         return {
             "pitch": _Stop(
                 pitch <= limits.pitch_min + margin, pitch >= limits.pitch_max - margin, sample.at_pitch_limit
@@ -199,3 +203,9 @@ class Steering:
                 sample.at_yaw_limit,
             ),
         }
+
+
+def _among(yaw: float, limits: GimbalLimits) -> float:
+    """The same yaw in the turn around the middle of its stops: -60 to 260 degrees have 200, not -160."""
+    middle = (limits.yaw_min + limits.yaw_max) / 2
+    return middle + wrapped(yaw - middle) if math.isfinite(middle) else yaw

@@ -368,6 +368,32 @@ def test_rates_from_the_vehicle_take_its_own_turn_off():
     assert locked.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
 
 
+def test_a_yaw_rate_of_the_vehicle_that_is_old_is_not_taken_off():
+    made = following(yaw_lock=False)
+    made.vehicle = (0.3, 0.5)
+    made.given(azimuth=0.0)
+    assert made.step(60).rates.yaw == pytest.approx(-0.5, abs=0.02)
+    made.vehicle = None
+    assert made.step(60).rates.yaw == pytest.approx(0.0, abs=0.02)
+
+
+def test_stops_that_are_not_alike_on_both_sides_count_from_their_middle():
+    """From -1 to 4.5 rad, 200 degrees are within reach although they are read as -160."""
+    made = following(limits=GimbalLimits(yaw_min=-1.0, yaw_max=4.5))
+    made.frame = YawFrame.VEHICLE
+    for at, azimuth, stops in (
+        (200, -RIGHT, ()),
+        (200, RIGHT, ()),
+        (257.7, RIGHT, ("yaw",)),
+        (-57, -RIGHT, ("yaw",)),
+    ):
+        made.attitude = (math.radians(at), 0.0)
+        made.given(azimuth=azimuth)
+        command = made.step(30)
+        assert command.at_stop == stops
+        assert (command.rates.yaw == 0.0) is bool(stops)
+
+
 def test_of_two_ranges_of_stops_the_nearer_ends_count():
     one, other = GimbalLimits(-1.0, 0.5, -2.0, 3.0), GimbalLimits(-1.5, 0.3, -1.0, 4.0)
     assert one.tightened(other) == other.tightened(one) == GimbalLimits(-1.0, 0.3, -1.0, 3.0)
@@ -408,6 +434,24 @@ def test_attitude_from_the_future_and_no_rotation_are_refused():
     ):
         assert not control.on_attitude(bad, now)
     assert not control.on_vehicle(VehicleSample(EPOCH_NS, math.nan, 0.0))
+
+
+def test_an_attitude_whose_clock_is_ahead_is_taken_with_the_offset_for_it():
+    sample = AttitudeSample(EPOCH_NS + 3 * NS // 10, (1.0, 0.0, 0.0, 0.0), YawFrame.EARTH)
+    now = Instant(EPOCH_NS, 0.0)
+    assert GimbalControl(ControlConfig(attitude_offset_s=-0.3)).on_attitude(sample, now)
+    assert not GimbalControl(ControlConfig(attitude_offset_s=-0.1)).on_attitude(sample, now)
+    # Images that are stamped late need attitudes from ahead.
+    sample = replace(sample, stamp_ns=EPOCH_NS)
+    assert GimbalControl(ControlConfig(attitude_offset_s=0.3)).on_attitude(sample, now)
+
+
+def test_headings_too_large_for_differences_do_not_end_the_controller():
+    made = following()
+    made.frame = YawFrame.VEHICLE
+    for heading in (1.7e308, -1.7e308, 1.7e308):
+        made.vehicle = (heading, 0.0)
+        assert made.step(2).rates.is_finite
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
