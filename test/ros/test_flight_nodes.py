@@ -120,11 +120,13 @@ def stops(rig, end, record_property):
         assert "Traceback" not in process.output
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("name", ["gimbal", "bridge"])
-def test_a_signal_ends_the_process_with_code_0(rig, name):
+def test_a_signal_ends_the_process_with_code_0(rig, name, number):
+    """SIGHUP comes when the terminal goes, mostly a broken connection to the companion computer."""
     rig.follow()
     process = getattr(rig, name)
-    process.send(signal.SIGTERM)
+    process.send(number)
     assert process.wait() == 0
     wait(rig.wire.stands, "zero on the wire")
 

@@ -1,8 +1,8 @@
 """Runs a node as a process, from the command line to an orderly shutdown.
 
-SIGINT and SIGTERM end it with code 0 after the node has closed. They are handled from the start, before ROS
-and the node are imported, and a second signal has no effect, so that none can cause a traceback or an
-incomplete answer.
+SIGINT, SIGTERM and SIGHUP end it with code 0 after the node has closed. They are handled from the start,
+before ROS and the node are imported, and a second signal has no effect, so that none can cause a traceback or
+an incomplete answer.
 """
 
 from __future__ import annotations

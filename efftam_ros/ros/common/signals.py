@@ -1,15 +1,16 @@
-"""SIGINT and SIGTERM as a flag, so that a process ends only after finishing its work."""
+"""SIGINT, SIGTERM and SIGHUP as a flag, so that a process ends only after finishing its work."""
 
 from __future__ import annotations
 
 import signal
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP: the terminal went, mostly a broken connection to the vehicle's computer.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopFlag:
-    """Context manager in which both signals only set ``asked``.
+    """Context manager in which these signals only set ``asked``. A SIGHUP that is ignored (nohup) stays so.
 
     They are ignored after the context: with the default handlers restored, a signal during interpreter
     shutdown would kill the process.
@@ -20,7 +21,8 @@ class StopFlag:
 
     def __enter__(self) -> StopFlag:
         for number in SIGNALS:
-            signal.signal(number, self._ask)
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *exception: Any) -> None:
