@@ -81,10 +81,10 @@ def peer(node):
     other.close()
 
 
-def change(peer, transition):
+def change(peer, transition, label=""):
     client = peer.node.create_client(ChangeState, "efftam_tracker/change_state")
     peer.wait(client.service_is_ready, "change_state")
-    request = ChangeState.Request(transition=Transition(id=transition))
+    request = ChangeState.Request(transition=Transition(id=transition, label=label))
     return peer.call(client, request).success
 
 
@@ -142,6 +142,20 @@ def test_each_transition_owns_its_part(node, peer, opener):
 
 
 SHUTDOWN = Transition.TRANSITION_ACTIVE_SHUTDOWN
+
+
+def test_a_transition_that_the_state_does_not_have_is_refused(node, peer, capfd):
+    """As by a second lifecycle manager, which knows transitions by their number or label."""
+    assert not change(peer, ACTIVATE)
+    assert not change(peer, 99)
+    assert not change(peer, CONFIGURE, label="explode")
+    assert change(peer, DEACTIVATE, label="configure")
+    assert not change(peer, CONFIGURE)
+    assert state(peer) == State.PRIMARY_STATE_INACTIVE
+    told = capfd.readouterr().err
+    assert "transition 3 refused: the node is unconfigured; possible are configure (1), shutdown (5)" in told
+    assert "transition 'explode' refused: the node is unconfigured" in told
+    assert change(peer, ACTIVATE)
 
 
 @pytest.mark.parametrize(

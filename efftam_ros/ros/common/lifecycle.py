@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
@@ -36,7 +36,31 @@ def reported(
 
 
 class ReportingNode(LifecycleNode):
-    """A lifecycle node whose transitions are `reported`."""
+    """A lifecycle node whose transitions are `reported`.
+
+    The service ~/change_state refuses a transition that the state does not have; rclpy's own callback raises
+    then, which would end the process.
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._make_transition = self._service_change_state.callback
+        self._service_change_state.callback = self._on_change_state
+
+    def _on_change_state(self, request: Any, response: Any) -> Any:
+        asked = request.transition
+        # Identifier, label, and the states before and after.
+        possible = {number: label for number, label, *_ in self._state_machine.available_transitions}
+        # As in rclpy, a label counts more than a number.
+        if asked.label in possible.values() if asked.label else asked.id in possible:
+            return self._make_transition(request, response)
+        self.get_logger().warning(
+            f"transition {shown(asked.label) if asked.label else asked.id} refused: the node is"
+            f" {self._state_machine.current_state[1]}; possible are"
+            f" {', '.join(f'{label} ({number})' for number, label in possible.items()) or 'none'}"
+        )
+        response.success = False
+        return response
 
     def failed(self, error: Exception) -> TransitionCallbackReturn:
         """Log why a transition failed; returns the transition's result."""
