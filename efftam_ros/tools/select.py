@@ -22,6 +22,10 @@ from efftam_ros.tools.common.prompts import add_target_arguments, numbers
 from efftam_ros.tools.common.video import read_bgr
 
 CLIENT = "efftam_ros.ros.select_client"
+# As ROS 2 takes names: no part is empty or begins with a digit.
+NAMESPACE = r"([A-Za-z_]\w*(/[A-Za-z_]\w*)*)?"
+MOST_SECONDS = 2**31 - 1
+"""Largest number of seconds in a stamp."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def read_request(args: argparse.Namespace) -> dict[str, Any]:
     """Build the client's request.
 
-    Raises InputError: not exactly one target, invalid numbers, an unreadable mask.
+    Raises InputError: not exactly one target, invalid numbers or namespace, an unreadable mask.
     """
     given = [
         name
@@ -81,10 +85,18 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
     if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", args.stamp):
         raise InputError(f"--stamp {shown(args.stamp)} is not in seconds, such as 1700000000.123456789")
     whole, _, fraction = args.stamp.partition(".")
+    if int(whole) > MOST_SECONDS:
+        raise InputError(f"--stamp is {args.stamp} s; a stamp has at most {MOST_SECONDS} s")
+    namespace = args.namespace.strip("/")
+    if not re.fullmatch(NAMESPACE, namespace, re.ASCII):
+        raise InputError(
+            f"--namespace is {shown(args.namespace)}; give a name of letters, digits and _ such as drone1 or"
+            " fleet/drone1"
+        )
     request: dict[str, Any] = {
         "sec": int(whole),
         "nanosec": int(fraction.ljust(9, "0") or 0),
-        "namespace": args.namespace.strip("/"),
+        "namespace": namespace,
         "wait_s": args.wait,
         "clear": args.clear,
     }

@@ -89,6 +89,23 @@ def test_where_no_tracker_is_the_namespaces_of_others_are_named(peer):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--namespace", "a b", "--namespace is 'a b'; give a name of letters, digits and _"),
+        ("--namespace", "1st", "--namespace is '1st'"),
+        ("--namespace", "a//b", "--namespace is 'a//b'"),
+        ("--stamp", "2147483648", "--stamp is 2147483648 s; a stamp has at most 2147483647 s"),
+    ],
+)
+def test_what_no_message_can_hold_is_refused_before_ros_is_loaded(option, value, words):
+    command = [sys.executable, "-m", "efftam_ros", "select", "--clear", option, value]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_where_ros_can_not_log_the_remedy_is_named(peer):
     done = select(peer, "--clear", HOME="/proc", ROS_LOG_DIR="")
     assert done.returncode == 2
