@@ -205,6 +205,28 @@ def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, ba
     assert len(stamps) < IMAGES
 
 
+def test_a_home_folder_that_the_shell_left_as_it_is_is_found(processes, bag):
+    """As in `bag:=~/flight.mcap`."""
+    (bag.parent / "kept").mkdir()
+    player = processes([*PLAYER, f"~/{bag.name}", "--out", "~/kept"], HOME=str(bag.parent))
+    assert player.wait() == 2
+    assert f"{bag.parent}/kept exists already" in player.output
+
+
+def test_a_message_that_is_cut_off_before_its_stamp_is_refused():
+    with pytest.raises(InputError, match="a message of 5 bytes on its image topic that is no image"):
+        header_stamp_ns(b"\0\1\0\0\1")
+
+
+def test_an_image_that_is_not_answered_is_told(ros, monkeypatch, capfd):
+    monkeypatch.setattr(bag_player, "ANSWER_PATIENCE_S", 0.2)
+    unstamped = Recorded("image", 0, bytes([0, 1, *bytes(10)]))
+    with beside_a_late_tracker(0.0) as (_, node, executor):
+        player = BagPlayer(node, executor, "sensor_msgs/msg/Image", rate=0.0)
+        assert player.play([unstamped]) == 1
+    assert capfd.readouterr().err.count("the tracker did not answer the image of 0.000 s in 0.2 s") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -212,6 +234,8 @@ def test_in_real_time_a_slow_tracker_answers_fewer_images_in_order(processes, ba
         (["{bag}", "--topic", "/front"], "the bag has no topic /front"),
         (["{bag}", "--box", "1,2,3"], "'1,2,3' is not X,Y,W,H in pixels"),
         (["{bag}", "--rate", "-1"], "--rate is -1; give 0 or more"),
+        (["{bag}", "--rate", "nan"], "--rate is nan; give 0 or more"),
+        (["{bag}", "--ros-args", "-p", "x"], "efftam_bag_player: Failed to parse ROS arguments"),
         (["{bag}", "--out", "{bag}"], "exists already"),
     ],
 )

@@ -28,6 +28,8 @@ QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 # How long a subscriber may take to appear, and the tracker to answer an image, s.
 PATIENCE_S = 30.0
 ANSWER_PATIENCE_S = 10.0
+# Of a serialized message: the encoding and the stamp of its header.
+HEADER_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,14 @@ class BagPlayer:
                 self._pause_until(start_s + (message.recorded_ns - start_ns) * 1e-9 / self._rate)
             if self._stop():
                 break
+            if message.role == "image":
+                last_ns = header_stamp_ns(message.cdr)
             self._now_ns = message.recorded_ns
             self._clock.publish(Clock(clock=stamp_like(Time(), message.recorded_ns)))
             self._publishers[message.role].publish(message.cdr)
             if message.role != "image":
                 continue
-            images, last_ns = images + 1, header_stamp_ns(message.cdr)
+            images += 1
             if images == 1 and box is not None:
                 self._wait_for_answer(last_ns)
                 before = self._answered_selection
@@ -108,7 +112,8 @@ class BagPlayer:
             elif self._rate == 0:
                 self._wait_for_answer(last_ns)
         if images:
-            self._wait_for_answer(last_ns)
+            if self._rate > 0:
+                self._wait_for_answer(last_ns)
             self._pause_until(time.monotonic() + 0.2)  # what is published after the box
         return images
 
@@ -142,6 +147,11 @@ class BagPlayer:
     def _wait_for_answer(self, image_ns: int) -> None:
         """Until the tracker has answered the image; an image that it refuses gets no answer."""
         self._wait(lambda: self._answered_ns == image_ns)
+        if self._answered_ns != image_ns and not self._stop():
+            self._node.get_logger().warning(
+                f"the tracker did not answer the image of {image_ns * 1e-9:.3f} s in {ANSWER_PATIENCE_S:g} s;"
+                " if it refused it, its log says why"
+            )
 
     def _wait_for_another_selection(self, before: int) -> None:
         self._wait(lambda: self._answered_selection != before or self._refusal is not None)
@@ -171,7 +181,12 @@ class BagPlayer:
 
 
 def header_stamp_ns(cdr: bytes) -> int:
-    """The stamp of a serialized message that begins with a std_msgs/Header."""
+    """The stamp of a serialized message that begins with a std_msgs/Header. Raises InputError where it is cut
+    off before."""
+    if len(cdr) < HEADER_BYTES:
+        raise InputError(
+            f"the bag has a message of {len(cdr)} bytes on its image topic that is no image; record it again"
+        )
     order = "<" if cdr[1] & 1 else ">"
     seconds, nanoseconds = struct.unpack_from(f"{order}iI", cdr, 4)
     return int(seconds * 10**9 + nanoseconds)
