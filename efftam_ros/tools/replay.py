@@ -94,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
         replay.finish()
     print(replay.summary())
     if not replay.tracked:
+        if not replay.unused:
+            raise InputError(f"topic {images.topic} of {args.bag} holds no images; name another with --topic")
         raise InputError(f"no image of {images.topic} could be used, for the reasons above")
     return 0
 
@@ -201,7 +203,7 @@ class Replay:
         self._applied = 0
         self._selection = 0  # number of the current selection
         self._refused: Counter[str] = Counter()
-        self._unused = 0
+        self.unused = 0
         self._states: Counter[str] = Counter()
 
     def select_first(self, prompt: Any) -> None:
@@ -217,6 +219,8 @@ class Replay:
         try:
             image = recorded.read()
         except InputError as error:
+            if selection is not None:
+                self._refuse(selection, f"its image can't be used: {error}")
             self._skip(stamp, str(error))
             return
         track = self._step(Frame(image, stamp), selection)
@@ -246,7 +250,7 @@ class Replay:
         return self._tracker.step(frame)
 
     def _skip(self, stamp: int, reason: str) -> None:
-        self._unused += 1
+        self.unused += 1
         _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
 
     def _clear_before(self, recorded_ns: int) -> None:
@@ -312,8 +316,8 @@ class Replay:
         states = ", ".join(f"{name} {count}" for name, count in self._states.items()) or "none"
         parts = [f"{self.tracked} images processed", f"states: {states}"]
         parts.append(f"selections: {self._applied} applied, {self._refused['selection']} refused")
-        if self._unused:
-            parts.append(f"{self._unused} images not used")
+        if self.unused:
+            parts.append(f"{self.unused} images not used")
         return "; ".join(parts)
 
 

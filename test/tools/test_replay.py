@@ -24,7 +24,7 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.interop.bags import message_folder
+from efftam_ros.interop.bags import IMAGE_TYPES, message_folder, open_typestore, writing
 from efftam_ros.tools.cli import main
 
 PERIOD_NS = 100_000_000
@@ -240,6 +240,25 @@ def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
         assert word in line
     assert stamps(read_messages(tmp_path / "out", "/bbox"))[-1] == stamp(6)
     assert "5 images not used" in captured.out
+
+
+def test_a_selection_on_an_image_that_can_not_be_used_is_refused(tmp_path: Path, capsys):
+    frames = camera(4)
+    broken = ("/image", recorded(2), image(pictures(4)[2], stamp(2), encoding="bgr12"))
+    drawn = ("/select", recorded(2.5), selection(stamp(2), box_at(2)))
+    bag = write_bag(tmp_path / "in", [*frames[:2], broken, *frames[3:], drawn])
+    assert replay(bag, "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    assert "selections: 0 applied, 1 refused" in captured.out
+    assert "refused: its image can't be used: image encoding 'bgr12'" in captured.err
+
+
+def test_a_topic_without_images_is_named(tmp_path: Path, capsys):
+    with writing(tmp_path / "in", "mcap") as writer:
+        writer.add_connection("/image", IMAGE_TYPES[0], typestore=open_typestore())
+    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 2
+    assert "topic /image of" in (told := capsys.readouterr().err)
+    assert "holds no images" in told
 
 
 def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
