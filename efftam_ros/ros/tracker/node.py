@@ -72,7 +72,7 @@ class TrackerNode(ReportingNode):
         self._session: Session | None = None
         self._attitude: AttitudeInput | None = None
         self._accepted = 0
-        self._services: list[Any] = []
+        self._selection_services: list[Any] = []
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._diagnostics_timer = self._start_diagnostics()
@@ -155,7 +155,7 @@ class TrackerNode(ReportingNode):
             source = self._attitude.source
         self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
-        self._services = [
+        self._selection_services = [
             self.create_service(SelectTarget, "~/select_target", self._on_select_target),
             self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
         ]
@@ -237,9 +237,9 @@ class TrackerNode(ReportingNode):
             self._setup = replace(self._setup, lifecycle="inactive")
 
     def release(self) -> None:
-        for service in self._services:
+        for service in self._selection_services:
             self.destroy_service(service)
-        self._services = []
+        self._selection_services = []
         if self._outputs is not None:
             self._outputs.close()
         if self._thread is not None:
