@@ -1,0 +1,45 @@
+"""Private names of our nodes are not those of rclpy's, which would go unserved without an error."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+
+from rclpy.lifecycle import LifecycleNode
+from ros_helpers import ROOT, new_namespace
+
+pytestmark = pytest.mark.ros
+
+NODES = sorted((ROOT / "efftam_ros" / "ros").glob("*/node.py")) + [
+    ROOT / "efftam_ros" / "ros" / "common" / "lifecycle.py"
+]
+
+
+def private_names(path: Path) -> set[str]:
+    """Private methods of the module's classes, and private attributes that are set on ``self``."""
+    classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    methods = {item.name for one in classes for item in one.body if isinstance(item, ast.FunctionDef)}
+    attributes = {
+        node.attr
+        for one in classes
+        for node in ast.walk(one)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    return {name for name in methods | attributes if name.startswith("_") and not name.endswith("__")}
+
+
+@pytest.mark.parametrize("path", NODES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_private_name_of_a_node_is_one_of_rclpys(ros, path):
+    node = LifecycleNode("names", namespace=new_namespace())
+    taken = set(dir(node))
+    node.destroy_node()
+    assert "_services" in taken
+    assert private_names(path)
+    assert private_names(path) & taken == set()
