@@ -212,7 +212,11 @@ class Process:
         self.log = log
         with log.open("w") as output:
             self._process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | environment
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | environment,
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # ignored under nohup
             )
 
     @property
