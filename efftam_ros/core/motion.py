@@ -50,6 +50,9 @@ COASTING_FACTOR = 3.0  # of the acceleration while the target is not measured
 SIZE_WALK = 0.3  # random walk of width and height, sizes/s^0.5
 EDGE, EDGE_PX = 0.055, 0.5  # standard deviation of a measured edge: EDGE sizes + EDGE_PX px
 INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes/s
+# Shortest time that the camera's velocity is taken over, s: stamps in a burst of images are nearly equal, and
+# a shift of 3 px within 1 us would be 3 million px/s.
+LEAST_CAMERA_S = 0.01
 
 
 class MotionFilter:
@@ -61,6 +64,9 @@ class MotionFilter:
         self.stamp_ns = stamp_ns
         self._measured = True
         self._camera_velocity: Array = np.zeros(2)
+        # The camera's motion since its velocity was last taken: shift at the target, px, and time, s.
+        self._camera_shift: Array = np.zeros(2)
+        self._camera_s = 0.0
         self._sized_ns = stamp_ns  # when the size was last measured
         self._sized: Array = np.array([box.width, box.height])
         self._size_rate: Array = np.zeros(2)
@@ -101,7 +107,8 @@ class MotionFilter:
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
         """Transform mean and covariance by the camera's motion.
 
-        From then on the filter's velocity is relative to the ground. The stamp does not change.
+        From then on the filter's velocity is relative to the ground. The stamp does not change. The camera's
+        velocity is the mean over at least `LEAST_CAMERA_S`; until then the previous one is kept.
 
         Args:
             matrix: [3, 3] motion from the previous image to the current one (see `camera_motion`).
@@ -111,14 +118,19 @@ class MotionFilter:
         factor = float(np.sqrt(abs(np.linalg.det(j))))
         change = np.diag([0.0, 0.0, 0.0, 0.0, factor, factor])
         change[:2, :2] = change[2:4, 2:4] = j
-        self._camera_velocity = (centre - self._x[:2]) / dt_s
+        self._camera_shift = self._camera_shift + (centre - self._x[:2])
+        self._camera_s += dt_s
+        if self._camera_s >= LEAST_CAMERA_S:
+            self._camera_velocity = self._camera_shift / self._camera_s
+            self._camera_shift, self._camera_s = np.zeros(2), 0.0
         self._x = change @ self._x
         self._x[:2] = centre
         self._p = change @ self._p @ change.T
 
     def camera_unknown(self) -> None:
         """Assume that the camera does not move, because its motion is unknown."""
-        self._camera_velocity = np.zeros(2)
+        self._camera_velocity = self._camera_shift = np.zeros(2)
+        self._camera_s = 0.0
 
     def coast(self) -> None:
         """Mark the target as not measured at the filter's stamp: uncertainty grows faster until it is."""

@@ -225,6 +225,39 @@ def test_an_unseen_target_has_a_size_and_no_rate_of_it():
     assert motion.motion.size_rate == (0.0, 0.0)
 
 
+def pan(step_s, images):
+    """The velocity while the camera turns: everything shifts by 3 px from each image to the next."""
+    shift = np.array([[1.0, 0.0, 3.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    motion = MotionFilter(0, Box.from_centre(300, 200, 60, 40))
+    for i in range(1, images + 1):
+        motion.follow_camera(shift, step_s)
+        motion.predict(round(i * step_s * SECOND))
+        motion.update(Box.from_centre(300 + 3 * i, 200, 60, 40), 0.9)
+    return motion.motion.velocity[0]
+
+
+def test_the_cameras_velocity_is_that_of_each_step_up_to_100_images_per_second():
+    assert pan(1 / 30, 1) == pytest.approx(90.0)
+    assert pan(0.01, 1) == pytest.approx(300.0)
+
+
+def test_stamps_that_are_nearly_equal_make_no_velocity_of_millions_of_pixels():
+    assert pan(1e-6, 10) == pytest.approx(0.0, abs=1e-3)  # 3 million px/s
+    assert pan(0.004, 9) == pytest.approx(750.0)  # known all the same: 3 px in 4 ms
+
+
+def test_the_motion_within_a_burst_of_images_counts_for_the_time_until_the_next():
+    shift = np.array([[1.0, 0.0, 3.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    motion = MotionFilter(0, Box.from_centre(300, 200, 60, 40))
+    for dt_s in (1e-6,) * 9 + (0.3,):
+        motion.follow_camera(shift, dt_s)
+    assert motion.motion.velocity == pytest.approx((100.0, 0.0), rel=1e-3)
+    motion.follow_camera(shift, 1e-6)
+    motion.camera_unknown()
+    motion.follow_camera(shift, 0.03)
+    assert motion.motion.velocity == pytest.approx((100.0, 0.0))
+
+
 def test_a_predicted_copy_is_what_predict_makes_and_leaves_the_filter_alone():
     motion = MotionFilter(0, Box(100, 80, 30, 20))
     motion.predict(SECOND // 30)
