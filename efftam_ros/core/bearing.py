@@ -28,6 +28,8 @@ Distortion = Callable[[float, float], tuple[Pair, Matrix]]
 SLOPE_STEP_PX = 0.5
 MOST_ITERATIONS = 30
 CONVERGED = 1e-12
+# Focal lengths and other numbers of a calibration, px: far beyond any lens, and products of them stay finite.
+LEAST_FOCAL_PX, MOST_PX = 1e-3, 1e9
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,11 @@ class Intrinsics:
         if matrix[0] == 0.0:
             return None
         fx, skew, cx, fy, cy = matrix[0], matrix[1], matrix[2], matrix[4], matrix[5]
-        if not (all(map(math.isfinite, matrix)) and fx > 0 and fy > 0):
-            raise InputError(f"camera_info has focal lengths {fx:g}, {fy:g} px; calibrate the camera again")
+        if not (min(fx, fy) >= LEAST_FOCAL_PX and all(abs(number) <= MOST_PX for number in matrix)):
+            raise InputError(
+                f"camera_info has focal lengths {fx:g}, {fy:g}, principal point ({cx:g}, {cy:g}) and skew"
+                f" {skew:g} px; calibrate the camera again"
+            )
         bin_x, bin_y = (max(1, n) for n in binning)
         # A binned pixel covers ``bin`` full-resolution pixels, which moves its centre by (bin - 1) / 2 of
         # them.
@@ -132,8 +137,19 @@ class Intrinsics:
         """Direction and rates of a target at ``centre`` (edge px) that moves with ``velocity`` (px/s).
 
         ``covariance``: float64 [4, 4] of (cx, cy, vx, vy) as in `Motion`, propagated through the Jacobians of
-        the angles and of the rates (J S J^T); zero if left out. Raises InputError as `ray` does.
+        the angles and of the rates (J S J^T); zero if left out.
+
+        Raises InputError as `ray` does, and where the distortion model divides by zero.
         """
+        try:
+            return self._bearing(centre, velocity, covariance)
+        except ZeroDivisionError:
+            raise InputError(
+                f"the distortion model has a pole at ({centre[0]:.0f}, {centre[1]:.0f}) px;"
+                " calibrate the camera again"
+            ) from None
+
+    def _bearing(self, centre: Pair, velocity: Pair, covariance: NDArray[np.float64] | None) -> Bearing:
         u, v = centre
         x, y = self.ray(u, v)
         rates = self._rate_matrix(u, v)

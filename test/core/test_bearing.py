@@ -1,6 +1,8 @@
 """Pixels to angles and rates: against OpenCV's lens model, closed forms and numeric derivatives."""
 
 import math
+import re
+from contextlib import suppress
 
 import cv2
 import numpy as np
@@ -182,10 +184,44 @@ def test_other_lenses_without_coefficients_are_pinholes(model):
     assert make_distortion(model, (0.0,) * 5) is None
 
 
-@pytest.mark.parametrize("focal", [-800.0, math.nan, math.inf])
+@pytest.mark.parametrize("focal", [-800.0, math.nan, math.inf, 1e-308, 1e300])
 def test_impossible_focal_lengths_are_refused(focal):
-    with pytest.raises(InputError, match="focal lengths"):
+    with pytest.raises(InputError, match=re.escape(f"focal lengths {focal:g}, 780")):
         Intrinsics.from_camera_info([focal, *K[1:]])
+
+
+@pytest.mark.parametrize(
+    ("index", "words"), [(2, "principal point (nan, 359.5)"), (5, "(639.5, nan)"), (1, "skew nan px")]
+)
+def test_the_number_that_makes_a_calibration_unusable_is_named(index, words):
+    k = list(K)
+    k[index] = math.nan
+    with pytest.raises(InputError, match=re.escape(words)):
+        Intrinsics.from_camera_info(k)
+
+
+def test_a_pole_of_the_lens_model_has_no_bearing():
+    # The denominator 1 - r^2 is 0 at x = 1: 45 degrees to the right.
+    lens = Intrinsics.from_camera_info(K, [0, 0, 0, 0, 0, -1.0, 0, 0], "rational_polynomial")
+    with pytest.raises(InputError, match=r"a pole at \(1440, 360\) px"):
+        lens.bearing((640.0 + 800.0, 360.0), (80.0, 0.0))
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    lens_names, st.lists(finite.map(abs), min_size=2, max_size=2), st.lists(finite, min_size=3, max_size=3)
+)
+def test_no_calibration_of_finite_numbers_gives_an_angle_that_is_not_finite(lens, focal, rest):
+    k = [focal[0], rest[0], rest[1], 0.0, focal[1], rest[2], 0.0, 0.0, 1.0]
+    model, d = LENSES[lens]
+    with suppress(InputError):
+        intrinsics = Intrinsics.from_camera_info(k, d, model)
+        if intrinsics is not None:
+            seen = intrinsics.bearing((900.0, 200.0), (80.0, -40.0), COVARIANCE)
+            angles = (seen.azimuth, seen.elevation, seen.azimuth_rate, seen.elevation_rate)
+            assert np.isfinite([*angles, *seen.covariance.flat, *seen.rate_covariance.flat]).all()
 
 
 def test_a_point_where_the_lens_model_folds_is_refused():

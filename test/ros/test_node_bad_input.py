@@ -15,7 +15,7 @@ from efftam_ros.msg import BoundingBox, TargetSelection
 from geometry_msgs.msg import Point
 from level_pipeline import FRAME_NS, HEIGHT, WIDTH, bright_box, grey_box, scene
 from ros_helpers import box_of, box_selection, image_message, stamp_of
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CameraInfo, Image
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.interop.messages import fill_image, stamp_ns
@@ -96,6 +96,29 @@ def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
     assert stamp_ns(box.header.stamp) == stamp_of(0)
     states = [peer.show(i, scene(8 + i)).state for i in range(1, 8)]
     assert states[-1] == BoundingBox.TRACKING
+
+
+@pytest.mark.parametrize(("fx", "cx"), [(1e-308, 159.5), (300.0, math.nan)])
+def test_an_absurd_calibration_is_told_once_and_costs_the_bearing_alone(peer, fx, cx):
+    peer.wait(lambda: peer.camera_infos.get_subscription_count() > 0, "the subscription to camera_info")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    info = CameraInfo(width=WIDTH, height=HEIGHT, k=[fx, 0.0, cx, 0.0, fx, 119.5, 0.0, 0.0, 1.0])
+    peer.camera_infos.publish(info)
+    peer.diagnosis(
+        lambda s, v: f"camera_info has focal lengths {fx:g}" in s.message, "the refused calibration"
+    )
+    for i in range(1, 6):
+        peer.camera_infos.publish(info)
+        peer.show(i)
+        velocity = peer.velocity_of(stamp_of(i))
+        assert velocity.center_x == pytest.approx(bright_box(i).cx, abs=3.0)
+        assert not velocity.has_bearing
+    peer.diagnosis(lambda s, v: True, "a status after the last image")
+    peer.camera_infos.publish(info)
+    peer.spin_for(0.5)
+    assert all("camera_info" not in status.message for status in peer.diagnostics)
+    assert "Error" not in peer.process.output
 
 
 def test_a_size_that_changes_is_told_and_the_stream_goes_on(peer):

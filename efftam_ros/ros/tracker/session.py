@@ -535,5 +535,6 @@ def _calibration(message: Any) -> tuple[Any, ...]:
     """The fields of a CameraInfo that affect the bearing."""
     roi = message.roi
     region = (roi.x_offset, roi.y_offset, roi.width, roi.height, message.binning_x, message.binning_y)
-    matrices = (tuple(message.k), tuple(message.d), tuple(message.p))
+    # As bytes: a NaN equals itself.
+    matrices = (bytes(message.k), bytes(message.d), bytes(message.p))
     return (message.width, message.height, message.distortion_model, *region, *matrices)
