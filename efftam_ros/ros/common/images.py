@@ -40,7 +40,8 @@ def image_reader() -> tuple[Callable[[Any, int], Image], str]:
     def read(msg: Any, most_pixels: int) -> Image:
         image = image_from_message(msg, most_pixels)  # checks the message, which cv_bridge does not
         whole_pixels = msg.step % ENCODINGS[msg.encoding].bytes_per_pixel == 0
-        if msg.encoding not in BRIDGED or msg.is_bigendian or not whole_pixels:
+        whole_rows = len(msg.data) >= msg.height * msg.step  # the last may come without its padding
+        if msg.encoding not in BRIDGED or msg.is_bigendian or not (whole_pixels and whole_rows):
             return image
         pixels = bridge.imgmsg_to_cv2(msg, desired_encoding="passthrough")
         return Image(_rows(pixels), image.width, image.height, image.encoding)
