@@ -204,6 +204,28 @@ def test_silence_is_stale():
     assert "no image for more than 0.25 s" in verdict.message
 
 
+@pytest.mark.parametrize(
+    ("period_s", "images", "silence_s", "is_slow"),
+    [
+        (0.5, 10, 0.3, True),
+        (0.5, 4, 1.4, True),
+        (0.5, 4, 1.6, False),  # stopped
+        (0.5, 3, 0.3, False),  # too few to tell
+        (0.2, 10, 0.3, False),
+    ],
+)
+def test_a_camera_slower_than_the_timeout_is_told_from_one_that_stopped(period_s, images, silence_s, is_slow):
+    statistics = Statistics()
+    statistics.input_seen({}, "the camera sends nothing")
+    for i in range(images):
+        statistics.image_received(100.0 + i * period_s, i * round(period_s * 1e9))
+    now_s = 100.0 + (images - 1) * period_s + silence_s
+    message = statistics.verdict(now_s, ACTIVE, 0.25).message
+    said = f"images come every {period_s:g} s: set image_timeout above twice that"
+    assert message.endswith(said if is_slow else "the camera sends nothing")
+    assert statistics.slow(now_s, 0.25) == (said if is_slow else "")
+
+
 def test_exactly_the_timeout_is_not_silence_yet():
     assert running().verdict(100.25, ACTIVE, 0.25).level is Level.OK
 

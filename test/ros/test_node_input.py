@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 import sys
 
 import pytest
@@ -167,6 +169,44 @@ def test_a_camera_that_sends_nothing_is_named_with_the_profile(alone):
     peer = alone()
     camera(peer, RELIABLE)
     says(peer, "is published (peer: reliable) and nothing arrives", "fastdds_images.xml", "camera driver")
+
+
+def test_two_cameras_on_one_topic_are_named_as_the_cause_and_not_called_loss(alone):
+    peer = alone()
+    cameras = [camera(peer, RELIABLE), camera(peer, RELIABLE)]
+    peer.wait(lambda: cameras[1].get_subscription_count() == 1, "the subscription")
+    sent = itertools.count()
+
+    def images_are_said_to_be_mixed():
+        i = next(sent)
+        # Stamped in turn, and by one of them twice as often: gaps of 1 and of 2, as where images are lost.
+        cameras[i % 2].publish(image_message(scene(0), stamp_of(i + i // 2)))
+        said = "2 publishers on"
+        return i > 30 and any(said in s.message for s in peer.diagnostics) and said in peer.process.output
+
+    peer.wait(images_are_said_to_be_mixed, "the number of publishers")
+    assert "(peer: reliable, peer: reliable): if more than one of them sends" in peer.process.output
+    assert "lost on the way" not in peer.process.output
+    peer.node.destroy_publisher(cameras[0])
+
+    def only_one_is_left():
+        i = next(sent)
+        cameras[1].publish(image_message(scene(0), stamp_of(3 * i)))
+        return peer.diagnostics[-1].message == "IDLE"
+
+    peer.wait(only_one_is_left, "a status without a warning")
+
+
+def test_a_camera_slower_than_the_timeout_is_told_to_raise_it(tracker):
+    peer = tracker("-p", "image_timeout:=0.05")
+    sent = itertools.count()
+
+    def the_remedy_is_logged():
+        peer.images.publish(image_message(scene(0), stamp_of(10 * next(sent))))
+        peer.spin_for(0.2)
+        return re.search(r"images come every 0\.\d+ s: set image_timeout above twice", peer.process.output)
+
+    peer.wait(the_remedy_is_logged, "the remedy")
 
 
 def compressed(i, stamp=None):

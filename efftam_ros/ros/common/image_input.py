@@ -19,6 +19,7 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
+from efftam_ros.ros.common.lifecycle import UNKNOWN_NODE
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"
@@ -109,6 +110,18 @@ class ImageInput:
             "image reliability": f"{reliability} (asked: {self._wanted})",
             "image publishers": self._named(self._publishers(self.topic)),
         }
+
+    @property
+    def mixed(self) -> str:
+        """Warning that images of several publishers may be mixed, in one line; empty while there is one."""
+        found = [info for info in self._publishers(self.topic) if info.topic_type == self._type]
+        # See `other_publishers`.
+        if len(found) < 2 or any(info.node_name == UNKNOWN_NODE for info in found):
+            return ""
+        return (
+            f"{len(found)} publishers on {self.topic} ({self._named(found)}): if more than one of them sends,"
+            " their images are mixed and no target can be followed; stop the others, or remap image"
+        )
 
     def look(self) -> None:
         """Check the publishers, and resubscribe if the topic or the reliability has to change."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ MOST_PERIODS = 8
 STEADY_SHARE, PERIOD_SHARE, FEWEST_PERIODS = 0.6, 0.1, 3
 # Below this rate, in Hz, a stream with uneven gaps is taken for the remainder of a faster one.
 SPARSE_HZ = 5.0
+# Fewest images that show a slow camera, and the silence after which it counts as stopped, in its periods.
+FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
 
 
 class Level(IntEnum):
@@ -147,8 +149,8 @@ class Statistics:
     def selection_refused(self, reason: str) -> None:
         self._fault("selection", reason, "selections_refused")
 
-    def output_shared(self, reason: str) -> None:
-        """Record that another node publishes on one of this node's output topics."""
+    def topic_shared(self, reason: str) -> None:
+        """Record that another node publishes on an output topic, or several publish images."""
         self._fault("shared", reason)
 
     def incompatible_qos(self, reason: str) -> None:
@@ -195,6 +197,22 @@ class Statistics:
             _forget(self._arrivals, now_s)
             return self._loss(now_s)
 
+    def slow(self, now_s: float, image_timeout_s: float) -> str:
+        """Say that the camera is slower than ``image_timeout``, with the remedy; empty when it is not, or has
+        stopped."""
+        with self._lock:
+            _forget(self._arrivals, now_s)
+            return self._slow(now_s, image_timeout_s)
+
+    def _slow(self, now_s: float, image_timeout_s: float) -> str:
+        moments = [moment for moment, _ in self._arrivals]
+        if len(moments) < FEWEST_OF_SLOW:
+            return ""
+        period_s = median(b - a for a, b in pairwise(moments))
+        if not image_timeout_s < period_s or now_s - moments[-1] > MOST_MISSED * period_s:
+            return ""
+        return f"images come every {period_s:.2g} s: set image_timeout above twice that"
+
     def _loss(self, now_s: float) -> str:
         stamps = [stamp for _, stamp in self._arrivals]
         share = lost_share(stamps)
@@ -236,7 +254,9 @@ class Statistics:
             found.append((Level.STALE, f"no image has arrived yet: {self._explanation}"))
         elif silent:
             silence = f"no image for more than {image_timeout_s:g} s (image_timeout)"
-            found.append((Level.STALE, f"{silence}: {loss or self._explanation}"))
+            found.append(
+                (Level.STALE, f"{silence}: {loss or self._slow(now_s, image_timeout_s) or self._explanation}")
+            )
         elif loss:
             found.append((Level.WARN, loss))
         if self._track is not None and self._track.state is TrackState.LOST:
@@ -275,8 +295,8 @@ class Statistics:
         return values
 
 
-# Faults that leave the tracker working.
-_MINOR = ("image", "selection", "bearing", "camera", "shared")
+# Faults that leave the tracker working; a shared topic comes first, as it causes others.
+_MINOR = ("shared", "image", "selection", "bearing", "camera")
 # Order of reporting: a fault comes before the missing images that it causes.
 _WEIGHT = {Level.OK: 0, Level.WARN: 1, Level.STALE: 2, Level.ERROR: 3}
 

@@ -294,12 +294,13 @@ class Session:
         self._statistics.input_seen(
             self._input.facts | {"camera_info": self._describe_camera()}, self._input.explain()
         )
-        others = self._outputs.others
-        if others:
-            self._statistics.output_shared(others)
-            self._remind("others", others)
+        mixed = self._input.mixed
+        for kind, shared in (("others", self._outputs.others), ("mixed", mixed)):
+            if shared:
+                self._statistics.topic_shared(shared)
+                self._remind(kind, shared)
         loss = self._statistics.loss(time.monotonic())
-        if loss:
+        if loss and not mixed:  # the stamps of mixed images look as if some were lost
             self._warn("loss", loss)
         if self._newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._remind("input", self._explain_no_image())
@@ -430,7 +431,8 @@ class Session:
             self._silence_reported = True
             self._invalidate(reason)
             if stale and not refused:
-                self._warn("stale", f"{stale}; {self._explain_silence()}")
+                slow = self._statistics.slow(now_s, self._config.image_timeout)
+                self._warn("slow" if slow else "stale", f"{stale}; {slow or self._explain_silence()}")
 
     def _explain_silence(self) -> str:
         if self._node.count_publishers(self.image_topic) == 0:
