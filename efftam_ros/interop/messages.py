@@ -396,9 +396,12 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
         labels = tuple(int(label) for label in msg.labels)
         prompt = Prompt(points=tuple((p.x * sx, p.y * sy) for p in msg.points), labels=labels)
     elif kind is Kind.MASK:
-        mask = image_from_message(msg.mask, most_pixels)
-        if mask.encoding not in ("mono8", "8UC1"):
-            raise InputError(f"selection mask has encoding {shown(mask.encoding)}; give mono8")
+        if msg.mask.encoding not in ("mono8", "8UC1"):
+            raise InputError(f"selection mask has encoding {shown(msg.mask.encoding)}; give mono8")
+        try:
+            mask = image_from_message(msg.mask, most_pixels)
+        except InputError as refusal:
+            raise InputError(f"selection mask: {refusal}") from None
         marked = mask.rows > 127
         if not marked.any():
             raise InputError("selection mask has no pixel above 127; mark the target with 255")

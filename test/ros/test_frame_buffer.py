@@ -193,9 +193,15 @@ def test_equal_stamps_are_refused():
 def test_when_time_goes_back_stamps_of_before_are_forgotten():
     frame_buffer = filled(100, 200, 300)
     frame_buffer.put(frame(50))
+    for stamp_ms in (200, 300):
+        with pytest.raises(InputError, match=r"\(0\.\d+\) is from before the images' stamps went back"):
+            frame_buffer.find(stamp_ms * MS)
     with pytest.raises(InputError, match="ahead of the newest"):
-        frame_buffer.find(300 * MS)
+        frame_buffer.find(400 * MS)
     assert taken(frame_buffer) == 50
+    frame_buffer.put(frame(500))
+    with pytest.raises(InputError, match="ahead of the newest"):
+        frame_buffer.find(800 * MS)
 
 
 def test_no_more_than_the_span_is_kept():

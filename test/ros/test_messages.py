@@ -239,7 +239,7 @@ def test_the_states_are_the_same_numbers_in_both_messages(types):
 
 def test_what_is_said_of_valid_is_the_same_in_both_messages():
     said = {
-        name: (MESSAGES / f"{name}.msg").read_text().split("# valid means")[1].split("# Stamps")[0]
+        name: (MESSAGES / f"{name}.msg").read_text().split("# valid means")[1].split("# A process")[0]
         for name in ("BoundingBox", "TargetVelocity")
     }
     assert said["BoundingBox"] == said["TargetVelocity"]

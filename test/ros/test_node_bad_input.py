@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -94,8 +95,39 @@ def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
     assert "went back" in box.reason
     assert box.state not in (BoundingBox.TRACKING, BoundingBox.IDLE)
     assert stamp_ns(box.header.stamp) == stamp_of(0)
-    states = [peer.show(i, scene(8 + i)).state for i in range(1, 8)]
-    assert states[-1] == BoundingBox.TRACKING
+    boxes = [box] + [peer.show(i, scene(8 + i)) for i in range(1, 8)]
+    assert boxes[-1].state == BoundingBox.TRACKING
+    assert not boxes[0].valid  # control hears of the new stamps by a message that is not valid
+    valid = [stamp_ns(b.header.stamp) for b in boxes if b.valid]
+    assert len(valid) >= 4
+    assert valid == sorted(set(valid))
+
+
+def test_a_selection_on_the_first_image_after_stamps_went_back_is_told_before_it_is_valid(peer):
+    peer.show(50)
+    peer.follow(50, bright_box(0))
+    for i in range(51, 58):
+        peer.show(i, scene(i - 50))
+    peer.forget()
+    peer.images.publish(image_message(scene(8), stamp_of(0)))
+    assert peer.select(box_selection(bright_box(8))).success
+    for i in range(1, 8):
+        peer.show(i, scene(8 + i))
+    assert peer.boxes[-1].valid
+    new = [b for b in peer.boxes if stamp_ns(b.header.stamp) < stamp_of(50)]
+    assert not new[0].valid
+
+
+def test_how_far_behind_the_camera_an_answer_is_does_not_depend_on_its_clock(slow_peer):
+    peer = slow_peer
+    for i in range(4):
+        peer.show(i)
+    peer.forget()
+    assert peer.select(box_selection(bright_box(1), stamp_of(1))).success
+    peer.spin_for(0.05)  # now its image is in work
+    peer.images.publish(image_message(scene(4), stamp_of(4) - 10**11))
+    peer.wait(lambda: peer.boxes, "the box of the selected image")
+    assert re.search(r"catching up after a selection: \d+\.\d+ s behind", peer.boxes[0].reason)
 
 
 @pytest.mark.parametrize(("fx", "cx"), [(1e-308, 159.5), (300.0, math.nan)])
@@ -139,6 +171,12 @@ def points(*labels, x=10.0):
     return TargetSelection(kind=TargetSelection.POINTS, points=[Point(x=x, y=10.0)], labels=labels)
 
 
+def cut_mask() -> TargetSelection:
+    selection = mask(WIDTH, HEIGHT)
+    selection.mask.data = selection.mask.data[:100]
+    return selection
+
+
 def mask(width, height, value=255, encoding="mono8"):
     pixels = np.full((height, width), value, np.uint8)
     return TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), pixels, encoding))
@@ -169,7 +207,8 @@ BAD_SELECTIONS = {
         TargetSelection(kind=TargetSelection.MASK, mask=fill_image(Image(), scene(0), "bgr8")),
         "mask has encoding 'bgr8'; give mono8",
     ),
-    "no mask": (TargetSelection(kind=TargetSelection.MASK), "image encoding '' is not supported"),
+    "no mask": (TargetSelection(kind=TargetSelection.MASK), "selection mask has encoding ''; give mono8"),
+    "cut mask": (cut_mask(), "selection mask: image data has 100 bytes; 320 x 240 px in mono8"),
     "too old": (box_selection(inside, stamp_of(-1000)), "the selection's image is 33."),
     "of the future": (box_selection(inside, stamp_of(1000)), "ahead of the newest image; copy it"),
     "between images": (box_selection(inside, stamp_of(0) - 300_000_000), "no image near the stamp"),

@@ -68,6 +68,7 @@ class KeptImages:
         self._thinned: deque[KeptImage] = deque()
         self._recent: deque[KeptImage] = deque()
         self._bytes = 0
+        self._forgotten_ns = 0  # stamp of the newest image when time went back
         self.limit(keep_s, keep_bytes)
 
     def __iter__(self) -> Iterator[KeptImage]:
@@ -91,7 +92,10 @@ class KeptImages:
         self._bytes += kept.frame.nbytes
         self._trim()
 
-    def clear(self) -> None:
+    def restart(self) -> None:
+        """Forget all images, because time went back: their stamps no longer identify them."""
+        if self.newest is not None:
+            self._forgotten_ns = self.newest.stamp_ns
         self._thinned.clear()
         self._recent.clear()
         self._bytes = 0
@@ -113,6 +117,11 @@ class KeptImages:
             return nearest
         oldest = next(iter(self))
         age_s, kept_s = (newest.stamp_ns - stamp_ns) * 1e-9, (newest.stamp_ns - oldest.stamp_ns) * 1e-9
+        if age_s < 0 and stamp_ns <= self._forgotten_ns:
+            raise InputError(
+                f"the selection's image ({seconds(stamp_ns)}) is from before the images' stamps went back;"
+                " such images are not kept: select on a newer one"
+            )
         if age_s < 0:
             raise InputError(
                 f"the stamp {seconds(stamp_ns)} is {-age_s:.3f} s ahead of the newest image; copy"
@@ -229,8 +238,7 @@ class FrameBuffer:
                     " stamp each image with its own time"
                 )
             if newest is not None and frame.stamp_ns < newest.stamp_ns:
-                # Time went back (a bag loops): the kept stamps no longer identify these images.
-                self._kept.clear()
+                self._kept.restart()  # a bag loops
             self._count += 1
             self._kept.append(KeptImage(self._count, frame))
             self._condition.notify()

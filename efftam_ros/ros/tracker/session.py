@@ -477,7 +477,8 @@ class Session:
         not."""
         if frame.arrived_s > self._furthest_s or self._newest is None:
             return ""
-        behind_s = (self._newest.stamp_ns - frame.stamp_ns) * 1e-9
+        # By arrival: the camera's clock may have gone back in between.
+        behind_s = self._newest.arrived_s - frame.arrived_s
         return f"catching up after a selection: {behind_s:.2f} s behind the camera"
 
     def _answered(self, answer: _Answer) -> None:
