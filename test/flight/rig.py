@@ -186,19 +186,24 @@ class Rig:
         self.lines: list[tuple[Severity, str]] = []
         self.bridge_end = bridge_end
         self.bridge_end.record = True
-        self.bridge = Bridge(
-            config or BridgeConfig(),
-            [bridge_end],
-            self.desk,
-            self.log,
-            self.time.instant,
-            lambda severity, text: self.lines.append((severity, text)),
-        )
+        self._config = config or BridgeConfig()
+        self.begin_bridge_anew()
         self.station = Peer(station_end, self.time)
         self.rates: Callable[[float], Rates | None] = lambda t: None
         self.after_step: Callable[[], None] = lambda: None
         self._next_rates_s = 0.0
         self.autopilot_runs = True
+
+    def begin_bridge_anew(self) -> None:
+        """As after its process was killed: the new one knows nothing."""
+        self.bridge = Bridge(
+            self._config,
+            [self.bridge_end],
+            self.desk,
+            self.log,
+            self.time.instant,
+            lambda severity, text: self.lines.append((severity, text)),
+        )
 
     def run(self, seconds: float, step_s: float = STEP_S) -> Rig:
         """``step_s``: longer steps are enough where nothing moves."""

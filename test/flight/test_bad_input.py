@@ -273,6 +273,36 @@ def test_the_gimbal_is_given_back_when_steering_ends(flavour):
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
 
 
+@both
+@pytest.mark.parametrize("holder", ["ours", "another's", "nobody's"])
+def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holder):
+    """What says that steering is enabled is latched: it reaches the new bridge, however old it is."""
+    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    if holder == "nobody's":
+        rig.bridge.take_control(False)
+    elif holder == "another's":
+        rig.station.heartbeat()
+        configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
+        rig.station.command(configure, 255, 190, -1, -1, target=(1, 1))
+    rig.run(0.02)
+    before = rig.autopilot.primary
+    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    rig.begin_bridge_anew()
+    rig.bridge.take_control(True, fresh=False)
+    rig.run(2)
+    assert rig.autopilot.primary == before
+    assert (len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) > sent) is (holder == "ours")
+    rig.run(4)
+    if holder == "another's":
+        assert rig.autopilot.primary == (255, 190)
+        assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+        assert rig.said("255/190 controls the gimbal: steering was enabled before") == 1
+        rig.bridge.take_control(True)
+        rig.run(3)
+    assert rig.autopilot.primary == (1, 100)
+    assert rig.yaw_rate() == pytest.approx(0.2, rel=0.05)
+
+
 def test_the_stops_are_asked_for_until_they_come_and_again_after_a_restart():
     rig = Rig("ardupilot", device=False)
     answer, asked = rig.autopilot._request, []

@@ -199,6 +199,7 @@ class Wire:
         self.sent: list[tuple[float, object]] = []
         self.yaws: list[tuple[float, float]] = []  # of the gimbal, by its own word: when, rad
         self.cut = False  # nothing of the bridge's arrives any more
+        self.deaf = False  # nothing of the autopilot's
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._carry, args=(sock, take), daemon=True)
@@ -217,6 +218,8 @@ class Wire:
 
     def _down(self, data: bytes, peer: tuple[str, int]) -> None:
         self._autopilot = peer
+        if self.deaf:
+            return
         self._to_bridge.sendto(data, ("127.0.0.1", self.bridge_port))
         for message in self._down_decoder.feed(data):
             if message.get_type() == "GIMBAL_DEVICE_ATTITUDE_STATUS":
@@ -328,7 +331,8 @@ class Rig:
         )
         links = f"links:=udpin:127.0.0.1:{self.wire.bridge_port}"
         command = node_command("efftam_mavlink", namespace, "-p", links, *bridge_arguments)
-        self.bridge = start(command, PYTHONPATH=path)
+        self.start_bridge = lambda: start(command, PYTHONPATH=path)
+        self.bridge = self.start_bridge()
         self.gimbal = start(node_command("efftam_gimbal", namespace), PYTHONPATH=path)
         self.tracker = listen(namespace)
 

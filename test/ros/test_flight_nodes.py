@@ -310,18 +310,41 @@ def test_stop_tracking_clears_the_target(lasting_rig):
     assert [s.kind for s in rig.tracker.selections] == [TargetSelection.CLEAR]
 
 
-def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_yes(lasting_rig):
-    rig = lasting_rig
-    rig.follow()
+def station_takes_the_gimbal(rig):
     rig.station.send(
         mav.MAVLink_command_long_message(
             1, 1, mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 0, 255.0, 190.0, -1.0, -1.0, 0.0, 0.0, 0.0
         )
     )
+
+
+def test_another_component_that_takes_the_gimbal_ends_steering_until_the_next_yes(lasting_rig):
+    rig = lasting_rig
+    rig.follow()
+    station_takes_the_gimbal(rig)
     wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.CONTROL_LOST, "control lost")
     last = rig.tracker.statuses[-1]
     assert not last.enabled
     assert not last.sending
     assert rig.tracker.managers[-1].control == GimbalManager.OTHER
+    rig.follow()
+    wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")
+
+
+def test_a_bridge_that_comes_back_does_not_take_the_gimbal_from_who_took_it_meanwhile(lasting_rig):
+    """The controller's yes is latched: the new bridge hears it before it hears who is in control."""
+    rig = lasting_rig
+    rig.follow()
+    rig.bridge.end()
+    station_takes_the_gimbal(rig)
+    rig.wire.deaf = True
+    rig.bridge = rig.start_bridge()
+    wait(lambda: "no autopilot has been heard" in rig.bridge.output, "the controller's yes at the new bridge")
+    rig.wire.sent.clear()
+    rig.wire.deaf = False
+    wait(lambda: rig.tracker.statuses[-1].phase == GimbalStatus.CONTROL_LOST, "control lost")
+    assert rig.wire.rates() == []
+    commands = [m for _, m in rig.wire.sent if m.get_type() == "COMMAND_LONG"]
+    assert [m for m in commands if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE] == []
     rig.follow()
     wait(lambda: rig.tracker.managers[-1].control == GimbalManager.HELD, "control again")

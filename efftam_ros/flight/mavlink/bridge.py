@@ -118,10 +118,10 @@ class Bridge:
             self._intrinsics = camera
             self.camera.set_camera(camera)
 
-    def take_control(self, wanted: bool) -> None:
-        """Take the gimbal from its manager, or give it back."""
+    def take_control(self, wanted: bool, fresh: bool = True) -> None:
+        """Take the gimbal from its manager, or give it back; see `GimbalClient.take_control`."""
         with self._lock:
-            self.gimbal.take_control(wanted, self._clock())
+            self.gimbal.take_control(wanted, self._clock(), fresh)
 
     def set_rates(self, rates: Rates) -> None:
         """The controller's rates."""

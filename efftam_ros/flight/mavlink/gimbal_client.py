@@ -53,6 +53,8 @@ DEAD_BAND = math.radians(0.05)
 WATCHDOG_S = 0.3
 ZEROS_S = 1.0
 AUTOPILOT_SILENT_S = 3.0
+# How long the manager's word on who is in control is waited for, where it counts: it is asked for every 2 s.
+WORD_S = 3.0
 # A gimbal manager that counts in degrees gives limits beyond a full turn.
 FULL_TURN = 2 * math.pi + 0.01
 
@@ -105,6 +107,7 @@ class GimbalClient:
         self._alive = True
         self._wanted = False
         self._held = False  # since it was wanted
+        self._fresh = True  # wanted just now, see `take_control`
         self._tries = 0
         self._next_try_s = -math.inf
         self._information_tries = 0
@@ -121,14 +124,19 @@ class GimbalClient:
 
     # The controller's side
 
-    def take_control(self, wanted: bool, now: Instant) -> None:
-        """Take the gimbal, or stop it and give it back."""
+    def take_control(self, wanted: bool, now: Instant, fresh: bool = True) -> None:
+        """Take the gimbal, or stop it and give it back.
+
+        A wish that is not ``fresh`` is older than this client: another component may have taken the gimbal
+        since. It waits for the manager's word, and takes the gimbal from nobody.
+        """
         if wanted == self._wanted:
             return
         if not wanted:
             self._stop_surely(now)
             self._release()
         self._wanted, self._held = wanted, wanted and self._control is Control.HELD
+        self._fresh = fresh
         self._tries, self._next_try_s = 0, now.steady_s
         if wanted and self._link is None:
             self._report(Severity.WARNING, "no autopilot has been heard: nobody to move the gimbal")
@@ -162,12 +170,15 @@ class GimbalClient:
         self._watch_gimbal(now)
         # What was held is not taken again: after a silence another component may have the gimbal.
         is_missing = self._wanted and not self._held and self._control is not Control.HELD
-        if is_missing and now.steady_s >= self._next_try_s:
+        if is_missing and now.steady_s >= self._next_try_s and not self._awaits_word(now):
             self._take(now)
         if self._moving and now.steady_s - self._rates_s > WATCHDOG_S:
             self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
             self._rates = STOPPED
         self._send_rates(now)
+
+    def _awaits_word(self, now: Instant) -> bool:
+        return not self._fresh and now.steady_s - self._subscribed_s < WORD_S
 
     @property
     def _moving(self) -> bool:
@@ -210,6 +221,15 @@ class GimbalClient:
                 self._report(Severity.ERROR, "the gimbal is silent: rates are zero; check its power and link")
 
     def _take(self, now: Instant) -> None:
+        if not self._fresh and self._control is Control.OTHER:
+            self._wanted = False
+            system, component = self._holder
+            self._report(
+                Severity.WARNING,
+                f"{system}/{component} controls the gimbal: steering was enabled before this bridge started;"
+                " disable and enable it to take the gimbal",
+            )
+            return
         self._next_try_s = now.steady_s + REPEAT_S
         if self._tries == MOST_TRIES and self._control is not Control.UNKNOWN:
             system, component = self._holder
@@ -241,6 +261,8 @@ class GimbalClient:
         """Send what changed at once, what holds now and then, zeros for a while, and then nothing."""
         self._sources.wished(not self._sent.is_zero, now)
         if self._link is None or not self._wanted or self._control not in (Control.HELD, Control.UNKNOWN):
+            return
+        if self._control is Control.UNKNOWN and self._awaits_word(now):
             return
         rates = self._rates if self._alive else STOPPED
         if not rates.is_zero:

@@ -102,6 +102,7 @@ class MavlinkNode(Node):
         self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
         self._read: list[_Reading] = []
         self._instant: Instant | None = None  # of the tick in work
+        self._knows_steering = False
 
     def start(self) -> None:
         """Open the links and listen. Raises InputError when a link can't be opened."""
@@ -110,7 +111,7 @@ class MavlinkNode(Node):
         self._bridge = bridge
         # Best effort where the next message replaces one that was lost.
         self._subscribe(0.0, TwistStamped, "rates", self._on_rates, sampled())
-        self._subscribe(READ_S, Bool, "steering_enabled", lambda m: bridge.take_control(m.data), latched())
+        self._subscribe(READ_S, Bool, "steering_enabled", self._on_steering, latched())
         self._subscribe(
             READ_S,
             SelectionResult,
@@ -164,6 +165,12 @@ class MavlinkNode(Node):
         angular = message.twist.angular
         assert self._bridge is not None
         self._bridge.set_rates(Rates.from_twist(angular.x, angular.y, angular.z))
+
+    def _on_steering(self, message: Any) -> None:
+        assert self._bridge is not None
+        # A controller begins with no: where the first word is yes, it was said before this node listened.
+        self._bridge.take_control(message.data, fresh=self._knows_steering)
+        self._knows_steering = True
 
     def _now(self) -> Instant:
         """The moment at which this tick began to work: first asked for when the bridge has waited."""
