@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from runtime.cuda.fake_cuda import FakeGpu, Refused
+from support.graph_results import results_of
 
 HERE = Path(__file__).parent
 VERSIONS = tuple(
@@ -614,7 +615,8 @@ class _IExecutionContext:
                 raise Abuse("an execution context was destroyed while its work was still to run")
             feeds = {n: _array(addresses[n], session_type(session, n), s).copy() for n, s in shapes.items()}
             outputs = [tensor.name for tensor in session.get_outputs()]
-            for name, result in zip(outputs, session.run(outputs, feeds), strict=True):
+            results = results_of(session, feeds, lambda: session.run(outputs, feeds))
+            for name, result in zip(outputs, results, strict=True):
                 _array(addresses[name], result.dtype, result.shape)[...] = result
 
         reads = [ranges[name] for name in engine._inputs]
