@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.control_config import ControlConfig, Phase
 from efftam_ros.flight.law import LineOfSightGains
+from efftam_ros.flight.mavlink.bridge import BridgeConfig
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Encoder
+from efftam_ros.flight.mavlink.gimbal_client import GimbalConfig
 from efftam_ros.flight.values import NS, CameraIntrinsics, Control, GimbalLimits, Rates
 
 both = pytest.mark.parametrize("flavour", list(FLAVOURS))
@@ -322,30 +324,37 @@ def test_the_stops_are_asked_for_until_they_come_and_again_after_a_restart():
     assert rig.log.limits_seen[-1].yaw_max == 1.0
 
 
-def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed():
-    """ArduPilot sends status, limits and attitude of every mount, all from component 1."""
-    rig = Rig("ardupilot", device=False)
-    loop = chase(rig)
+def other_mount(rig: Rig, number: int) -> None:
+    """ArduPilot sends status, limits and attitude of every mount, all from component 1: here those of one
+    that nobody moves."""
     step = rig.after_step
     peer = Peer(rig.bridge_port, rig.time, (1, 1))
 
-    def second_mount() -> None:
+    def send() -> None:
         step()
         boot_ms = rig.autopilot.boot_ms(rig.time.t)
         q = (math.sqrt(0.5), 0.0, 0.0, math.sqrt(0.5))
         if round(rig.time.t * 500) % 10 == 0:
             peer.send(
                 mav.MAVLink_gimbal_device_attitude_status_message(
-                    0, 0, boot_ms, 44, q, math.nan, math.nan, math.nan, 0, gimbal_device_id=2
+                    0, 0, boot_ms, 44, q, math.nan, math.nan, math.nan, 0, gimbal_device_id=number
                 )
             )
         if round(rig.time.t * 500) % 100 == 0:
-            peer.send(mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 2, 0, 0, 0, 0))
+            peer.send(mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, number, 0, 0, 0, 0))
             peer.send(
-                mav.MAVLink_gimbal_manager_information_message(boot_ms, 0, 2, 0.0, 0.0, -0.1, 0.1, -0.1, 0.1)
+                mav.MAVLink_gimbal_manager_information_message(
+                    boot_ms, 0, number, 0.0, 0.0, -0.1, 0.1, -0.1, 0.1
+                )
             )
 
-    rig.after_step = second_mount
+    rig.after_step = send
+
+
+def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed():
+    rig = Rig("ardupilot", device=False)
+    loop = chase(rig)
+    other_mount(rig, 2)
     rig.run(14)
     assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
     assert loop.figures(after_s=8.0)[0] < 2.0
@@ -353,6 +362,36 @@ def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed()
     assert Control.NOBODY not in rig.log.controls[1:]
     assert rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-1].gimbal_device_id == 1
     assert rig.said("number 1 is steered") == 1
+
+
+@pytest.mark.parametrize("number", [2, 171])
+def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypatch):
+    """By its number or by its component. Nothing goes to the other, also before both were heard."""
+    rig = Rig("ardupilot", device=False, config=BridgeConfig(gimbal=GimbalConfig(gimbal_device_id=number)))
+    send, obey = rig.autopilot.send, rig.autopilot.on_gimbal_wish
+
+    def send_as_second(port, message):
+        if hasattr(message, "gimbal_device_id"):
+            message.gimbal_device_id = 2
+        return send(port, message)
+
+    def obey_as_second(message):
+        if message.gimbal_device_id == 2:
+            message.gimbal_device_id = 1
+            obey(message)
+
+    monkeypatch.setattr(rig.autopilot, "send", send_as_second)
+    monkeypatch.setattr(rig.autopilot, "on_gimbal_wish", obey_as_second)
+    loop = chase(rig)
+    other_mount(rig, 1)
+    rig.run(14)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+    assert loop.figures(after_s=8.0)[0] < 2.0
+    assert all(limits.yaw_max > 1.0 for limits in rig.log.limits_seen)
+    assert {m.gimbal_device_id for m in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")} == {2}
+    configure = [m for m in rig.sent("COMMAND_LONG") if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE]
+    assert {m.param7 for m in configure} == {2.0}
+    assert rig.said("several gimbals") == 0
 
 
 def test_control_that_is_not_given_is_named():

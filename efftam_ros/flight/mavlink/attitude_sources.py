@@ -15,6 +15,13 @@ from efftam_ros.flight.mavlink.dialect import Message, mav
 from efftam_ros.flight.values import NS, AttitudeSample, YawFrame
 
 GIMBALS = (mav.MAV_COMP_ID_GIMBAL, 171, 172, 173, 174, 175)
+
+
+def mount_of(number: int) -> int:
+    """The mount, from 1, that a gimbal_device_id means: its own number, or its component's. 0: none."""
+    return GIMBALS.index(number) + 1 if number in GIMBALS else number
+
+
 SILENT_S = 0.5
 # Longest time for which a moving gimbal's attitude may be identical.
 FROZEN_S = 0.3
@@ -56,16 +63,18 @@ class _Stream:
 class AttitudeSources:
     """Chooses among the streams of one vehicle's gimbal."""
 
-    def __init__(self, manager_component: int) -> None:
+    def __init__(self, manager_component: int, gimbal_device_id: int = 0) -> None:
         self._manager = manager_component
+        mount = mount_of(gimbal_device_id)
+        self._gimbals = GIMBALS[mount - 1 : mount] if mount else GIMBALS
         self._streams: dict[int, _Stream] = {}
         self._moving_since_s = math.inf
         self.yaw_frame: YawFrame | None = None  # of the last attitude that was believed
 
     @property
     def device(self) -> int | None:
-        """The component of a gimbal that speaks for itself, None when none was heard."""
-        return next((component for component in GIMBALS if component in self._streams), None)
+        """The component of the gimbal that speaks for itself, None when it was not heard."""
+        return next((component for component in self._gimbals if component in self._streams), None)
 
     def forget(self) -> None:
         self._streams.clear()
@@ -99,7 +108,7 @@ class AttitudeSources:
     def take(self, message: Message, now: Instant) -> AttitudeSample | None:
         """The attitude in a message 285 on the images' clock; None when it is not to be believed."""
         component = message.get_srcComponent()
-        if component != self._manager and component not in GIMBALS:
+        if component != self._manager and component not in self._gimbals:
             return None
         stream = self._streams.setdefault(component, _Stream())
         if not stream.take(message, now.steady_s):

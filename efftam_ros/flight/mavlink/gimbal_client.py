@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from efftam_ros.flight.control_config import Instant
-from efftam_ros.flight.mavlink.attitude_sources import AttitudeSources
+from efftam_ros.flight.mavlink.attitude_sources import AttitudeSources, mount_of
 from efftam_ros.flight.mavlink.camera import Outbox
 from efftam_ros.flight.mavlink.clock_map import ClockMap
 from efftam_ros.flight.mavlink.dialect import (
@@ -40,6 +40,7 @@ CONFIGURE = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE
 LEVEL = mav.GIMBAL_MANAGER_FLAGS_ROLL_LOCK | mav.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
 LEAVE, RELEASE_MINE = -1.0, -3.0
 NO_ATTITUDE = (math.nan,) * 4
+STATUS_KIND = "GIMBAL_MANAGER_STATUS"
 
 STATUS_HZ = 5.0
 # Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
@@ -62,12 +63,14 @@ FULL_TURN = 2 * math.pi + 0.01
 @dataclass(frozen=True)
 class GimbalConfig:
     """``manager_component``: who manages the gimbal, mostly the autopilot. ``attitude_rate_hz``,
-    ``vehicle_rate_hz``: asked of the autopilot; 0 does not ask."""
+    ``vehicle_rate_hz``: asked of the autopilot; 0 does not ask. ``gimbal_device_id``: of the one that is
+    steered where there are several; 0: the first."""
 
     manager_component: int = mav.MAV_COMP_ID_AUTOPILOT1
     yaw_lock: bool = True
     attitude_rate_hz: float = 50.0
     vehicle_rate_hz: float = 50.0
+    gimbal_device_id: int = 0
 
 
 class GimbalPort(Protocol):
@@ -98,7 +101,8 @@ class GimbalClient:
         self._autopilot_s = -math.inf
         self._autopilot_clock = ClockMap()
         self._subscriptions = Subscriptions()
-        self._sources = AttitudeSources(config.manager_component)
+        self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
+        self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
         self._subscribed_s = math.inf
         self._control = Control.UNKNOWN
         self._holder = (0, 0)
@@ -327,7 +331,7 @@ class GimbalClient:
             made_s = self._time(message.time_boot_ms, now)
             stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
             self._port.vehicle(VehicleSample(stamp_ns, message.yaw, message.yawspeed))
-        elif kind == "GIMBAL_MANAGER_STATUS":
+        elif kind == STATUS_KIND:
             self._time(message.time_boot_ms, now)
             self._read_control(message)
         elif kind == "GIMBAL_MANAGER_INFORMATION":
@@ -364,22 +368,34 @@ class GimbalClient:
 
     @property
     def _gimbal(self) -> int:
-        """Whom commands name: 0, all, which every manager with one gimbal obeys; of several the first."""
-        numbers = self._gimbals.get("GIMBAL_MANAGER_STATUS", ())
-        return min(numbers) if len(numbers) > 1 else 0
+        """Whom commands name. Where none is chosen: 0, all, which every manager with one gimbal obeys, and of
+        several the first."""
+        numbers = self._gimbals.get(STATUS_KIND, set())
+        if not self._mount:
+            return min(numbers) if len(numbers) > 1 else 0
+        return self._chosen(numbers) or self._mount
+
+    def _chosen(self, numbers: set[int]) -> int | None:
+        return min((number for number in numbers if mount_of(number) == self._mount), default=None)
 
     def _is_of_another_gimbal(self, message: Message) -> bool:
         """Whether the manager speaks of a gimbal that is not steered: ArduPilot sends status, limits and copy
         of the attitude for each of its mounts."""
-        number = getattr(message, "gimbal_device_id", None)
+        number, kind = getattr(message, "gimbal_device_id", None), message.get_type()
         if number is None:
             return False
-        numbers = self._gimbals.setdefault(message.get_type(), set())
-        if numbers and number not in numbers and message.get_type() == "GIMBAL_MANAGER_STATUS":
-            first = min(number, *numbers)
-            self._report(Severity.WARNING, f"several gimbals are managed: number {first} is steered")
+        numbers = self._gimbals.setdefault(kind, set())
+        is_one_more = bool(numbers) and number not in numbers
         numbers.add(number)
-        return bool(number != min(numbers))
+        if self._mount and kind != STATUS_KIND:
+            return bool(number) and mount_of(number) != self._mount
+        if is_one_more and kind == STATUS_KIND and not self._mount:
+            self._report(
+                Severity.WARNING,
+                f"several gimbals are managed: number {min(numbers)} is steered; gimbal_device_id chooses",
+            )
+        # Who is in control is believed of the first until the chosen one is heard: better than of none.
+        return bool(number != (self._chosen(numbers) or min(numbers)))
 
     def _read_control(self, message: Message) -> None:
         holder = (message.primary_control_sysid, message.primary_control_compid)

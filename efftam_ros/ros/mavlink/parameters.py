@@ -29,7 +29,10 @@ class BridgeParameters(CheckedSettings):
         "EfficientTAM tracker", "the camera's name as ground stations show it, 1 to 32 bytes"
     )
     gimbal_device_id: int = setting(
-        0, "the gimbal that carries the camera, as CAMERA_INFORMATION names it; 0: none", within=(0, 255)
+        0,
+        "the gimbal that carries the camera: named to ground stations, and steered where the autopilot has"
+        " several; 1 to 6, or its component; 0: not named, the first is steered",
+        within=(0, 255),
     )
     video_latency: float = setting(
         0.2, "how old the picture is that the operator draws on, s", within=(0.0, 10.0)
