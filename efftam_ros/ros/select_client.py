@@ -17,7 +17,7 @@ from typing import Any
 from efftam_ros.ros.common.process import why_ros_does_not_start
 from efftam_ros.ros.common.signals import SIGNALS, StopFlag
 
-NODE = "efftam_tracker"
+SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
 # How long the worker may take to begin, s: it waits for the frame in work.
 DECISION_S = 10.0
 NO_ROS = (
@@ -87,7 +87,7 @@ def _ask(stop: StopFlag, node: Any, request: dict[str, Any]) -> int:
             executor.spin_once(timeout_sec=0.05)
         return bool(done())
 
-    service = f"{NODE}/{'clear_target' if request['clear'] else 'select_target'}"
+    service = f"{request['node']}/{'clear_target' if request['clear'] else SELECT}"
     client = node.create_client(ClearTarget if request["clear"] else SelectTarget, service)
     if not wait(client.service_is_ready, request["wait_s"]):
         print(f"efftam select: {_explain_absence(node, client.srv_name)}", file=sys.stderr)
@@ -157,14 +157,13 @@ def _explain_absence(node: Any, service: str) -> str:
     for place in node.get_node_names_and_namespaces():
         with suppress(NodeNameNonExistentError):  # it has ended since
             # Of each node, as the list of all services holds those that have clients alone, such as this one.
-            there |= {name for name, _ in node.get_service_names_and_types_by_node(*place)}
-    ending = f"/{NODE}/select_target"
-    namespaces = ", ".join(
-        name.removesuffix(ending) or "/" for name in sorted(there) if name.endswith(ending)
-    )
+            there |= {
+                name for name, kinds in node.get_service_names_and_types_by_node(*place) if KIND in kinds
+            }
+    trackers = ", ".join(sorted(name.removesuffix(f"/{SELECT}") for name in there))
     found = (
-        f"trackers are in the namespaces {namespaces}: give one with --namespace"
-        if namespaces
+        f"the trackers here are {trackers}: give --namespace, and --node where it is not efftam_tracker"
+        if trackers
         else "none is there"
     )
     wanted = node.resolve_service_name(service)

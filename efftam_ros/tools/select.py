@@ -23,7 +23,8 @@ from efftam_ros.tools.common.video import read_bgr
 
 CLIENT = "efftam_ros.ros.select_client"
 # As ROS 2 takes names: no part is empty or begins with a digit.
-NAMESPACE = r"([A-Za-z_]\w*(/[A-Za-z_]\w*)*)?"
+NAME = r"[A-Za-z_]\w*"
+NAMESPACE = rf"({NAME}(/{NAME})*)?"
 MOST_SECONDS = 2**31 - 1
 """Largest number of seconds in a stamp."""
 
@@ -40,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stamp of the marked image in s, with all digits of its header (default: the newest image)",
     )
     parser.add_argument("--namespace", default="", metavar="NS", help="namespace of the node")
+    parser.add_argument(
+        "--node", default="efftam_tracker", metavar="NAME", help="the node's name (default efftam_tracker)"
+    )
     parser.add_argument(
         "--wait", type=float, default=5.0, metavar="S", help="time to wait for the node, s (default 5)"
     )
@@ -67,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def read_request(args: argparse.Namespace) -> dict[str, Any]:
     """Build the client's request.
 
-    Raises InputError: not exactly one target, invalid numbers or namespace, an unreadable mask.
+    Raises InputError: not exactly one target, invalid numbers or names, an unreadable mask.
     """
     given = [
         name
@@ -93,10 +97,16 @@ def read_request(args: argparse.Namespace) -> dict[str, Any]:
             f"--namespace is {shown(args.namespace)}; give a name of letters, digits and _ such as drone1 or"
             " fleet/drone1"
         )
+    if not re.fullmatch(NAME, args.node, re.ASCII):
+        raise InputError(
+            f"--node is {shown(args.node)}; give a name of letters, digits and _, and its namespace by"
+            " --namespace"
+        )
     request: dict[str, Any] = {
         "sec": int(whole),
         "nanosec": int(fraction.ljust(9, "0") or 0),
         "namespace": namespace,
+        "node": args.node,
         "wait_s": args.wait,
         "clear": args.clear,
     }

@@ -17,7 +17,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import cv2
 from level_pipeline import HEIGHT, WIDTH, bright_box, grey_box
-from ros_helpers import box_of, stamp_of
+from ros_helpers import box_of, new_namespace, stamp_of, tracker_command
 
 from efftam_ros.core.geometry import iou
 
@@ -89,12 +89,24 @@ def test_where_no_tracker_is_the_namespaces_of_others_are_named(peer):
     assert "Traceback" not in done.stderr
 
 
+def test_a_tracker_of_another_name_is_found_by_it(peer, processes):
+    namespace = new_namespace()
+    processes(tracker_command(namespace, "-r", "__node:=second"))
+    done = select(peer, "--clear", "--node", "second", "--wait", "20", namespace=namespace)
+    assert (done.returncode, done.stdout) == (1, "refused: there is no target to clear\n")
+    done = select(peer, "--clear", "--wait", "2", namespace=namespace)
+    assert done.returncode == 2
+    assert f"/{namespace}/second" in done.stderr
+    assert "--node" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
         ("--namespace", "a b", "--namespace is 'a b'; give a name of letters, digits and _"),
         ("--namespace", "1st", "--namespace is '1st'"),
         ("--namespace", "a//b", "--namespace is 'a//b'"),
+        ("--node", "drone1/tracker", "--node is 'drone1/tracker'; give a name"),
         ("--stamp", "2147483648", "--stamp is 2147483648 s; a stamp has at most 2147483647 s"),
     ],
 )
