@@ -47,6 +47,7 @@ class GimbalControl:
         self._cautious_until_s = -math.inf
         self._last = STOPPED
         self._last_tick: Instant | None = None
+        self._stood_s = 0.0  # how long the images' clock stands still
         self._moved_s: float | None = None
 
     @property
@@ -120,6 +121,12 @@ class GimbalControl:
             return 0.0
         steady_s = now.steady_s - last.steady_s
         stepped_s = (now.stamp_ns - last.stamp_ns) / NS - steady_s
+        # A clock that comes as messages (/clock) stands still between two of them: that is no step.
+        if now.stamp_ns == last.stamp_ns:
+            self._stood_s += steady_s
+        else:
+            stepped_s -= min(self._stood_s, max(stepped_s, 0.0))
+            self._stood_s = 0.0
         if abs(stepped_s) > CLOCK_STEP_S:
             self._forget()
             self._steering.forget_attitude()

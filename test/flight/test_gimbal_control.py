@@ -415,6 +415,17 @@ def test_a_clock_that_is_set_stops_and_then_goes_on(by_s):
     assert made.step(SETTLED).law is Law.LINE_OF_SIGHT
 
 
+@pytest.mark.parametrize("clock_hz", [2, 4])
+def test_a_clock_that_comes_rarely_is_not_taken_for_one_that_is_set(clock_hz):
+    """Simulated time is as coarse as its messages (/clock)."""
+    made = following()
+    for _ in range(100):
+        made.jump_s = math.floor(made.t * clock_hz) / clock_hz - made.t
+        assert made.step().phase in (Phase.FOLLOWING, Phase.PREDICTING)
+    made.jump_s += 1.0
+    assert made.step().phase is Phase.WAITING
+
+
 def test_images_from_the_future_stop():
     made = following()
     made.latency_s = -0.5
