@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from efftam_ros.flight.angles import axis_direction, target_direction, wrapped
-from efftam_ros.flight.attitude import GimbalHistory, VehicleHistory
+from efftam_ros.flight.attitude import EXTRAPOLATED_NS, GimbalHistory, VehicleHistory
 from efftam_ros.flight.control_config import ControlConfig, Instant, Law
 from efftam_ros.flight.direction_filter import DirectionFilter
 from efftam_ros.flight.law import ImageOnly, line_of_sight, nadir_factor
@@ -115,9 +115,10 @@ class Steering:
         stops = self._stops(now)
         missing = self._attitude_missing(now)
         frame, heading = self._heading_at(now.stamp_ns)
-        q = self._gimbal.at(now.stamp_ns)
-        if q is None and sample is not None:
-            q = sample.q
+        q = None
+        if sample is not None:
+            # Held where extrapolation ends: to go back to the sample would be a jump of the axis.
+            q = self._gimbal.at(min(now.stamp_ns, sample.stamp_ns + EXTRAPOLATED_NS)) or sample.q
         if not missing and q is not None and not self._filter.is_empty and frame is self._filter_frame:
             law = Law.LINE_OF_SIGHT
             self._image_only.reset()

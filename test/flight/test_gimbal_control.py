@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 
@@ -271,6 +272,19 @@ def quick() -> Bench:
     made.control.on_camera(CameraIntrinsics(900, 900, 640, 360, 1280, 720))
     made.step(30)
     return made
+
+
+def test_an_attitude_that_comes_rarely_does_not_go_back():
+    """At 6 Hz the newest is up to 0.17 s old: its motion is continued for 0.1 s, and then holds."""
+    made = following(max_acceleration=1000.0)
+    for _ in range(30):
+        made.attitude = (0.5 * made.t, 0.0)
+        made.step()
+    made.attitude = None
+    rates = [made.step().rates.yaw for _ in range(8)]
+    steps = [abs(b - a) for a, b in itertools.pairwise(rates)]
+    # At most 0.02 s of its turn times the gain, never 0.1 s of it at once.
+    assert max(steps) < 1.5 * 0.02 * 0.5 * made.control.config.line_of_sight.kp
 
 
 def test_a_leap_of_the_same_target_does_not_start_anew():
