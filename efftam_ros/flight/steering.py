@@ -55,6 +55,7 @@ class Steering:
         self._gimbal = GimbalHistory()
         self._vehicle = VehicleHistory()
         self._attitude_arrived_s = -math.inf
+        self._ahead_s = 0.0  # by which the newest attitude was refused
         self._filter = DirectionFilter(config.acceleration_density, config.bearing_noise)
         self._filter_frame: YawFrame | None = None
         self._image_only = ImageOnly(config.image_only)
@@ -78,7 +79,9 @@ class Steering:
         """Add an attitude; False when it is no rotation or lies in the future."""
         stamp_ns = sample.stamp_ns + round(self._config.attitude_offset_s * NS)
         # Before and after the offset: it takes out a clock that is ahead, and follows images stamped late.
-        if min(sample.stamp_ns, stamp_ns) > now.stamp_ns + round(FUTURE_S * NS):
+        ahead_s = (min(sample.stamp_ns, stamp_ns) - now.stamp_ns) / NS
+        self._ahead_s = ahead_s if ahead_s > FUTURE_S else 0.0
+        if self._ahead_s:
             return False
         taken = self._gimbal.add(
             AttitudeSample(stamp_ns, sample.q, sample.yaw_frame, sample.at_pitch_limit, sample.at_yaw_limit)
@@ -130,7 +133,8 @@ class Steering:
             law = Law.IMAGE_ONLY
             self._filter.reset()
             rates = self._by_image(estimate, now, dt_s, measured, stops)
-        note = missing if law is Law.IMAGE_ONLY and sample is not None else ""
+        # One that never came is not missed.
+        note = missing if law is Law.IMAGE_ONLY and (sample is not None or self._ahead_s) else ""
         if q is not None:
             rates = Rates(rates.pitch, rates.yaw * nadir_factor(axis_direction(q)[1]))
         wished = {"pitch": rates.pitch, "yaw": rates.yaw}
@@ -175,6 +179,11 @@ class Steering:
         """Why the gimbal's attitude is not good enough for line of sight; empty when it is."""
         newest = self._gimbal.newest
         if newest is None:
+            if self._ahead_s:
+                return (
+                    f"the gimbal's attitude is stamped {self._ahead_s:.2f} s ahead; compare the clocks:"
+                    " steering by the image alone"
+                )
             return "no attitude of the gimbal"
         age_s = max((now.stamp_ns - newest.stamp_ns) / NS, now.steady_s - self._attitude_arrived_s)
         if age_s > self._config.attitude_age_s:

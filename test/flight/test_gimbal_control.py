@@ -461,6 +461,21 @@ def test_attitude_from_the_future_and_no_rotation_are_refused():
     assert not control.on_vehicle(VehicleSample(EPOCH_NS, math.nan, 0.0))
 
 
+def test_why_attitudes_are_not_used_is_said_also_where_none_was_ever_taken():
+    made = bench()
+    for _ in range(SETTLED):
+        q, now = from_yaw_pitch(0.0, 0.0), made.instant()
+        assert not made.control.on_attitude(AttitudeSample(now.stamp_ns + 10 * NS, q, YawFrame.EARTH), now)
+        made.attitude = None
+        command = made.step()
+    assert command.law is Law.IMAGE_ONLY
+    assert "10.00 s ahead" in command.reason
+    # Without a source of attitudes there is nothing to be mended.
+    silent = bench()
+    silent.attitude = None
+    assert silent.step(SETTLED).reason == ""
+
+
 def test_an_attitude_whose_clock_is_ahead_is_taken_with_the_offset_for_it():
     sample = AttitudeSample(EPOCH_NS + 3 * NS // 10, (1.0, 0.0, 0.0, 0.0), YawFrame.EARTH)
     now = Instant(EPOCH_NS, 0.0)
