@@ -45,8 +45,8 @@ class Flight:
         self._velocity = self.peer.create_publisher(TargetVelocity, "velocity", reliable())
         self._attitude = self.peer.create_publisher(QuaternionStamped, "gimbal_attitude", reliable())
         self._camera_info = self.peer.create_publisher(CameraInfo, "camera_info", reliable())
-        manager = self.peer.create_publisher(GimbalManager, "gimbal_manager", latched())
-        manager.publish(GimbalManager(control=GimbalManager.HELD, alive=True, yaw_lock=True))
+        self.manager = self.peer.create_publisher(GimbalManager, "gimbal_manager", latched())
+        self.manager.publish(GimbalManager(control=GimbalManager.HELD, alive=True, yaw_lock=True))
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.peer)
 
@@ -119,3 +119,14 @@ def test_that_the_gimbal_is_wanted_is_said_once(flight):
     """Said again at every turn of the loop, it would take the gimbal back from whoever took it."""
     flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
     assert [message.data for message in flight.wanted if message.data] == [True]
+
+
+def test_a_bridge_that_reads_rates_in_another_frame_ends_steering_that_was_enabled_before_it_was_heard(
+    flight,
+):
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    flight.manager.publish(GimbalManager(control=GimbalManager.HELD, alive=True, yaw_lock=False))
+    stopped = flight.run_until(lambda status: not status.enabled and not status.sending)
+    assert stopped.yaw_rate == 0.0
+    with pytest.raises(InputError, match="yaw_lock is True here and False in efftam_mavlink"):
+        flight.loop.set_enabled(True)

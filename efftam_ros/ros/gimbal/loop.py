@@ -100,17 +100,20 @@ class Loop:
         Raises InputError when the bridge would read the rates in another frame, or would get those of
         another node too.
         """
-        manager = self._manager
-        if enabled and manager is not None and manager.yaw_lock != self._config.yaw_lock:
-            raise InputError(
-                f"yaw_lock is {self._config.yaw_lock} here and {manager.yaw_lock} in efftam_mavlink; set both"
-                " alike"
-            )
+        if enabled:
+            self._check_yaw_lock()
         if enabled and self._outputs.others:
             raise InputError(self._outputs.others)
         self._control.set_enabled(enabled)
         if enabled:
             self._outputs.want_gimbal(True)
+
+    def _check_yaw_lock(self) -> None:
+        ours, manager = self._config.yaw_lock, self._manager
+        if manager is not None and manager.yaw_lock != ours:
+            raise InputError(
+                f"yaw_lock is {ours} here and {manager.yaw_lock} in efftam_mavlink; set both alike"
+            )
 
     def _tick(self, now: Instant) -> None:
         if self._manager is not None and now.steady_s - self._manager_s > BRIDGE_SILENT_S:
@@ -161,3 +164,9 @@ class Loop:
         self._manager, self._manager_s = message, self._now.steady_s
         self._control.on_control(control)
         self._control.on_gimbal_alive(message.alive)
+        if self._control.enabled:  # perhaps before the bridge was heard
+            try:
+                self._check_yaw_lock()
+            except InputError as error:
+                self._control.set_enabled(False)
+                self._node.get_logger().error(f"steering is disabled: {error}")
