@@ -419,21 +419,28 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
     return prompt
 
 
-def camera_model(msg: Any, rectified: bool = False) -> CameraModel:
+def camera_model(msg: Any, rectified: bool = False, has_lens: bool = True) -> CameraModel:
     """Read the camera model from a sensor_msgs/CameraInfo.
 
     ``rectified``: the images are rectified, so the projection matrix is used and the distortion is not.
+    ``has_lens``: False if the distortion is not wanted; then an unknown distortion model does not matter.
     Raises InputError as `Intrinsics.from_camera_info` does.
     """
-    roi, binning = msg.roi, (int(msg.binning_x), int(msg.binning_y))
     intrinsics = Intrinsics.from_camera_info(
         [float(v) for v in msg.k],
-        [float(v) for v in msg.d],
-        msg.distortion_model,
+        [float(v) for v in msg.d] if has_lens else (),
+        msg.distortion_model if has_lens else "",
         p=[float(v) for v in msg.p] if rectified else None,
-        offset=(int(roi.x_offset), int(roi.y_offset)),
-        binning=binning,
+        offset=(int(msg.roi.x_offset), int(msg.roi.y_offset)),
+        binning=(int(msg.binning_x), int(msg.binning_y)),
     )
+    return CameraModel(intrinsics, *delivered_size(msg))
+
+
+def delivered_size(msg: Any) -> tuple[int, int]:
+    """Width and height, px, of the images that a sensor_msgs/CameraInfo belongs to: region of interest and
+    binning applied."""
+    roi = msg.roi
     # A region of zero size stands for the whole image.
     width, height = (roi.width, roi.height) if roi.width and roi.height else (msg.width, msg.height)
-    return CameraModel(intrinsics, int(width) // max(1, binning[0]), int(height) // max(1, binning[1]))
+    return int(width) // max(1, int(msg.binning_x)), int(height) // max(1, int(msg.binning_y))

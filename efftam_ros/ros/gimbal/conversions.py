@@ -13,7 +13,7 @@ from efftam_ros.flight.values import (
     GimbalLimits,
     TargetEstimate,
 )
-from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.interop.messages import camera_model, delivered_size, stamp_ns
 from efftam_ros.msg import GimbalManager, GimbalStatus
 
 CONTROLS = {
@@ -66,11 +66,20 @@ def estimate_of(message: Any) -> TargetEstimate:
 
 
 def intrinsics_of(message: Any) -> CameraIntrinsics:
-    """From a sensor_msgs/CameraInfo, by its K."""
-    k = message.k
-    return CameraIntrinsics(
-        float(k[0]), float(k[4]), float(k[2]), float(k[5]), int(message.width), int(message.height)
-    )
+    """From a sensor_msgs/CameraInfo, by its K, for the delivered image (region of interest and binning
+    applied).
+
+    A camera without a calibration, or with one that is none (NaN, no focal length; the tracker tells it), has
+    zeros in its place. The distortion is not used, so that an unknown model does not matter.
+    """
+    try:
+        model = camera_model(message, has_lens=False)
+    except InputError:
+        return CameraIntrinsics(0.0, 0.0, 0.0, 0.0, *delivered_size(message))
+    seen = model.intrinsics
+    if seen is None:
+        return CameraIntrinsics(0.0, 0.0, 0.0, 0.0, model.width, model.height)
+    return CameraIntrinsics(seen.fx, seen.fy, seen.cx, seen.cy, model.width, model.height)
 
 
 def control_of(message: Any) -> Control:

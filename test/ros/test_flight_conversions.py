@@ -1,0 +1,52 @@
+"""What the bridge and the gimbal controller take from sensor_msgs/CameraInfo."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from sensor_msgs.msg import CameraInfo
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.interop.messages import camera_model
+from efftam_ros.ros.gimbal.conversions import intrinsics_of
+
+pytestmark = pytest.mark.ros
+
+
+def camera_info(focal: float = 500.0) -> CameraInfo:
+    info = CameraInfo(width=640, height=480, distortion_model="plumb_bob")
+    info.k = [focal, 0.0, 319.5, 0.0, focal, 239.5, 0.0, 0.0, 1.0]
+    return info
+
+
+@pytest.mark.parametrize(("x", "y", "size"), [(0, 0, (400, 200)), (2, 2, (200, 100)), (1, 4, (400, 50))])
+def test_binning_and_region_give_the_camera_that_the_tracker_has(x, y, size):
+    info = camera_info()
+    info.binning_x, info.binning_y = x, y
+    info.roi.x_offset, info.roi.y_offset, info.roi.width, info.roi.height = 100, 60, 400, 200
+    found, trackers = intrinsics_of(info), camera_model(info)
+    assert (found.width, found.height) == size == (trackers.width, trackers.height)
+    assert (found.fx, found.fy) == (trackers.intrinsics.fx, trackers.intrinsics.fy)
+    assert (found.cx, found.cy) == (trackers.intrinsics.cx, trackers.intrinsics.cy)
+
+
+def test_an_unknown_distortion_model_does_not_matter():
+    info = camera_info()
+    info.distortion_model, info.d = "unheard_of", [0.1, 0.2]
+    with pytest.raises(InputError, match="unheard_of"):
+        camera_model(info)
+    assert (intrinsics_of(info).fx, intrinsics_of(info).width) == (500.0, 640)
+
+
+@pytest.mark.parametrize("focal", [0.0, -500.0, math.nan, math.inf])
+def test_an_absurd_focal_length_is_no_calibration_and_leaves_the_size(focal):
+    info = camera_info(focal)
+    info.binning_x = 2
+    found = intrinsics_of(info)
+    assert not found.is_calibrated
+    assert (found.width, found.height) == (320, 480)
