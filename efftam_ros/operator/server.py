@@ -219,7 +219,7 @@ class OperatorServer:
             refusal = "say hello first"
             if isinstance(first, wire.Hello):
                 refusal = self.access.token_refusal(first.token)
-        except wire.MessageRefused as refused:
+        except wire.MessageError as refused:
             refusal = str(refused)
         except (TypeError, asyncio.TimeoutError):
             refusal = f"no hello within {HELLO_S:g} s"
@@ -278,7 +278,7 @@ class OperatorServer:
                         await viewer.socket.close(code=CLOSED_LATE, message=b"the link stood still")
                         return
                     self._handle(viewer, parsed)
-                except wire.MessageRefused as refused:
+                except wire.MessageError as refused:
                     refusal = str(refused)
                     viewer.tell(
                         {"op": "answer", "id": refused.id, "ok": False, "message": refusal, "selection": 0}
@@ -305,10 +305,10 @@ class OperatorServer:
             self._commands.steer(viewer, message)
         elif isinstance(message, wire.Seek):
             if self._playback is None:
-                raise wire.MessageRefused("this is live; there is nothing to seek in")
+                raise wire.MessageError("this is live; there is nothing to seek in")
             self._playback.seek(viewer, message.stamp_ns)
         else:
-            raise wire.MessageRefused("hello was said already")
+            raise wire.MessageError("hello was said already")
 
 
 def _late_s(viewer: Viewer, message: wire.Message) -> float:

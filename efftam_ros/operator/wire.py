@@ -28,7 +28,7 @@ LARGEST_TARGET = 255
 LARGEST_SENT_MS = 1e15
 
 
-class MessageRefused(ValueError):
+class MessageError(ValueError):
     """A message of the page that can't be used; the text is one line. ``id`` is the message's, where it has
     one."""
 
@@ -120,20 +120,20 @@ def target(box: BoxReport, motion: MotionReport | None, last: Box | None) -> dic
 
 
 def parse(text: str) -> Message:
-    """A message of the page. Raises MessageRefused: one line with what is wrong with it."""
+    """A message of the page. Raises MessageError: one line with what is wrong with it."""
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise MessageRefused("the message is not JSON") from None
+        raise MessageError("the message is not JSON") from None
     if not isinstance(data, dict):
-        raise MessageRefused("the message is no JSON object")
+        raise MessageError("the message is no JSON object")
     op = data.get("op")
     reader = _READERS.get(op) if isinstance(op, str) else None
     if reader is None:
-        raise MessageRefused(f"op is {_shown(op)}; it must be one of {', '.join(_READERS)}")
+        raise MessageError(f"op is {_shown(op)}; it must be one of {', '.join(_READERS)}")
     try:
         return reader(data)
-    except MessageRefused as refused:
+    except MessageError as refused:
         given = data.get("id")
         refused.id = given if isinstance(given, str) and len(given) <= LONGEST_ID else ""
         raise
@@ -152,14 +152,14 @@ def _select(data: dict[str, Any]) -> Select:
     if kind == "box":
         x, y, width, height = _numbers(data.get("box"), 4, "box")
         if width <= 0 or height <= 0:
-            raise MessageRefused(f"box is {width:g} x {height:g} px; both sides must be above 0")
+            raise MessageError(f"box is {width:g} x {height:g} px; both sides must be above 0")
         selection = Selection(stamp, target_id, Box(x, y, width, height))
     elif kind == "points":
         selection = Selection(
             stamp, target_id, points=(points := _points(data)), labels=_labels(data, len(points))
         )
     else:
-        raise MessageRefused(f"kind is {_shown(kind)}; it must be box or points")
+        raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
     return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data))
 
 
@@ -174,7 +174,7 @@ def _seat(data: dict[str, Any]) -> SeatRequest:
 def _ping(data: dict[str, Any]) -> Ping:
     sent_ms = _sent_ms(data)
     if math.isnan(sent_ms):
-        raise MessageRefused("t is missing; a ping says when it was sent, ms")
+        raise MessageError("t is missing; a ping says when it was sent, ms")
     return Ping(sent_ms)
 
 
@@ -208,47 +208,47 @@ def _stamp(data: dict[str, Any]) -> int:
     value = data.get("stamp")
     # JavaScript's numbers are too coarse for nanoseconds, so stamps travel as text.
     if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19):
-        raise MessageRefused(f"stamp is {_shown(value)}; it must be nanoseconds as decimal text")
+        raise MessageError(f"stamp is {_shown(value)}; it must be nanoseconds as decimal text")
     if int(value) > LARGEST_STAMP:
-        raise MessageRefused(f"stamp is {value}; the largest is {LARGEST_STAMP}")
+        raise MessageError(f"stamp is {value}; the largest is {LARGEST_STAMP}")
     return int(value)
 
 
 def _whole(data: dict[str, Any], key: str, largest: int, default: int | None = None) -> int:
     value = data.get(key, default)
     if not (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest):
-        raise MessageRefused(f"{key} is {_shown(value)}; it must be a whole number 0..{largest}")
+        raise MessageError(f"{key} is {_shown(value)}; it must be a whole number 0..{largest}")
     return value
 
 
 def _text(data: dict[str, Any], key: str, longest: int, default: str | None = None) -> str:
     value = data.get(key, default)
     if not (isinstance(value, str) and len(value) <= longest):
-        raise MessageRefused(f"{key} is {_shown(value)}; it must be text of at most {longest} characters")
+        raise MessageError(f"{key} is {_shown(value)}; it must be text of at most {longest} characters")
     return value
 
 
 def _word(data: dict[str, Any], key: str, words: tuple[str, ...]) -> str:
     value = data.get(key)
     if value not in words:
-        raise MessageRefused(f"{key} is {_shown(value)}; it must be one of {', '.join(words)}")
+        raise MessageError(f"{key} is {_shown(value)}; it must be one of {', '.join(words)}")
     return str(value)
 
 
 def _numbers(value: Any, count: int, key: str, largest: float = LARGEST_COORDINATE_PX) -> list[float]:
     good = isinstance(value, list) and len(value) == count
     if not good or not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
-        raise MessageRefused(f"{key} is {_shown(value)}; it must be {count} number(s)")
+        raise MessageError(f"{key} is {_shown(value)}; it must be {count} number(s)")
     # Compared before conversion: a whole number of a thousand digits is no float.
     if not all(-largest <= v <= largest for v in value):
-        raise MessageRefused(f"{key} is {_shown(value)}; numbers must lie within {largest:g}")
+        raise MessageError(f"{key} is {_shown(value)}; numbers must lie within {largest:g}")
     return [float(v) for v in value]
 
 
 def _points(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
     value = data.get("points")
     if not (isinstance(value, list) and 1 <= len(value) <= MOST_POINTS):
-        raise MessageRefused(f"points are {_shown(value)}; give 1 to {MOST_POINTS} pairs")
+        raise MessageError(f"points are {_shown(value)}; give 1 to {MOST_POINTS} pairs")
     pairs = [_numbers(pair, 2, "a point") for pair in value]
     return tuple((x, y) for x, y in pairs)
 
@@ -258,7 +258,7 @@ def _labels(data: dict[str, Any], count: int) -> tuple[int, ...]:
     if not (
         isinstance(value, list) and len(value) == count and all(type(v) is int and v in (0, 1) for v in value)
     ):
-        raise MessageRefused(f"labels are {_shown(value)}; give 0 or 1 for each of the {count} point(s)")
+        raise MessageError(f"labels are {_shown(value)}; give 0 or 1 for each of the {count} point(s)")
     return tuple(value)
 
 

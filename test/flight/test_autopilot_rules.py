@@ -88,7 +88,7 @@ def test_3_whoever_takes_the_gimbal_gets_it(flavour):
 @both
 @any_gimbal
 def test_4_no_command_to_an_autopilot_has_a_nan(flavour, device):
-    """ArduPilot's simulator ends on some; the stand-in raises Crashed."""
+    """ArduPilot's simulator ends on some; the stand-in raises CrashError."""
     rig = Rig(flavour, device).steer().run(3)
     rig.autopilot.restart()
     rig.run(3)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from efftam_ros.flight.simulation.autopilot import Crashed
+from efftam_ros.flight.simulation.autopilot import CrashError
 
 ROOT = Path(__file__).parents[2]
 BRIDGE = [sys.executable, str(ROOT / "test/flight/scripted_bridge.py")]
@@ -94,5 +94,5 @@ def test_the_stand_in_ends_as_the_real_one_does_on_a_nan():
     rig = Rig("ardupilot").run(0.1)
     nan = float("nan")
     rig.station.command(mav.MAV_CMD_SET_MESSAGE_INTERVAL, 285, 1e5, nan, target=(1, 1))
-    with pytest.raises(Crashed):
+    with pytest.raises(CrashError):
         rig.run(0.1)

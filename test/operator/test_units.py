@@ -70,7 +70,7 @@ def assert_parsed_or_refused(text):
     refusal = ""
     try:
         wire.parse(text)
-    except wire.MessageRefused as refused:
+    except wire.MessageError as refused:
         refusal = str(refused)
     assert len(refusal) < 300
     assert "\n" not in refusal
@@ -101,7 +101,7 @@ def test_any_text_is_a_message_or_a_refusal_of_one_line(text):
 )
 def test_each_wrong_field_is_named_with_its_limit(change, named):
     message = {"op": "select", "id": "a", "stamp": "1", "kind": "box", "box": [1, 2, 3, 4], **change}
-    with pytest.raises(wire.MessageRefused, match=named):
+    with pytest.raises(wire.MessageError, match=named):
         wire.parse(json.dumps(message))
 
 

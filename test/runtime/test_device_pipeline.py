@@ -17,7 +17,7 @@ from golden.clip import BOX_EDGES, CENTRES, clip
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.cuda.fake_cuda import COPIES, FakeGpu
-from runtime.cuda.fake_memory import Race
+from runtime.cuda.fake_memory import RaceError
 from runtime.cuda.shim import shared_shim
 from runtime.fake_ort import FakeOrt
 from support.gpu_rig import Rig, fake_gpu
@@ -452,7 +452,7 @@ class TestTheImagesStream:
     ) -> None:
         rig = Rig(shipped, seed=seed)
         monkeypatch.setattr(rig.stream, "wait", lambda event: None)
-        with pytest.raises((Race, RuntimeError), match="no event or wait sets their order"):
+        with pytest.raises((RaceError, RuntimeError), match="no event or wait sets their order"):
             list(track(rig.pipeline, PROMPTS["box"]))
 
     @pytest.mark.parametrize("seed", range(4))
@@ -469,7 +469,7 @@ class TestTheImagesStream:
 
         monkeypatch.setattr(rig.pipeline, "_preprocess", too_early)
         monkeypatch.setattr(rig.pipeline._clock, "read", lambda: None)
-        with pytest.raises((Race, RuntimeError), match="no event or wait sets their order"):
+        with pytest.raises((RaceError, RuntimeError), match="no event or wait sets their order"):
             list(track(rig.pipeline, PROMPTS["box"]))
 
     def test_goes_on_while_the_memory_encoder_runs(self, rig: Rig) -> None:

@@ -17,7 +17,7 @@ from efftam_ros.flight.simulation.autopilot import (
     UNSUPPORTED,
     YAW_LOCK,
     Autopilot,
-    Crashed,
+    CrashError,
     Port,
     Sender,
 )
@@ -84,11 +84,11 @@ class ArduPilot(Autopilot):
         number = message.command
         if number == mav.MAV_CMD_SET_MESSAGE_INTERVAL:
             if math.isnan(message.param3):
-                raise Crashed("floating point exception: NaN in parameter 3 of command 511")
+                raise CrashError("floating point exception: NaN in parameter 3 of command 511")
             self.acknowledge(port, message, self.set_interval(port, message, SHORTEST_US))
         elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE:
             if math.isnan(message.param1) or math.isnan(message.param7):
-                raise Crashed("floating point exception: NaN in parameter 1 or 7 of command 1001")
+                raise CrashError("floating point exception: NaN in parameter 1 or 7 of command 1001")
             self._configure(message)
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:

@@ -27,7 +27,7 @@ YAW_LOCK = mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK
 Sender = tuple[int, int]
 
 
-class Crashed(RuntimeError):
+class CrashError(RuntimeError):
     """A received message ended the autopilot's process."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from efftam_ros.flight.mavlink.connection import connect
 from efftam_ros.flight.simulation.ardupilot import ArduPilot
-from efftam_ros.flight.simulation.autopilot import Autopilot, Crashed, Port
+from efftam_ros.flight.simulation.autopilot import Autopilot, CrashError, Port
 from efftam_ros.flight.simulation.gimbal_device import GimbalDevice
 from efftam_ros.flight.simulation.memory_link import memory_link
 from efftam_ros.flight.simulation.mount import Mount
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             device.step()
         try:
             autopilot.step()
-        except Crashed as crash:
+        except CrashError as crash:
             print(f"the autopilot crashed: {crash}")
             return CRASHED
         if options.print and time.monotonic() >= next_print_s:

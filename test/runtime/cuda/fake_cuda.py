@@ -1,7 +1,7 @@
 """A GPU without a GPU: stands in for cuda.bindings.driver, records every call.
 
 `FakeGpu` computes in host memory, runs work as late and in as bad an order as CUDA allows, and raises
-`Misuse` where a real GPU would give wrong numbers. Names, enumerations and handle types are those of
+`MisuseError` where a real GPU would give wrong numbers. Names, enumerations and handle types are those of
 cuda-bindings.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.cuda.fake_driver import FakeDriver
-from runtime.cuda.fake_memory import DefaultStream, Memory, Range
+from runtime.cuda.fake_memory import DefaultStreamError, Memory, Range
 from runtime.cuda.fake_status import (
     CAPTURE_INVALIDATED,
     CAPTURE_UNSUPPORTED,
@@ -23,7 +23,7 @@ from runtime.cuda.fake_status import (
     INVALID_HANDLE,
     Capture,
     FakeDevice,
-    Refused,
+    RefusedError,
     real_driver,
 )
 from runtime.cuda.fake_streams import CALL_MS, Job, Scheduler, Work
@@ -234,8 +234,8 @@ class FakeGpu:
                     self.stream(args[position])
                 values = function(*args)
                 if self._lost and name in HOST_WAITS:
-                    raise Refused(self._lost)
-            except Refused as refusal:
+                    raise RefusedError(self._lost)
+            except RefusedError as refusal:
                 return (statuses(refusal.code), *[None] * outputs)
             if outputs == 0:
                 return (statuses(0),)
@@ -245,9 +245,9 @@ class FakeGpu:
         """A usable stream's number."""
         number = 0 if handle is None else int(handle)
         if number in (0, 1, 2):  # default, legacy default, per-thread default
-            raise DefaultStream(f"work on the default stream (handle {number})")
+            raise DefaultStreamError(f"work on the default stream (handle {number})")
         if number not in self.driver.functions.streams:
-            raise Refused(INVALID_HANDLE)
+            raise RefusedError(INVALID_HANDLE)
         return number
 
     def submit(self, stream: int, job: Job) -> Work | None:
@@ -258,7 +258,7 @@ class FakeGpu:
                 self._failing.append(self._faulty_work[job.name])
             return self.scheduler.submit(stream, job)
         if capture.invalid:
-            raise Refused(CAPTURE_INVALIDATED)
+            raise RefusedError(CAPTURE_INVALIDATED)
         for touched in (*job.reads, *job.writes):
             self.memory.block(touched)
         capture.jobs.append(job)
@@ -267,7 +267,7 @@ class FakeGpu:
     def current_device(self) -> FakeDevice:
         """Of this thread."""
         if not hasattr(self.here, "device"):
-            raise Refused(INVALID_CONTEXT)
+            raise RefusedError(INVALID_CONTEXT)
         return self.devices[self.here.device]
 
     def _on_run(self, name: str) -> None:
@@ -280,13 +280,13 @@ class FakeGpu:
         after, code = self._faults.get(name, (-1, 0))
         if after == 0:
             del self._faults[name]
-            raise Refused(code)
+            raise RefusedError(code)
         if after > 0:
             self._faults[name] = (after - 1, code)
         self._failing = [(code, calls - 1) for code, calls in self._failing]
         self._lost = next((code for code, calls in self._failing if calls < 0), self._lost)
         if self._lost:
-            raise Refused(self._lost)
+            raise RefusedError(self._lost)
         if name in NOT_IN_CAPTURE:
             self._refuse_in_capture()
 
@@ -298,7 +298,7 @@ class FakeGpu:
                 mine and capture.mode == modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
             ):
                 capture.invalid = True
-                raise Refused(CAPTURE_UNSUPPORTED)
+                raise RefusedError(CAPTURE_UNSUPPORTED)
 
 
 class FakeModule:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.cuda.fake_kernels import FakeKernels
-from runtime.cuda.fake_memory import Block, DefaultStream, PageableMemory, Range
+from runtime.cuda.fake_memory import Block, DefaultStreamError, PageableMemoryError, Range
 from runtime.cuda.fake_status import (
     CAPTURE_INVALIDATED,
     CAPTURE_ISOLATION,
@@ -24,7 +24,7 @@ from runtime.cuda.fake_status import (
     OUT_OF_MEMORY,
     Capture,
     FakeDevice,
-    Refused,
+    RefusedError,
     enumeration,
     known,
     real_driver,
@@ -45,7 +45,7 @@ class EventState:
 
 
 class FakeDriver(FakeKernels):
-    """Each call answers its values or raises Refused. As with the real driver, nearly all of them need a
+    """Each call answers its values or raises RefusedError. As with the real driver, nearly all of them need a
     context that was made current in their thread."""
 
     def __init__(self, gpu: FakeGpu) -> None:
@@ -62,7 +62,7 @@ class FakeDriver(FakeKernels):
 
     def cuInit(self, flags: int) -> None:
         if not self._gpu.devices:
-            raise Refused(NO_DEVICE)
+            raise RefusedError(NO_DEVICE)
 
     def cuGetErrorName(self, error: Any) -> bytes:
         return str(real_driver.CUresult(int(error)).name).encode()
@@ -75,7 +75,7 @@ class FakeDriver(FakeKernels):
 
     def cuDeviceGet(self, index: int) -> Any:
         if not 0 <= index < len(self._gpu.devices):
-            raise Refused(INVALID_DEVICE)
+            raise RefusedError(INVALID_DEVICE)
         return real_driver.CUdevice(index)
 
     def cuDeviceGetName(self, room: int, device: Any) -> bytes:
@@ -123,7 +123,7 @@ class FakeDriver(FakeKernels):
     def cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
         self._device()
         if flags & ~7:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         return self._allocate("pinned", nbytes).start
 
     def cuMemFreeHost(self, pointer: int) -> None:
@@ -134,7 +134,7 @@ class FakeDriver(FakeKernels):
         self._device()
         block = self._gpu.memory.find(pointer)
         if flags or block is None or not block.alive or block.kind != "pinned":
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         return real_driver.CUdeviceptr(pointer)
 
     def cuMemcpyHtoDAsync(self, target: Any, source: int, nbytes: int, stream: Any) -> None:
@@ -153,17 +153,17 @@ class FakeDriver(FakeKernels):
         if not isinstance(described, real_driver.CUDA_MEMCPY2D):
             raise TypeError("cuMemcpy2DAsync takes a CUDA_MEMCPY2D")
         if (described.srcMemoryType, described.dstMemoryType) != (HOST, DEVICE):
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         width, height = int(described.WidthInBytes), int(described.Height)
         if min(width, height) < 1:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         sides = []
         for base, row, column, pitch, kind in (
             (described.dstDevice, described.dstY, described.dstXInBytes, described.dstPitch, "device"),
             (described.srcHost, described.srcY, described.srcXInBytes, described.srcPitch, "pinned"),
         ):
             if not width + int(column) <= int(pitch) <= device.max_pitch:
-                raise Refused(INVALID_VALUE)
+                raise RefusedError(INVALID_VALUE)
             start = int(base) + int(row) * int(pitch) + int(column)
             part = Range.part(start, width, int(pitch), height)
             self._side(part.start, part.stop - part.start, kind)
@@ -190,17 +190,17 @@ class FakeDriver(FakeKernels):
         self._gpu.submit(int(stream), Job("Memset", (), (to,), run, fills=True, nbytes=nbytes))
 
     def cuMemcpyHtoD(self, *_: Any) -> None:
-        raise DefaultStream("cuMemcpyHtoD works on the default stream, and waits")
+        raise DefaultStreamError("cuMemcpyHtoD works on the default stream, and waits")
 
     def cuMemcpyDtoH(self, *_: Any) -> None:
-        raise DefaultStream("cuMemcpyDtoH works on the default stream, and waits")
+        raise DefaultStreamError("cuMemcpyDtoH works on the default stream, and waits")
 
     # Streams.
 
     def cuStreamCreate(self, flags: int) -> Any:
         self._device()
         if flags != int(real_driver.CUstream_flags.CU_STREAM_NON_BLOCKING):
-            raise DefaultStream("a stream without CU_STREAM_NON_BLOCKING waits for the default stream")
+            raise DefaultStreamError("a stream without CU_STREAM_NON_BLOCKING waits for the default stream")
         number = next(self._gpu.numbers)
         self.streams.add(number)
         self._gpu.scheduler.open(number)
@@ -217,14 +217,14 @@ class FakeDriver(FakeKernels):
     def cuStreamQuery(self, stream: Any) -> None:
         self._device()
         if not self._gpu.scheduler.stream_is_done(int(stream)):
-            raise Refused(NOT_READY)
+            raise RefusedError(NOT_READY)
 
     def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
         self._device()
         state = self._event(event)
         capturing = int(stream) in self._gpu.captures
         if capturing != state.captured:
-            raise Refused(CAPTURE_ISOLATION)
+            raise RefusedError(CAPTURE_ISOLATION)
         if state.work is not None and not capturing:
             self._gpu.scheduler.let_wait(int(stream), state.work)
 
@@ -254,7 +254,7 @@ class FakeDriver(FakeKernels):
         self._device()
         external = int(real_driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
         if flags != external or int(stream) not in self._gpu.captures:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         self._gpu.submit(int(stream), Job("event", event=self._event(event)))
 
     def cuEventSynchronize(self, event: Any) -> None:
@@ -267,16 +267,16 @@ class FakeDriver(FakeKernels):
         self._device()
         work = self._recorded(event)
         if work is not None and not self._gpu.scheduler.ask(work):
-            raise Refused(NOT_READY)
+            raise RefusedError(NOT_READY)
 
     def cuEventElapsedTime(self, start: Any, end: Any) -> float:
         self._device()
         states = [self._event(event) for event in (start, end)]
         if not all(state.timing and state.work for state in states):
-            raise Refused(INVALID_HANDLE)
+            raise RefusedError(INVALID_HANDLE)
         first, last = (state.work for state in states)
         if not (first.done and last.done):
-            raise Refused(NOT_READY)
+            raise RefusedError(NOT_READY)
         return last.finished_at_ms - first.finished_at_ms
 
     # Graphs.
@@ -284,7 +284,7 @@ class FakeDriver(FakeKernels):
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> None:
         self._device()
         if int(stream) in self._gpu.captures:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         mode = enumeration(mode, real_driver.CUstreamCaptureMode)
         self._gpu.captures[int(stream)] = Capture(mode, threading.get_ident(), [])
 
@@ -292,13 +292,13 @@ class FakeDriver(FakeKernels):
         self._device()
         capture = self._gpu.captures.get(int(stream))
         if capture is None:
-            raise Refused(CAPTURE_UNMATCHED)
+            raise RefusedError(CAPTURE_UNMATCHED)
         relaxed = real_driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         if capture.thread != threading.get_ident() and capture.mode != relaxed:
-            raise Refused(CAPTURE_WRONG_THREAD)
+            raise RefusedError(CAPTURE_WRONG_THREAD)
         del self._gpu.captures[int(stream)]
         if capture.invalid:
-            raise Refused(CAPTURE_INVALIDATED)
+            raise RefusedError(CAPTURE_INVALIDATED)
         number = next(self._gpu.numbers)
         self._graphs[number] = capture.jobs
         return real_driver.CUgraph(number)
@@ -327,7 +327,7 @@ class FakeDriver(FakeKernels):
         self._device()
         jobs = known(self._executables, executable)
         if int(stream) in self._gpu.captures:
-            raise Refused(CAPTURE_UNSUPPORTED)
+            raise RefusedError(CAPTURE_UNSUPPORTED)
         for job in jobs:
             work = self._gpu.submit(int(stream), job)
             if job.event is not None:
@@ -350,19 +350,19 @@ class FakeDriver(FakeKernels):
 
     def _of(self, device: Any) -> FakeDevice:
         if not 0 <= int(device) < len(self._gpu.devices):
-            raise Refused(INVALID_DEVICE)
+            raise RefusedError(INVALID_DEVICE)
         return self._gpu.devices[int(device)]
 
     def _allocate(self, kind: str, nbytes: int) -> Block:
         memory = self._gpu.memory
         if nbytes > (memory.free_bytes if kind == "device" else memory.free_pinned_bytes):
-            raise Refused(OUT_OF_MEMORY)
+            raise RefusedError(OUT_OF_MEMORY)
         return memory.allocate(kind, nbytes)
 
     def _release(self, call: str, kind: str, pointer: int) -> None:
         block = self._gpu.memory.find(pointer)
         if block is None or not block.alive or block.start != pointer or block.kind != kind:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         self._gpu.scheduler.refuse_release(block.range, call)
         self._gpu.memory.release(block)
 
@@ -383,10 +383,12 @@ class FakeDriver(FakeKernels):
         """One side of a copy, which must lie in memory of this kind."""
         block = self._gpu.memory.find(pointer)
         if block is None and kind == "pinned":
-            raise PageableMemory(f"a copy of {nbytes} bytes from or to {pointer:#x}, which is not pinned")
+            raise PageableMemoryError(
+                f"a copy of {nbytes} bytes from or to {pointer:#x}, which is not pinned"
+            )
         wanted = Range(pointer, pointer + nbytes)
         if self._gpu.memory.block(wanted).kind != kind:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         return wanted
 
     def _event(self, event: Any) -> EventState:
@@ -395,5 +397,5 @@ class FakeDriver(FakeKernels):
     def _recorded(self, event: Any) -> Work | None:
         state = self._event(event)
         if state.captured:
-            raise Refused(CAPTURED_EVENT)
+            raise RefusedError(CAPTURED_EVENT)
         return state.work

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from runtime.cuda.fake_memory import Misuse
+from runtime.cuda.fake_memory import MisuseError
 from runtime.cuda.fake_status import (
     INVALID_PTX,
     INVALID_VALUE,
@@ -17,7 +17,7 @@ from runtime.cuda.fake_status import (
     NO_BINARY,
     NOT_FOUND,
     FakeDevice,
-    Refused,
+    RefusedError,
     known,
     real_driver,
 )
@@ -52,7 +52,7 @@ class FakeKernels:
     ) -> Any:
         device = self._device()
         if count != len(options) or count != len(values):
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         given = dict(zip(options, values, strict=True))
         log = given.get(real_driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER)
         code, message = self._compile_error(image, device)
@@ -61,7 +61,7 @@ class FakeKernels:
                 room = given[real_driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
                 said = message.encode()[: room - 1] + b"\0"
                 log[: len(said)] = said
-            raise Refused(code)
+            raise RefusedError(code)
         number = next(self._gpu.numbers)
         self._modules[number] = entries(image.decode())
         return real_driver.CUmodule(number)
@@ -70,7 +70,7 @@ class FakeKernels:
         self._device()
         there = known(self._modules, module)
         if name.decode() not in there:
-            raise Refused(NOT_FOUND)
+            raise RefusedError(NOT_FOUND)
         number = next(self._gpu.numbers)
         self._functions[number] = Function(name.decode(), there[name.decode()], int(module))
         return real_driver.CUfunction(number)
@@ -97,15 +97,15 @@ class FakeKernels:
         self._device()
         kernel = known(self._functions, function)
         if kernel.module not in self._modules:
-            raise Misuse(f"launch of {kernel.name}, whose module was unloaded")
+            raise MisuseError(f"launch of {kernel.name}, whose module was unloaded")
         grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
         if min(*grid, *block) < 1 or np.prod(block) > 1024 or grid_y > 65535 or grid_z > 65535:
-            raise Refused(INVALID_VALUE)
+            raise RefusedError(INVALID_VALUE)
         if kernel.name not in self._gpu.signatures or self._gpu.kernels is None:
-            raise Misuse(f"launch of {kernel.name}: give the fake GPU its signature and kernels")
+            raise MisuseError(f"launch of {kernel.name}: give the fake GPU its signature and kernels")
         accesses = self._gpu.signatures[kernel.name]
         if len(accesses) != len(kernel.parameters):
-            raise Misuse(
+            raise MisuseError(
                 f"{kernel.name} has {len(kernel.parameters)} parameters, its signature {len(accesses)}"
             )
         values = _copies(parameters, kernel.parameters)
@@ -130,7 +130,7 @@ class FakeKernels:
 
     def _compile_error(self, image: bytes, device: FakeDevice) -> tuple[int, str]:
         if not image.endswith(b"\0"):
-            raise Misuse("PTX without a NUL at its end: the driver would read on")
+            raise MisuseError("PTX without a NUL at its end: the driver would read on")
         text = image.decode(errors="replace")
         version = re.search(r"^\.version (\d+)\.(\d+)", text, re.MULTILINE)
         target = re.search(r"^\.target (?:sm|compute)_(\d+)", text, re.MULTILINE)

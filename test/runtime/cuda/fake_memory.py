@@ -16,27 +16,27 @@ UNDEFINED = 0xFF
 """What undefined bytes hold: NaN as floating point, -1 as whole numbers."""
 
 
-class Misuse(AssertionError):
+class MisuseError(AssertionError):
     """What a real GPU would punish with wrong numbers or a lost process, or not at all until it matters."""
 
 
-class Race(Misuse):
+class RaceError(MisuseError):
     """Two pieces of work use the same bytes, one of them writing, and nothing sets their order."""
 
 
-class UseAfterFree(Misuse):
+class UseAfterFreeError(MisuseError):
     """Work uses memory that was given back."""
 
 
-class OutOfBounds(Misuse):
+class OutOfBoundsError(MisuseError):
     """Work uses bytes outside any block."""
 
 
-class PageableMemory(Misuse):
+class PageableMemoryError(MisuseError):
     """A copy from or to host memory that is not pinned: it would wait."""
 
 
-class DefaultStream(Misuse):
+class DefaultStreamError(MisuseError):
     """Work on the default stream, which waits for all others."""
 
 
@@ -166,11 +166,11 @@ class Memory:
         """The block that holds all these bytes."""
         block = self.find(wanted.start)
         if block is None:
-            raise OutOfBounds(f"no block has the address {wanted.start:#x}")
+            raise OutOfBoundsError(f"no block has the address {wanted.start:#x}")
         if not block.alive:
-            raise UseAfterFree(f"{wanted.start:#x} is in a freed {block.describe()}")
+            raise UseAfterFreeError(f"{wanted.start:#x} is in a freed {block.describe()}")
         if wanted.stop > block.range.stop:
-            raise OutOfBounds(
+            raise OutOfBoundsError(
                 f"{wanted.stop - wanted.start} bytes at {wanted.start:#x} leave the {block.describe()}"
             )
         return block
@@ -190,4 +190,4 @@ class Memory:
         if (everything[:MARGIN] != UNDEFINED).any() or (
             everything[MARGIN + block.nbytes :] != UNDEFINED
         ).any():
-            raise OutOfBounds(f"something wrote beside the {block.describe()}")
+            raise OutOfBoundsError(f"something wrote beside the {block.describe()}")

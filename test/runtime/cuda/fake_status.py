@@ -38,7 +38,7 @@ ORIN_NANO = FakeDevice("Orin", (8, 7), True, 4, 4_010_000_000)
 """Boards that share a name and a compute capability."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Ends a call with a status other than success."""
 
     def __init__(self, code: int) -> None:
@@ -58,7 +58,7 @@ class Capture:
 
 def known(there: Mapping[int, Any], handle: Any) -> Any:
     if int(handle) not in there:
-        raise Refused(INVALID_HANDLE)
+        raise RefusedError(INVALID_HANDLE)
     return there[int(handle)]
 
 

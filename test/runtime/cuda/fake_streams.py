@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runtime.cuda.fake_memory import UNDEFINED, Memory, Race, Range
+from runtime.cuda.fake_memory import UNDEFINED, Memory, RaceError, Range
 
 Clock = dict[int, int]
 """For each stream, how many pieces of its work come before."""
@@ -104,7 +104,7 @@ class Scheduler:
         self._queues[stream] = Queue()
 
     def submit(self, stream: int, job: Job) -> Work:
-        """Raises Race, UseAfterFree, OutOfBounds."""
+        """Raises RaceError, UseAfterFreeError, OutOfBoundsError."""
         for touched in (*job.reads, *job.writes):
             self._memory.block(touched)
         queue = self._queues[stream]
@@ -157,10 +157,10 @@ class Scheduler:
         return last is None or self.ask(last)
 
     def refuse_release(self, freed: Range, call: str) -> None:
-        """Raises Race when work that the host has not waited for uses memory about to be freed."""
+        """Raises RaceError when work that the host has not waited for uses memory about to be freed."""
         for work in self._unordered:
             if any(freed.overlaps(touched) for touched in (*work.job.reads, *work.job.writes)):
-                raise Race(f"{call} of memory that {work.describe()} uses; nothing waited for it")
+                raise RaceError(f"{call} of memory that {work.describe()} uses; nothing waited for it")
 
     def _refuse_race(self, work: Work) -> None:
         for other in self._unordered:
@@ -174,7 +174,7 @@ class Scheduler:
                     for two in theirs:
                         if one.overlaps(two):
                             where = max(one.start, two.start)
-                            raise Race(
+                            raise RaceError(
                                 f"{other.describe()} and {work.describe()} both use the bytes at {where:#x}, "
                                 "and no event or wait sets their order"
                             )

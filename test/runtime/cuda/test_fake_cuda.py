@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
 from runtime.cuda.fake_memory import (
-    DefaultStream,
-    Misuse,
-    OutOfBounds,
-    PageableMemory,
-    Race,
+    DefaultStreamError,
+    MisuseError,
+    OutOfBoundsError,
+    PageableMemoryError,
+    RaceError,
     Range,
-    UseAfterFree,
+    UseAfterFreeError,
 )
 from runtime.cuda.fake_status import ORIN_NANO
 from runtime.cuda.samples import COUNT, add_kernel, floats, opened
@@ -62,12 +62,12 @@ def bench() -> Bench:
 class TestARace:
     def test_of_a_copy_with_a_kernel_on_another_stream_names_both(self, bench: Bench) -> None:
         bench.copy_in(bench.copies)
-        with pytest.raises(Race, match=r"Memcpy HtoD .* and add .* no event or wait"):
+        with pytest.raises(RaceError, match=r"Memcpy HtoD .* and add .* no event or wait"):
             bench.compute()
 
     def test_is_one_whichever_comes_first(self, bench: Bench) -> None:
         bench.compute()
-        with pytest.raises(Race):
+        with pytest.raises(RaceError):
             bench.copy_in(bench.copies)
 
     @pytest.mark.parametrize("seed", SEEDS)
@@ -84,7 +84,7 @@ class TestARace:
         bench.copies.record(bench.event)
         bench.copy_in(bench.copies)
         bench.main.wait(bench.event)
-        with pytest.raises(Race):
+        with pytest.raises(RaceError):
             bench.compute()
 
     def test_is_one_when_the_wrong_stream_waits(self, bench: Bench) -> None:
@@ -92,7 +92,7 @@ class TestARace:
         bench.copy_in(bench.copies)
         bench.copies.record(bench.event)
         third.wait(bench.event)
-        with pytest.raises(Race):
+        with pytest.raises(RaceError):
             bench.compute()
 
     def test_is_none_along_a_chain_of_events(self, bench: Bench) -> None:
@@ -123,7 +123,7 @@ class TestARace:
         bench.copies.record(bench.event)
         bench.copy_in(bench.copies)
         bench.event.wait()
-        with pytest.raises(Race):
+        with pytest.raises(RaceError):
             bench.compute()
 
     def test_is_none_between_two_that_only_read(self, bench: Bench) -> None:
@@ -134,7 +134,7 @@ class TestARace:
     def test_is_none_between_copies_to_two_halves(self, bench: Bench) -> None:
         bench.main.zero(bench.x.pointer, 128)
         bench.copies.zero(bench.x.pointer + 128, 128)
-        with pytest.raises(Race):
+        with pytest.raises(RaceError):
             bench.copies.zero(bench.x.pointer + 127, 1)
 
     @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ class TestARace:
             bench.copies.copy_part_in(bench.x.pointer, bench.given, 64, rows, columns)
 
         if is_race:
-            with pytest.raises(Race, match=r"Memcpy2D HtoD .* and Memcpy2D HtoD"):
+            with pytest.raises(RaceError, match=r"Memcpy2D HtoD .* and Memcpy2D HtoD"):
                 beside()
         else:
             beside()
@@ -166,7 +166,7 @@ class TestARace:
     ) -> None:
         bench.main.copy_part_in(bench.x.pointer, bench.given, 64, slice(0, 4), slice(0, 8))
         if is_race:
-            with pytest.raises(Race):
+            with pytest.raises(RaceError):
                 bench.copies.zero(bench.x.pointer + start, nbytes)
         else:
             bench.copies.zero(bench.x.pointer + start, nbytes)
@@ -174,21 +174,21 @@ class TestARace:
     def test_of_a_kernel_counts_its_pointers_as_whole_blocks_unless_divided(self, bench: Bench) -> None:
         large = DeviceBuffer(bench.cuda, 2 * NBYTES)
         bench.copies.zero(large.pointer + NBYTES, NBYTES)
-        with pytest.raises(Race):
+        with pytest.raises(RaceError):
             bench.launch(large, bench.y).run(bench.main)
         bench.fake.divide(large.pointer, NBYTES)
         bench.launch(large, bench.y).run(bench.main)
 
     def test_with_work_of_another_library_is_one_too(self, bench: Bench) -> None:
         bench.fake.enqueue(bench.copies.handle, "encoder", writes=[(bench.x.pointer, NBYTES)])
-        with pytest.raises(Race, match=r"encoder .* and add"):
+        with pytest.raises(RaceError, match=r"encoder .* and add"):
             bench.compute()
 
     def test_is_found_in_a_graph_when_it_is_launched(self, bench: Bench) -> None:
         with bench.main.capture() as graph:
             bench.compute()
         bench.copy_in(bench.copies)
-        with pytest.raises(Race, match="add"):
+        with pytest.raises(RaceError, match="add"):
             graph.launch(bench.main)
 
 
@@ -256,10 +256,10 @@ class TestStaleData:
 class TestFreedMemory:
     def test_that_work_still_uses_is_a_race(self, bench: Bench) -> None:
         bench.compute()
-        with pytest.raises(Race, match="cuMemFree of memory that add"):
+        with pytest.raises(RaceError, match="cuMemFree of memory that add"):
             bench.y.free()
         bench.copy_in(bench.main)
-        with pytest.raises(Race, match="cuMemFreeHost of memory that Memcpy HtoD"):
+        with pytest.raises(RaceError, match="cuMemFreeHost of memory that Memcpy HtoD"):
             bench.given.free()
 
     def test_may_go_once_the_host_has_waited(self, bench: Bench) -> None:
@@ -279,7 +279,7 @@ class TestFreedMemory:
             "graph": lambda: graph.launch(bench.main),
             "foreign": lambda: bench.fake.enqueue(bench.main.handle, "encoder", reads=[(address, 4)]),
         }
-        with pytest.raises(UseAfterFree):
+        with pytest.raises(UseAfterFreeError):
             do[use]()
 
     def test_is_never_handed_out_again(self, bench: Bench) -> None:
@@ -303,17 +303,17 @@ class TestTheDefaultStream:
             ("cuEventRecord", bench.event.handle, handle),
             ("cuStreamSynchronize", handle),
         ):
-            with pytest.raises(DefaultStream):
+            with pytest.raises(DefaultStreamError):
                 bench.cuda.call(name, *args)
-        with pytest.raises(DefaultStream):
+        with pytest.raises(DefaultStreamError):
             bench.cuda.call("cuLaunchKernel", 1, 1, 1, 1, 1, 1, 1, 0, handle, 0, 0)
-        with pytest.raises(DefaultStream):
+        with pytest.raises(DefaultStreamError):
             bench.fake.enqueue(handle, "encoder")  # type: ignore[arg-type]
 
     def test_is_refused_where_it_is_meant_silently(self, bench: Bench) -> None:
-        with pytest.raises(DefaultStream, match="cuMemcpyHtoD"):
+        with pytest.raises(DefaultStreamError, match="cuMemcpyHtoD"):
             bench.cuda.call("cuMemcpyHtoD", bench.x.pointer, bench.given.pointer, 4)
-        with pytest.raises(DefaultStream, match="CU_STREAM_NON_BLOCKING"):
+        with pytest.raises(DefaultStreamError, match="CU_STREAM_NON_BLOCKING"):
             bench.cuda.call("cuStreamCreate", 0)
 
 
@@ -325,11 +325,11 @@ class TestCopies:
             "in": ("cuMemcpyHtoDAsync", bench.x.pointer, pageable, NBYTES),
             "out": ("cuMemcpyDtoHAsync", pageable, bench.x.pointer, NBYTES),
         }[way]
-        with pytest.raises(PageableMemory, match="256 bytes"):
+        with pytest.raises(PageableMemoryError, match="256 bytes"):
             bench.cuda.call(*args, bench.main.handle)
 
     def test_beyond_a_block_are_refused(self, bench: Bench) -> None:
-        with pytest.raises(OutOfBounds, match="leave the device block of 256 bytes"):
+        with pytest.raises(OutOfBoundsError, match="leave the device block of 256 bytes"):
             bench.main.zero(bench.x.pointer + 1, NBYTES)
 
     @pytest.fixture
@@ -376,7 +376,7 @@ class TestCopies:
         with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
             bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
         part.srcHost = np.zeros(COUNT, np.float32).ctypes.data
-        with pytest.raises(PageableMemory):
+        with pytest.raises(PageableMemoryError):
             bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
         part.srcHost, part.srcMemoryType = bench.given.pointer, bench.cuda.driver.CUmemorytype(2)
         with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
@@ -387,7 +387,7 @@ class TestCopies:
         self, bench: Bench, part: Any, field: str, value: int
     ) -> None:
         setattr(part, field, value)
-        with pytest.raises(OutOfBounds):
+        with pytest.raises(OutOfBoundsError):
             bench.cuda.call("cuMemcpy2DAsync", part, bench.main.opened)
 
     def test_of_a_part_take_the_description_as_it_is_when_called(self, bench: Bench, part: Any) -> None:
@@ -410,18 +410,18 @@ class TestKernels:
             floats(address, 1)[0] = 1
 
         bench.fake.enqueue(bench.main.handle, "stray", writes=[(bench.y.pointer, NBYTES)], action=stray)
-        with pytest.raises(OutOfBounds, match="something wrote beside the device block"):
+        with pytest.raises(OutOfBoundsError, match="something wrote beside the device block"):
             bench.main.synchronize()
 
     def test_with_an_address_of_no_block_are_caught(self, bench: Bench) -> None:
         launch = bench.kernel.bind((1, 1, 1), (64, 1, 1), 4096, bench.y.pointer, COUNT, 1)
-        with pytest.raises(OutOfBounds, match="no block has the address 0x1000"):
+        with pytest.raises(OutOfBoundsError, match="no block has the address 0x1000"):
             launch.run(bench.main)
 
     def test_whose_module_was_unloaded_are_caught(self, bench: Bench) -> None:
         for number in list(bench.fake.driver.functions._modules):
             bench.cuda.call("cuModuleUnload", bench.cuda.driver.CUmodule(number))
-        with pytest.raises(Misuse, match="module was unloaded"):
+        with pytest.raises(MisuseError, match="module was unloaded"):
             bench.compute()
 
     def test_take_their_argument_values_when_launched(self, bench: Bench) -> None:

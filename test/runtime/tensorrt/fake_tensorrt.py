@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from runtime.cuda.fake_cuda import FakeGpu, Refused
+from runtime.cuda.fake_cuda import FakeGpu, RefusedError
 from support.graph_results import results_of
 
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ class Crash(BaseException):
     """What would end the process: no `except Exception` saves it."""
 
 
-class Abuse(AssertionError):
+class AbuseError(AssertionError):
     """What the real library would punish with wrong numbers or a crash some time later."""
 
 
@@ -211,7 +211,7 @@ class _Builder:
     def build_serialized_network(self, network: Any, config: Any) -> Any:
         fake, values = self._fake, config._values
         if network._parser is None or network._parser() is None:
-            raise Abuse("the parser, which holds the network's weights, was freed before the build")
+            raise AbuseError("the parser, which holds the network's weights, was freed before the build")
         dynamic = {
             i.name: s
             for i, s in zip(network._session.get_inputs(), network._shapes(), strict=True)
@@ -486,7 +486,7 @@ class _ICudaEngine:
 
     def create_execution_context(self, strategy: Any = None) -> Any:
         if self._runtime() is None:
-            raise Abuse("the Runtime was destroyed before its engine")
+            raise AbuseError("the Runtime was destroyed before its engine")
         if self._fake.contexts_left <= 0:
             self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
             return None
@@ -583,7 +583,7 @@ class _IExecutionContext:
         self._fake.told.append("execute_async_v3")
         fake, engine = self._fake, self._engine()
         if engine is None or engine._runtime() is None:
-            raise Abuse("the engine or its Runtime was destroyed before a context")
+            raise AbuseError("the engine or its Runtime was destroyed before a context")
         wrong = ""
         if set(engine._tensors) - set(self._addresses):
             wrong = "an address is missing"
@@ -612,7 +612,7 @@ class _IExecutionContext:
 
         def compute() -> None:
             if alive() is None:
-                raise Abuse("an execution context was destroyed while its work was still to run")
+                raise AbuseError("an execution context was destroyed while its work was still to run")
             feeds = {n: _array(addresses[n], session_type(session, n), s).copy() for n, s in shapes.items()}
             outputs = [tensor.name for tensor in session.get_outputs()]
             results = results_of(session, feeds, lambda: session.run(outputs, feeds))
@@ -625,7 +625,7 @@ class _IExecutionContext:
             writes.append((scratch[0], engine._scratch_bytes()))
         try:
             fake.gpu.enqueue(stream_handle, engine._work_name, reads, writes, compute)
-        except Refused as refusal:
+        except RefusedError as refusal:
             fake.say(engine._logger, "ERROR", f"CUDA error {refusal.code}")
             return False
         return True

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from runtime.cuda.fake_cuda import FakeGpu
-from runtime.cuda.fake_memory import Race
+from runtime.cuda.fake_memory import RaceError
 from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 
 from efftam_ros.core.errors import BackendError
@@ -481,7 +481,7 @@ def test_two_streams_that_share_working_memory_are_found_out(
     other = bound(graphs, device, shipped, "memory_encoder", fixed=False)
     other.binding._stream = Stream(device.cuda)
     one.binding.run()
-    with pytest.raises(Race, match="TensorRT mask_decoder"):
+    with pytest.raises(RaceError, match="TensorRT mask_decoder"):
         other.binding.run()
 
 
