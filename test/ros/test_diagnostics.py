@@ -246,6 +246,29 @@ def test_heavy_loss_on_the_way_names_the_profile():
     assert "config/fastdds_images.xml" in verdict.message
 
 
+def test_a_shared_topic_is_told_until_it_is_not_shared_any_more():
+    """Publishers are looked at once a second, and diagnostics may be published ten times as often."""
+    statistics = running()
+    statistics.topics_shared(["2 publishers on /image"])
+    for _ in range(3):
+        verdict = statistics.verdict(100.0, ACTIVE, 0.25)
+        assert (verdict.level, verdict.message) == (Level.WARN, "2 publishers on /image")
+    statistics.topics_shared([])
+    assert statistics.verdict(100.0, ACTIVE, 0.25).level is Level.OK
+
+
+def test_mixed_images_are_not_taken_for_loss_neither_while_they_come_nor_after():
+    statistics = running(90, keep=lambda i: i % 3)
+    assert "lost on the way" in statistics.loss(100.0)
+    statistics.input_seen({}, "", are_several=True)
+    assert statistics.loss(100.0) == ""
+    assert statistics.verdict(100.0, ACTIVE, 0.25).values["images lost on the way"] == ""
+    statistics.input_seen({}, "", are_several=False)
+    for i in range(30):
+        statistics.image_received(100.0 + i / 30, (90 + i) * PERIOD_NS)
+    assert statistics.verdict(101.0, ACTIVE, 0.25).values["images lost on the way"] == "0%"
+
+
 def test_a_lost_target_warns_with_its_reason():
     statistics = running()
     statistics.answered(100.0, 0.02, track(TrackState.LOST, "absent for 1.2 s"))

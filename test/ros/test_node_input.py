@@ -13,6 +13,7 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import cv2
+from diagnostic_msgs.msg import DiagnosticStatus
 from efftam_ros.msg import BoundingBox
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -192,7 +193,9 @@ def test_two_cameras_on_one_topic_are_named_as_the_cause_and_not_called_loss(alo
     def only_one_is_left():
         i = next(sent)
         cameras[1].publish(image_message(scene(0), stamp_of(3 * i)))
-        return "publishers on" not in peer.diagnostics[-1].message
+        newest = peer.diagnostics[-1]
+        # A status that says the images stopped, as on a busy machine, takes the place of all others.
+        return newest.level != DiagnosticStatus.STALE and "publishers on" not in newest.message
 
     peer.wait(only_one_is_left, "a status that does not name them")
 

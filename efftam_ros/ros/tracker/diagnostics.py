@@ -6,6 +6,7 @@ result to a message.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,9 @@ class Statistics:
         self._image_bytes = 0
         self._input: Mapping[str, str] = {}
         self._explanation = "is the topic image right?"
+        self._are_several = False
+        self._mixed_until_s = -math.inf
+        self._shared: tuple[str, ...] = ()
 
     def image_received(self, now_s: float, stamp_ns: int, nbytes: int = 0) -> None:
         with self._lock:
@@ -109,11 +113,17 @@ class Statistics:
             self._arrivals.append((now_s, stamp_ns))
             _forget(self._arrivals, now_s)
 
-    def input_seen(self, facts: Mapping[str, str], explanation: str) -> None:
+    def input_seen(self, facts: Mapping[str, str], explanation: str, are_several: bool = False) -> None:
         """Store what is known of the image publishers (as named values), and why no image arrives if none
-        does."""
+        does.
+
+        ``are_several``: more than one may send; then no loss is told, as mixed stamps look as if some were
+        lost.
+        """
         with self._lock:
-            self._input, self._explanation = facts, explanation
+            if self._are_several and self._arrivals:
+                self._mixed_until_s = self._arrivals[-1][0]
+            self._input, self._explanation, self._are_several = facts, explanation, are_several
 
     def answered(self, now_s: float, latency_s: float, track: Track, again: bool = False) -> None:
         """Record that a box was published ``latency_s`` after its image arrived.
@@ -149,9 +159,11 @@ class Statistics:
     def selection_refused(self, reason: str) -> None:
         self._fault("selection", reason, "selections_refused")
 
-    def topic_shared(self, reason: str) -> None:
-        """Record that another node publishes on an output topic, or several publish images."""
-        self._fault("shared", reason)
+    def topics_shared(self, reasons: Sequence[str]) -> None:
+        """Store which topics are shared now, one line each: an output topic on which another node publishes
+        too, or several publishers of images. They are told until the next call."""
+        with self._lock:
+            self._shared = tuple(reasons)
 
     def incompatible_qos(self, reason: str) -> None:
         self._fault("qos", reason)
@@ -213,13 +225,20 @@ class Statistics:
             return ""
         return f"images come every {period_s:.2g} s: set image_timeout above twice that"
 
+    def _unmixed(self) -> list[tuple[float, int]]:
+        """Moment and stamp of the images since one publisher alone sends."""
+        if self._are_several:
+            return []
+        return [arrival for arrival in self._arrivals if arrival[0] > self._mixed_until_s]
+
     def _loss(self, now_s: float) -> str:
-        stamps = [stamp for _, stamp in self._arrivals]
+        arrivals = self._unmixed()
+        stamps = [stamp for _, stamp in arrivals]
         share = lost_share(stamps)
         if share is not None:
             said = f"{share:.0%} of the images are lost on the way" if share > LOSS_LIMIT else ""
-        elif self._arrivals and now_s - self._arrivals[0][0] > SPARSE_S and is_sparse(stamps):
-            span_s = now_s - self._arrivals[0][0]
+        elif arrivals and now_s - arrivals[0][0] > SPARSE_S and is_sparse(stamps):
+            span_s = now_s - arrivals[0][0]
             said = f"only {len(stamps)} images came in {span_s:.0f} s, unevenly: most are lost on the way"
         else:
             said = ""
@@ -245,6 +264,7 @@ class Statistics:
             found.append((Level.ERROR, self._last["qos"]))
         elif "qos" in self._fresh:
             found.append((Level.WARN, self._last["qos"]))
+        found += [(Level.WARN, reason) for reason in self._shared]
         found += [(Level.WARN, self._last[kind]) for kind in _MINOR if kind in self._fresh]
         silent = not self._arrivals or now_s - self._arrivals[-1][0] > image_timeout_s
         loss = self._loss(now_s)
@@ -265,7 +285,7 @@ class Statistics:
 
     def _values(self, now_s: float) -> dict[str, str]:
         latencies = sorted(latency for _, latency in self._answers)
-        share = lost_share([stamp for _, stamp in self._arrivals])
+        share = lost_share([stamp for _, stamp in self._unmixed()])
         track = self._track
         values = {
             "state": track.state.name if track is not None else "",
@@ -296,7 +316,7 @@ class Statistics:
 
 
 # Faults that leave the tracker working; a shared topic comes first, as it causes others.
-_MINOR = ("shared", "image", "selection", "bearing", "camera")
+_MINOR = ("image", "selection", "bearing", "camera")
 # Order of reporting: a fault comes before the missing images that it causes.
 _WEIGHT = {Level.OK: 0, Level.WARN: 1, Level.STALE: 2, Level.ERROR: 3}
 

@@ -292,15 +292,17 @@ class Session:
             self._node.destroy_subscription(self._camera_info)
             self._camera_info = self._subscribe_camera_info()
         self._statistics.input_seen(
-            self._input.facts | {"camera_info": self._describe_camera()}, self._input.explain()
+            self._input.facts | {"camera_info": self._describe_camera()},
+            self._input.explain(),
+            self._input.has_several,
         )
-        mixed = self._input.mixed
-        for kind, shared in (("others", self._outputs.others), ("mixed", mixed)):
-            if shared:
-                self._statistics.topic_shared(shared)
-                self._remind(kind, shared)
+        shared = {"others": self._outputs.others, "mixed": self._input.mixed}
+        self._statistics.topics_shared([reason for reason in shared.values() if reason])
+        for kind, reason in shared.items():
+            if reason:
+                self._remind(kind, reason)
         loss = self._statistics.loss(time.monotonic())
-        if loss and not mixed:  # the stamps of mixed images look as if some were lost
+        if loss:
             self._warn("loss", loss)
         if self._newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._remind("input", self._explain_no_image())
