@@ -209,9 +209,13 @@ def _start(network: object, args: argparse.Namespace) -> None:
     from efftam_ros.model.compact.trunk import LITE0, SHORT
     from efftam_ros.runtime.bundle import Bundle
     from training.backbone import load_backbone, packaged_weights
+    from training.ship import require_open
     from training.warm_start import copy_trunk, warm_start
 
     assert isinstance(network, CompactTAM)
+    if args.open_data_only:
+        for start in filter(None, (args.continue_from, args.heads_from)):
+            require_open(start)
     if args.continue_from is not None:
         network.load_state_dict(_all_weights(args.continue_from, network.spec.name))
         print(f"all weights from {args.continue_from}")

@@ -11,7 +11,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import Source, export_bundle
 from efftam_ros.export.onnx.networks import Network, load_checkpoint_network
 from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.runtime.bundle import file_sha256
+from efftam_ros.runtime.bundle import Bundle, file_sha256
 from training.checkpoints import WEIGHTS
 
 CARD = "README.md"
@@ -43,6 +43,8 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
     length = f"{recipe['steps']} steps" if hours is None else f"{60 * hours:.0f} minutes"
     note = f"Trained with training/ of this package: {length}, seed {recipe['seed']}"
     if mean_with is not None:
+        if recipe["open_data_only"]:
+            require_open(mean_with)
         average(network, mean_with, share)
         note += f"; the mean with other weights, which count {share:g}"
     source = Source(
@@ -54,6 +56,21 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
     if card is not None:
         (out / CARD).write_text(card, encoding="utf-8")
     return sum(path.stat().st_size for path in out.iterdir())
+
+
+def require_open(start: Path) -> None:
+    """Raise InputError unless the weights of a bundle's folder, or of a run's weights.pt, are known to come
+    from data under open licences alone."""
+    if start.is_dir():
+        is_open = Bundle.load(start).source.get("licence") == OPEN_LICENCE
+    else:
+        recipe = start.parent / "recipe.json"
+        is_open = recipe.is_file() and json.loads(recipe.read_text(encoding="utf-8"))["open_data_only"]
+    if not is_open:
+        raise InputError(
+            f"{start} does not say that it was trained on open data alone; start with weights of"
+            " --open-data-only, or leave that out"
+        )
 
 
 def average(network: Network, other: Path, share: float = 0.5) -> None:

@@ -14,7 +14,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx import bundle
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
-from training.ship import average, ship
+from training.ship import OPEN_LICENCE, RESEARCH_LICENCE, average, require_open, ship
 
 NAME = "compact_192"
 
@@ -112,3 +112,44 @@ def test_a_folder_without_weights_is_refused(tmp_path):
         ship(tmp_path, tmp_path / "out")
     assert str(tmp_path) in str(told.value)
     assert not (tmp_path / "out").exists()
+
+
+# Open data
+
+
+def licensed(folder: Path, licence: str) -> Path:
+    manifest = json.loads((folder / "bundle.json").read_text())
+    manifest["source"]["licence"] = licence
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def recipe_of(run: Path, **changes: object) -> Path:
+    path = run / "recipe.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return run
+
+
+def test_weights_count_as_open_only_where_they_say_so(run, start, tmp_path):
+    bundle_folder = shutil.copytree(start, tmp_path / "bundle")
+    require_open(licensed(bundle_folder, OPEN_LICENCE))
+    require_open(recipe_of(run, open_data_only=True) / "weights.pt")
+    unknown = tmp_path / "unknown.pt"
+    shutil.copy(run / "weights.pt", unknown)
+    for other in (
+        licensed(bundle_folder, RESEARCH_LICENCE),
+        recipe_of(run, open_data_only=False) / "weights.pt",
+        unknown,
+    ):
+        with pytest.raises(InputError) as told:
+            require_open(other)
+        assert str(other) in str(told.value)
+
+
+def test_a_mean_with_weights_for_research_is_not_called_open(run, start, tmp_path):
+    recipe_of(run, open_data_only=True)
+    research = licensed(shutil.copytree(start, tmp_path / "research"), RESEARCH_LICENCE)
+    with pytest.raises(InputError):
+        ship(run, tmp_path / "out", research)
+    ship(run, tmp_path / "out", licensed(research, OPEN_LICENCE))
+    assert json.loads((tmp_path / "out" / "bundle.json").read_text())["source"]["licence"] == OPEN_LICENCE

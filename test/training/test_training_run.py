@@ -357,6 +357,14 @@ def refused_run(*change: object) -> Callable[[Path, Path], list[str]]:
         (refused_run("--mixture", "1,-1,1"), ["'1,-1,1'"]),
         (refused_run("--mixture", "1,nan,1"), ["'1,nan,1'"]),
         (refused_run("--mixture", "1,1,1,1"), ["'1,1,1,1'"]),
+        (
+            refused_run("--open-data-only", "--continue-from", default_bundle().folder),
+            [str(default_bundle().folder), "--open-data-only"],
+        ),
+        (
+            refused_run("--open-data-only", "--heads-from", default_bundle().folder),
+            [str(default_bundle().folder), "--open-data-only"],
+        ),
         (refused_run("--material", "/nowhere/material.zip"), ["/nowhere/material.zip", "training data"]),
         (refused_run("--resume"), ["resume.pt", "without --resume"]),
         (refused_run("--continue-from", "/nowhere/bundle"), ["/nowhere/bundle"]),
