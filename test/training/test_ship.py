@@ -14,6 +14,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx import bundle
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
+from training import ship as ship_module
 from training.ship import OPEN_LICENCE, RESEARCH_LICENCE, average, require_open, ship
 
 NAME = "compact_192"
@@ -144,6 +145,12 @@ def test_weights_count_as_open_only_where_they_say_so(run, start, tmp_path):
         with pytest.raises(InputError) as told:
             require_open(other)
         assert str(other) in str(told.value)
+
+
+def test_the_weights_in_the_source_tree_are_open_and_can_be_trained_on():
+    folder = Path(ship_module.__file__).parent / "open_data"
+    require_open(folder)
+    assert load_bundle_network(folder).spec.name == NAME
 
 
 def test_a_mean_with_weights_for_research_is_not_called_open(run, start, tmp_path):
