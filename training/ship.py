@@ -63,6 +63,8 @@ def require_open(start: Path) -> None:
     from data under open licences alone."""
     if start.is_dir():
         is_open = Bundle.load(start).source.get("licence") == OPEN_LICENCE
+    elif not start.is_file():
+        raise InputError(f"there are no weights {start}; name a bundle or a run's {WEIGHTS}")
     else:
         recipe = start.parent / "recipe.json"
         is_open = recipe.is_file() and json.loads(recipe.read_text(encoding="utf-8"))["open_data_only"]

@@ -419,17 +419,17 @@ def selection_prompt(msg: Any, width: int, height: int, most_pixels: int = MOST_
     return prompt
 
 
-def camera_model(msg: Any, rectified: bool = False, has_lens: bool = True) -> CameraModel:
+def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True) -> CameraModel:
     """Read the camera model from a sensor_msgs/CameraInfo.
 
     ``rectified``: the images are rectified, so the projection matrix is used and the distortion is not.
-    ``has_lens``: False if the distortion is not wanted; then an unknown distortion model does not matter.
+    ``with_distortion``: False if it is not wanted; then an unknown distortion model does not matter.
     Raises InputError as `Intrinsics.from_camera_info` does.
     """
     intrinsics = Intrinsics.from_camera_info(
         [float(v) for v in msg.k],
-        [float(v) for v in msg.d] if has_lens else (),
-        msg.distortion_model if has_lens else "",
+        [float(v) for v in msg.d] if with_distortion else (),
+        msg.distortion_model if with_distortion else "",
         p=[float(v) for v in msg.p] if rectified else None,
         offset=(int(msg.roi.x_offset), int(msg.roi.y_offset)),
         binning=(int(msg.binning_x), int(msg.binning_y)),

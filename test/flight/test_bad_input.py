@@ -351,14 +351,18 @@ def other_mount(rig: Rig, number: int) -> None:
     rig.after_step = send
 
 
-def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed():
-    rig = Rig("ardupilot", device=False)
+def assert_one_of_two_is_steered(rig: Rig, other: int) -> None:
     loop = chase(rig)
-    other_mount(rig, 2)
+    other_mount(rig, other)
     rig.run(14)
     assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
     assert loop.figures(after_s=8.0)[0] < 2.0
     assert all(limits.yaw_max > 1.0 for limits in rig.log.limits_seen)
+
+
+def test_of_two_gimbals_behind_one_autopilot_the_first_is_steered_and_believed():
+    rig = Rig("ardupilot", device=False)
+    assert_one_of_two_is_steered(rig, other=2)
     assert Control.NOBODY not in rig.log.controls[1:]
     assert rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[-1].gimbal_device_id == 1
     assert rig.said("number 1 is steered") == 1
@@ -382,12 +386,7 @@ def test_of_two_gimbals_the_chosen_one_is_steered_and_believed(number, monkeypat
 
     monkeypatch.setattr(rig.autopilot, "send", send_as_second)
     monkeypatch.setattr(rig.autopilot, "on_gimbal_wish", obey_as_second)
-    loop = chase(rig)
-    other_mount(rig, 1)
-    rig.run(14)
-    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
-    assert loop.figures(after_s=8.0)[0] < 2.0
-    assert all(limits.yaw_max > 1.0 for limits in rig.log.limits_seen)
+    assert_one_of_two_is_steered(rig, other=1)
     assert {m.gimbal_device_id for m in rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")} == {2}
     configure = [m for m in rig.sent("COMMAND_LONG") if m.command == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE]
     assert {m.param7 for m in configure} == {2.0}

@@ -73,13 +73,11 @@ def intrinsics_of(message: Any) -> CameraIntrinsics:
     zeros in its place. The distortion is not used, so that an unknown model does not matter.
     """
     try:
-        model = camera_model(message, has_lens=False)
+        found = camera_model(message, with_distortion=False).intrinsics
     except InputError:
-        return CameraIntrinsics(0.0, 0.0, 0.0, 0.0, *delivered_size(message))
-    seen = model.intrinsics
-    if seen is None:
-        return CameraIntrinsics(0.0, 0.0, 0.0, 0.0, model.width, model.height)
-    return CameraIntrinsics(seen.fx, seen.fy, seen.cx, seen.cy, model.width, model.height)
+        found = None
+    focal_and_centre = (found.fx, found.fy, found.cx, found.cy) if found is not None else (0.0, 0.0, 0.0, 0.0)
+    return CameraIntrinsics(*focal_and_centre, *delivered_size(message))
 
 
 def control_of(message: Any) -> Control:
