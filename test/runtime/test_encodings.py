@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.image.encodings import ENCODINGS, Region, check_image, to_bgr
+from efftam_ros.runtime.image.encodings import ENCODINGS, Region, check_image, to_bgr, to_grey
 
 WIDTH, HEIGHT = 36, 28
 PADDING = 5
@@ -128,6 +128,30 @@ class TestEveryEncoding:
         rows, _ = stored(encoding)
         image = Image(padded(rows), WIDTH, HEIGHT, encoding)
         assert np.array_equal(to_bgr(image, Region(x0, y0, x1, y1)), to_bgr(image)[y0:y1, x0:x1])
+
+    @settings(max_examples=30, deadline=None)
+    @given(data=st.data())
+    def test_grey_is_the_lightness_of_the_colours_at_every_step(
+        self, encoding: str, data: st.DataObject
+    ) -> None:
+        x0 = data.draw(st.integers(0, WIDTH - 1))
+        y0 = data.draw(st.integers(0, HEIGHT - 1))
+        x1 = data.draw(st.integers(x0 + 1, WIDTH))
+        y1 = data.draw(st.integers(y0 + 1, HEIGHT))
+        row_step = data.draw(st.integers(1, HEIGHT))
+        column_step = data.draw(st.sampled_from([n for n in range(1, 17) if (x1 - x0) % n == 0]))
+        rows, _ = stored(encoding)
+        image, region = Image(padded(rows), WIDTH, HEIGHT, encoding), Region(x0, y0, x1, y1)
+        blue, green, red = to_bgr(image, region)[::row_step, ::column_step].astype(float).transpose(2, 0, 1)
+        grey = to_grey(image, region, row_step, column_step)
+        assert grey.dtype == np.uint8
+        # Luma and chroma are rounded apart, so the lightness of colours made from both differs by two levels.
+        assert np.abs(grey - (0.114 * blue + 0.587 * green + 0.299 * red)).max() <= 2
+
+    def test_grey_refuses_what_colours_refuse(self, encoding: str) -> None:
+        rows, _ = stored(encoding)
+        with pytest.raises(InputError, match="truncated"):
+            to_grey(Image(rows[:-1], WIDTH, HEIGHT, encoding))
 
     def test_too_few_bytes_per_row_are_refused_with_both_numbers(self, encoding: str) -> None:
         rows, _ = stored(encoding)

@@ -64,6 +64,36 @@ def test_grey_and_small_images_do_as_well(ground):
     assert moved_point(told(*grey, encoding="mono8").matrix, 160, 90) == pytest.approx((155, 90), abs=0.7)
 
 
+@pytest.mark.parametrize(("width", "encoding"), [(WIDTH, "bgr8"), (320, "mono8")])
+def test_a_buffer_that_the_next_image_reuses_is_no_camera_at_rest(ground, width, encoding):
+    """A capture loop writes image after image to the same bytes; of the small grey one none are converted."""
+    pictures = [cv2.resize(look(ground, x), (width, width * 9 // 16)) for x in (400, 480)]
+    if encoding == "mono8":
+        pictures = [cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) for picture in pictures]
+    buffer = np.empty_like(pictures[0])
+    source = ImageCameraMotion()
+    for index, picture in enumerate(pictures):
+        buffer[:] = picture
+        motion = source.estimate(Image.from_array(buffer, encoding), index, None)
+    centre, shift = width / 2, 80 * width / WIDTH
+    assert moved_point(motion.matrix, centre, 90)[0] == pytest.approx(centre - shift, abs=1.0)
+
+
+@pytest.mark.parametrize("encoding", ["nv12", "yuv422_yuy2"])
+def test_luma_of_a_camera_does_as_well_as_its_colours(ground, encoding):
+    source = ImageCameraMotion()
+    for index, x in enumerate((400, 435)):
+        i420 = cv2.cvtColor(look(ground, x), cv2.COLOR_BGR2YUV_I420)
+        luma = i420[:HEIGHT]
+        if encoding == "nv12":
+            rows = np.concatenate([luma, np.full((HEIGHT // 2, WIDTH), 128, np.uint8)])
+        else:
+            rows = np.stack([luma, np.full_like(luma, 128)], axis=-1).reshape(HEIGHT, 2 * WIDTH)
+        motion = source.estimate(Image(rows, WIDTH, HEIGHT, encoding), index, None)
+    for x, y in ((100, 100), (640, 360), (1200, 650)):
+        assert moved_point(motion.matrix, x, y) == pytest.approx((x - 35, y), abs=1.0)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1930, 1086), (2560, 1440), (1366, 768)])
 def test_any_width_does_as_well(ground, width, height):
     """Also one of which no whole number of columns can be left out."""

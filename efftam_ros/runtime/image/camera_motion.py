@@ -6,7 +6,6 @@ The same steps as the background motion of many trackers (for instance BoT-SORT,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
@@ -16,7 +15,7 @@ from efftam_ros.core.camera_motion import MOST_SHIFT, Matrix, rejection
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import CameraMotion, Image
-from efftam_ros.runtime.image.encodings import to_bgr
+from efftam_ros.runtime.image.encodings import to_grey
 from efftam_ros.runtime.image.landmarks import Landmarks
 
 Grey = NDArray[np.uint8]
@@ -136,17 +135,13 @@ def _rescaled(matrix: Matrix, scale: float) -> Matrix:
 
 
 def _small_grey(image: Image) -> Grey:
-    bgr: NDArray[Any] = to_bgr(image)
     height = max(1, round(image.height * SMALL_WIDTH_PX / image.width))
-    # Averaging all pixels of a large image would dominate the cost; a few of them are sufficient. Rows are
-    # skipped before the conversion, columns after it, because OpenCV picks pixels of one byte faster.
+    # Averaging all pixels of a large image would dominate the cost; a few of them are sufficient.
     step = min(max(1, image.width // (2 * SMALL_WIDTH_PX)), MOST_STEP_PX)
-    grey = cv2.cvtColor(bgr[::step], cv2.COLOR_BGR2GRAY)
-    if step > 1 and image.width % step == 0:
-        grey = cv2.extractChannel(grey.reshape(len(grey), -1, step), 0)
+    grey = to_grey(image, row_step=step, column_step=step if image.width % step == 0 else 1)
     if image.width > SMALL_WIDTH_PX:
-        grey = cv2.resize(grey, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA)
-    return np.asarray(grey, np.uint8)
+        return np.asarray(cv2.resize(grey, (SMALL_WIDTH_PX, height), interpolation=cv2.INTER_AREA), np.uint8)
+    return grey.copy()  # it is kept, and may be a view of the image's bytes
 
 
 def _allowed_mask(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:

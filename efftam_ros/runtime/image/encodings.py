@@ -45,6 +45,9 @@ class Encoding:
             bytes if no conversion is needed, else new BGR pixels.
         red_green_blue: Indices of these channels in the pixels that ``read`` returns.
         to_bgr: OpenCV's code to convert those pixels to BGR; None if they are BGR already.
+        to_grey: The same for grey.
+        luma: ``luma(image, region)`` returns the region's lightness [h, w] in limited range, without
+            converting colours; None where pixels are not stored as luma and chroma.
         multiple: Width and height must be divisible by these.
         rows_per_pair: Stored rows per two image rows (3 for 4:2:0, else 2).
         full_scale: Value of white in those pixels.
@@ -54,6 +57,8 @@ class Encoding:
     read: Callable[[Image, Region], Pixels]
     red_green_blue: tuple[int, int, int] = (2, 1, 0)
     to_bgr: int | None = None
+    to_grey: int | None = cv2.COLOR_BGR2GRAY
+    luma: Callable[[Image, Region], Pixels] | None = None
     multiple: tuple[int, int] = (1, 1)
     rows_per_pair: int = 2
     full_scale: float = 255.0
@@ -82,9 +87,17 @@ def _read_yuv420(code: int, image: Image, region: Region) -> Pixels:
     return _cropped(bgr, even, region)
 
 
+def _luma_plane(image: Image, region: Region) -> Pixels:
+    return image.rows[region.y0 : region.y1, region.x0 : region.x1]
+
+
 def _read_yuv422(code: int, image: Image, region: Region) -> Pixels:
     even = _grown(region, image, margin=0)
     return _cropped(cv2.cvtColor(_read_interleaved(2, image, even), code), even, region)
+
+
+def _luma_yuv422(channel: int, image: Image, region: Region) -> Pixels:
+    return _read_interleaved(2, image, region)[..., channel]
 
 
 def _read_bayer(code: int, image: Image, region: Region) -> Pixels:
@@ -108,11 +121,12 @@ def _cropped(pixels: Pixels, have: Region, want: Region) -> Pixels:
 
 
 def _yuv420(code: int) -> Encoding:
-    return Encoding(1, partial(_read_yuv420, code), multiple=(2, 2), rows_per_pair=3)
+    return Encoding(1, partial(_read_yuv420, code), luma=_luma_plane, multiple=(2, 2), rows_per_pair=3)
 
 
-def _yuv422(code: int) -> Encoding:
-    return Encoding(2, partial(_read_yuv422, code), multiple=(2, 1))
+def _yuv422(code: int, luma_channel: int) -> Encoding:
+    luma = partial(_luma_yuv422, luma_channel)
+    return Encoding(2, partial(_read_yuv422, code), luma=luma, multiple=(2, 1))
 
 
 def _bayer(code: int) -> Encoding:
@@ -120,19 +134,19 @@ def _bayer(code: int) -> Encoding:
 
 
 _BGR = Encoding(3, partial(_read_interleaved, 3))
-_MONO = Encoding(1, partial(_read_interleaved, 1), (0, 0, 0), cv2.COLOR_GRAY2BGR)
-_UYVY = _yuv422(cv2.COLOR_YUV2BGR_UYVY)
-_YUYV = _yuv422(cv2.COLOR_YUV2BGR_YUY2)
+_MONO = Encoding(1, partial(_read_interleaved, 1), (0, 0, 0), cv2.COLOR_GRAY2BGR, None)
+_UYVY = _yuv422(cv2.COLOR_YUV2BGR_UYVY, luma_channel=1)
+_YUYV = _yuv422(cv2.COLOR_YUV2BGR_YUY2, luma_channel=0)
 
 # OpenCV names a Bayer pattern after its second row and column, sensor_msgs after its first: rggb is OpenCV's
 # "BG".
 ENCODINGS: dict[str, Encoding] = {
     "bgr8": _BGR,
-    "rgb8": Encoding(3, partial(_read_interleaved, 3), (0, 1, 2), cv2.COLOR_RGB2BGR),
-    "bgra8": Encoding(4, partial(_read_interleaved, 4), (2, 1, 0), cv2.COLOR_BGRA2BGR),
-    "rgba8": Encoding(4, partial(_read_interleaved, 4), (0, 1, 2), cv2.COLOR_RGBA2BGR),
+    "rgb8": Encoding(3, partial(_read_interleaved, 3), (0, 1, 2), cv2.COLOR_RGB2BGR, cv2.COLOR_RGB2GRAY),
+    "bgra8": Encoding(4, partial(_read_interleaved, 4), (2, 1, 0), cv2.COLOR_BGRA2BGR, cv2.COLOR_BGRA2GRAY),
+    "rgba8": Encoding(4, partial(_read_interleaved, 4), (0, 1, 2), cv2.COLOR_RGBA2BGR, cv2.COLOR_RGBA2GRAY),
     "mono8": _MONO,
-    "mono16": Encoding(2, _read_mono16, (0, 0, 0), cv2.COLOR_GRAY2BGR, full_scale=65535.0),
+    "mono16": Encoding(2, _read_mono16, (0, 0, 0), cv2.COLOR_GRAY2BGR, None, full_scale=65535.0),
     "8UC1": _MONO,
     "8UC3": _BGR,
     "nv12": _yuv420(cv2.COLOR_YUV2BGR_NV12),
@@ -198,9 +212,47 @@ def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
     For ``bgr8`` this is a view of the image's bytes: copy it before drawing on it.
     """
     encoding = check_image(image)
-    pixels: Pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))
-    if encoding.full_scale != 255.0:
-        pixels = cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
+    pixels = _full_scale(encoding, encoding.read(image, region or _whole(image)))
     if encoding.to_bgr is not None:
         pixels = cv2.cvtColor(pixels, encoding.to_bgr)
     return pixels
+
+
+def to_grey(
+    image: Image, region: Region | None = None, row_step: int = 1, column_step: int = 1
+) -> NDArray[np.uint8]:
+    """Lightness of the region (default: the whole image) as uint8 [h, w]; raises as `check_image` does.
+
+    Reads every ``row_step``-th row and ``column_step``-th column, from the first; ``column_step`` must divide
+    the region's width. Only these pixels are converted, but of Bayer images all are. The result may be a view
+    of the image's bytes.
+    """
+    encoding = check_image(image)
+    region = region or _whole(image)
+    if encoding.luma is not None:
+        grey = encoding.luma(image, region)[::row_step, ::column_step]
+        return np.asarray(cv2.LUT(grey, _LIMITED_TO_FULL), np.uint8)
+    # Columns are skipped after the conversion, because OpenCV picks pixels of one byte faster.
+    pixels = _full_scale(encoding, encoding.read(image, region)[::row_step])
+    if encoding.to_grey is not None:
+        pixels = cv2.cvtColor(pixels, encoding.to_grey)
+    if column_step > 1:
+        pixels = cv2.extractChannel(pixels.reshape(len(pixels), -1, column_step), 0)
+    return pixels
+
+
+# Luma of white is 235, that of black 16.
+_LIMITED_TO_FULL = np.clip(np.rint((np.arange(256) - 16) * 255 / 219), 0, 255).astype(np.uint8)
+
+
+def _whole(image: Image) -> Region:
+    return Region(0, 0, image.width, image.height)
+
+
+def _full_scale(encoding: Encoding, pixels: Pixels) -> Pixels:
+    """The pixels with 255 for white."""
+    return (
+        pixels
+        if encoding.full_scale == 255.0
+        else cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
+    )

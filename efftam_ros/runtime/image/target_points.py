@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import NO_POINTS, FoundPoints, Image
-from efftam_ros.runtime.image.encodings import Region, to_bgr
+from efftam_ros.runtime.image.encodings import Region, to_grey
 
 Grey = NDArray[np.uint8]
 
@@ -166,11 +166,10 @@ def _grey(image: Image, x: int, y: int, side: int, scale: float) -> Grey | None:
     if left >= right or top >= bottom:  # the part of a large target's patch is reduced to nothing
         return None
     try:
-        pixels = to_bgr(image, region)
+        # Averaging all rows of a large target would dominate the cost.
+        grey = to_grey(image, region, row_step=max(1, int(0.5 / scale)))
     except InputError:
         return None
-    # Averaging all rows of a large target would dominate the cost.
-    grey = cv2.cvtColor(pixels[:: max(1, int(0.5 / scale))], cv2.COLOR_BGR2GRAY)
     reduced = cv2.resize(grey, (right - left, bottom - top), interpolation=cv2.INTER_AREA)
     whole = round(side * scale)
     borders = top, whole - top - len(reduced), left, whole - left - reduced.shape[1]
