@@ -133,7 +133,7 @@ def test_a_box_under_4_px_is_not_sent(serve, feed, open_page):
     hands.drag(200, 100, 203, 160)
     hands.wait_text("#notices", "at least 4 x 4")
     assert feed.selections == []
-    assert hands.mode == "live"
+    hands.wait_mode("live")
 
 
 def test_zoomed_in_a_box_is_still_in_image_px(serve, feed, open_page):

@@ -246,6 +246,7 @@ function toggleLens() {
 
 function togglePlots() {
   $("plots").hidden = !toggle($("plots-button"), $("plots").hidden);
+  paintPlots();
 }
 
 function toggleFull() {
@@ -311,6 +312,7 @@ function startPlayback(timeline) {
   for (const id of ["freeze", "clear"]) $(id).hidden = true;
   const isCompared = playback.runs.length > 1;
   $("plots").classList.toggle("compared", isCompared);
+  paintPlots(); // a press on them is understood before they are next due
   views.forEach(({ canvas }, i) => {
     canvas.parentElement.hidden = i >= playback.runs.length;
     canvas.nextElementSibling.hidden = !isCompared;
@@ -465,6 +467,10 @@ function paintSlowly() {
   $("clear").classList.toggle("armed", isAsked);
   const ageMs = frames.shown && isLive() ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
   $("age").textContent = !isLive() || !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
+  paintPlots();
+}
+
+function paintPlots() {
   if ($("plots").hidden) return;
   if (playback) {
     const rows = playback.runs.length > 1 ? [ROWS.speed, ROWS.presence, ROWS.quality] : [ROWS.speed, ROWS.scores];
