@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from efftam_ros.core.errors import BackendError, InputError
@@ -14,7 +16,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import BACKENDS, open_pipeline
-from efftam_ros.runtime.threads import default_threads
+from efftam_ros.runtime.threads import default_threads, set_threads
 
 
 @pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])
@@ -99,3 +101,41 @@ print(sorted({"torch", "rclpy", "matplotlib", "av"} & set(sys.modules)))
 
 def test_the_default_is_between_one_and_four_threads() -> None:
     assert 1 <= default_threads() <= 4
+
+
+SPINNING, SPIN_US = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
+
+
+@pytest.mark.parametrize(
+    ("version", "spins"), [("1.18.0", "0"), ("1.25.1", "0"), ("1.26.0", "1"), ("1.31.1", "1"), ("2.0.0", "1")]
+)
+def test_threads_spin_only_where_the_time_has_a_limit(version: str, spins: str) -> None:
+    options = onnxruntime.SessionOptions()
+    set_threads(options, 3, version)
+    assert options.intra_op_num_threads == 3
+    assert options.get_session_config_entry(SPINNING) == spins
+    if spins == "1":
+        assert 0 < int(options.get_session_config_entry(SPIN_US)) <= 100
+    else:
+        with pytest.raises(RuntimeError):
+            options.get_session_config_entry(SPIN_US)
+
+
+def test_every_graph_of_a_pipeline_gets_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[onnxruntime.SessionOptions] = []
+    session = onnxruntime.InferenceSession
+
+    def recording(
+        path: str, options: onnxruntime.SessionOptions, **rest: Any
+    ) -> onnxruntime.InferenceSession:
+        opened.append(options)
+        return session(path, options, **rest)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", recording)
+    open_pipeline(threads=3).close()
+    expected = onnxruntime.SessionOptions()
+    set_threads(expected, 3, onnxruntime.__version__)
+    assert [options.intra_op_num_threads for options in opened] == [3] * 5
+    assert {o.get_session_config_entry(SPINNING) for o in opened} == {
+        expected.get_session_config_entry(SPINNING)
+    }

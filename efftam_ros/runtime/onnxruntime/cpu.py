@@ -20,7 +20,7 @@ from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
-from efftam_ros.runtime.threads import default_threads
+from efftam_ros.runtime.threads import default_threads, set_threads
 
 PROVIDER = "CPUExecutionProvider"
 
@@ -242,11 +242,8 @@ class OrtPipeline(FramePipeline):
 def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> BoundGraph:
     path = bundle.graphs[name].path
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
+    set_threads(options, threads, onnxruntime.__version__)
     options.log_severity_level = 3
-    # Spinning threads save microseconds and occupy a core that the rest of the robot needs.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if profile_folder is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_folder / name)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.onnxruntime.errors import first_line
-from efftam_ros.runtime.threads import default_threads
+from efftam_ros.runtime.threads import default_threads, set_threads
 
 Floats = NDArray[np.float32]
 Shape = tuple[int | None, ...]
@@ -49,11 +49,9 @@ class PeerModel:
 
         self._path = path
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or default_threads()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
         # As the package's own sessions: a comparison of times must not differ in this.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        set_threads(options, threads or default_threads(), onnxruntime.__version__)
+        options.log_severity_level = 3
         try:
             content = path.read_bytes()
             self._session = _session(content, options)
