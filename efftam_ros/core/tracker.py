@@ -435,15 +435,18 @@ class Tracker:
         hypotheses: tuple[ScoredBox, ...] = (),
         camera: CameraMotion | None = None,
     ) -> Track:
-        motion = None
+        motion, extent = None, self._policy.extent
         if self._motion is not None and self._target.state is not TrackState.LOST:
-            motion = self._policy.extent.grown_motion(self._motion.motion)
-        box, measured = motion.box if motion is not None else None, False
-        presence = quality = 0.0
+            motion = self._motion.motion
+        box, presence, quality = None, 0.0, 0.0
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
-            if choice.box is not None:
-                box, measured, self._shown = self._policy.extent.grown(choice.box), True, choice.index
+            if choice.box is not None and motion is not None:
+                self._shown, box = extent.shown(candidates, choice.index, choice.box, motion.box)
+        measured = box is not None
+        if motion is not None:
+            motion = extent.grown_motion(motion)
+            box = box or motion.box
         return Track(
             stamp_ns=frame.stamp_ns,
             state=self._target.state,

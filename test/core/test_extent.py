@@ -1,4 +1,5 @@
-"""What the operator drew around a small target corrects the boxes of its masks."""
+"""The published box: what the operator drew around a small target corrects the boxes of its masks, and the
+box of a larger one continues the extent of the prompted mask."""
 
 from __future__ import annotations
 
@@ -9,17 +10,40 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.drawn_box import EXTENT_FRAMES, LARGEST_PX, MOST, DrawnExtent
+from efftam_ros.core.policies.drawn_box import (
+    CONTINUED,
+    EXTENT_FRAMES,
+    LARGEST_PX,
+    MOST,
+    RELATED_FRAMES,
+    DrawnExtent,
+    PromptedExtent,
+    TargetExtent,
+    make_extent,
+)
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, Motion, PipelineSpec, Prompt
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 sides = st.floats(0.5, 200)
+SIZE = (1024, 1024)
+
+
+def of(*boxes: Box) -> Candidates:
+    """Candidates with these boxes; the middle one has the highest predicted IoU."""
+    ious = [0.9 if i == len(boxes) // 2 else 0.7 for i in range(len(boxes))]
+    areas = [box.area for box in boxes]
+    edges = [box.edges() for box in boxes]
+    return Candidates(*(np.array(v, np.float32) for v in (edges, areas, ious)), 5.0)
+
+
+def nested(*widths: float, cx: float = 300, height: float = 40) -> Candidates:
+    return of(*(Box.from_centre(cx, 300, width, height) for width in widths))
 
 
 def test_a_target_drawn_twice_as_wide_as_its_mask_grows_by_two_to_the_power_of_0_7():
     extent = DrawnExtent(Box.from_centre(100, 100, 20, 12))
-    extent.add(Box.from_centre(103, 98, 10, 12))
+    extent.add(of(Box.from_centre(103, 98, 10, 12)), 0)
     grown = extent.grown(Box.from_centre(50, 60, 11, 12))
     assert grown.width == pytest.approx(11 * 1.6245, rel=1e-4)
     assert (grown.cx, grown.cy, grown.height) == pytest.approx((50, 60, 12))
@@ -28,23 +52,23 @@ def test_a_target_drawn_twice_as_wide_as_its_mask_grows_by_two_to_the_power_of_0
 def test_one_bad_mask_among_the_first_changes_nothing():
     extent = DrawnExtent(Box(0, 0, 16, 16))
     for size in (12, 12, 2, 12, 12):
-        extent.add(Box(0, 0, size, size))
+        extent.add(of(Box(0, 0, size, size)), 0)
     assert extent.factors[0] == pytest.approx((16 / 12) ** 0.7)
 
 
 def test_later_boxes_do_not_count_because_the_target_may_come_closer():
     extent = DrawnExtent(Box(0, 0, 16, 16))
     for _ in range(EXTENT_FRAMES):
-        extent.add(Box(0, 0, 12, 12))
+        extent.add(of(Box(0, 0, 12, 12)), 0)
     before = extent.factors
-    extent.add(Box(0, 0, 30, 30))
+    extent.add(of(Box(0, 0, 30, 30)), 0)
     assert extent.factors == before
 
 
 @pytest.mark.parametrize("drawn", [None, Box(0, 0, LARGEST_PX, LARGEST_PX)])
 def test_large_targets_and_those_without_a_drawn_box_keep_the_box_of_their_mask(drawn):
     extent = DrawnExtent(drawn)
-    extent.add(Box(0, 0, 10, 10))
+    extent.add(of(Box(0, 0, 10, 10)), 0)
     assert extent.grown(Box(3, 4, 10, 11)) == Box(3, 4, 10, 11)
 
 
@@ -53,7 +77,7 @@ def test_large_targets_and_those_without_a_drawn_box_keep_the_box_of_their_mask(
 def test_a_box_never_shrinks_nor_more_than_doubles_and_keeps_its_centre(width, height, seen, w, h):
     extent = DrawnExtent(Box.from_centre(0, 0, width, height))
     for one in seen:
-        extent.add(Box.from_centre(0, 0, *one))
+        extent.add(of(Box.from_centre(0, 0, *one)), 0)
     grown = extent.grown(Box.from_centre(40, 30, w, h))
     assert w * (1 - 1e-9) <= grown.width <= MOST * w * (1 + 1e-9)
     assert h * (1 - 1e-9) <= grown.height <= MOST * h * (1 + 1e-9)
@@ -62,7 +86,7 @@ def test_a_box_never_shrinks_nor_more_than_doubles_and_keeps_its_centre(width, h
 
 def test_the_rate_of_the_size_is_that_of_the_box_it_comes_with():
     extent = DrawnExtent(Box.from_centre(100, 100, 20, 18))
-    extent.add(Box.from_centre(100, 100, 10, 12))
+    extent.add(of(Box.from_centre(100, 100, 10, 12)), 0)
     seen = Motion(0, Box.from_centre(50, 60, 11, 12), (3.0, 4.0), np.eye(4), (2.2, 3.6))
     grown = extent.grown_motion(seen)
     assert grown.box == extent.grown(seen.box)
@@ -109,3 +133,146 @@ def test_measured_predicted_and_coasted_boxes_are_all_of_the_target():
 def test_the_reference_policies_publish_the_boxes_of_their_masks(policy):
     tracks, _ = follow(policy)
     assert all(track.box.width == pytest.approx(8) for track in tracks[:-1])
+
+
+# ---- larger targets ----------------------------------------------------------------------------------------
+
+PROMPTED = Box.from_centre(300, 300, 100, 40)
+MIDDLE = 1
+BESIDE = of(Box(280, 280, 30, 40), Box(270, 280, 60, 40), Box(500, 280, 96, 40))
+
+
+def continued(*frames: Candidates, is_entering: bool = False) -> PromptedExtent:
+    extent = PromptedExtent(PROMPTED, is_entering)
+    for candidates in frames:
+        extent.add(candidates, MIDDLE)
+        shown(extent, candidates)
+    return extent
+
+
+def shown(extent: TargetExtent, candidates: Candidates) -> int:
+    """The candidate that is published where the filter has the followed one's box."""
+    followed = candidates.box(MIDDLE)
+    number, box = extent.shown(candidates, MIDDLE, followed, followed)
+    assert box == candidates.box(number)
+    return number
+
+
+@pytest.mark.parametrize(("widths", "best"), [((50, 60, 96), 2), ((97, 130, 160), 0), ((60, 98, 140), 1)])
+def test_the_mask_that_continues_the_prompted_ones_extent_is_published(widths, best):
+    extent = continued(nested(*widths))
+    assert shown(extent, nested(*(1.5 * width for width in widths), cx=400)) == best
+
+
+def test_a_fit_that_is_hardly_better_publishes_the_followed_mask():
+    """Widths of 100 and 96.5 fit by 1 and 0.965: just beyond the least excess; 97.5 is just below."""
+    assert CONTINUED == 0.03
+    assert shown(continued(nested(50, 96.5, 100)), nested(50, 96.5, 100)) == 2
+    assert shown(continued(nested(50, 97.5, 100)), nested(50, 97.5, 100)) == MIDDLE
+
+
+def test_the_first_frames_decide_because_the_target_may_come_closer():
+    extent = continued(*[nested(50, 60, 96)] * EXTENT_FRAMES, *[nested(60, 100, 200)] * 50)
+    assert shown(extent, nested(60, 100, 200)) == 2
+    extent = continued(*[nested(60, 100, 200)] * EXTENT_FRAMES, *[nested(50, 60, 96)] * 50)
+    assert shown(extent, nested(50, 60, 96)) == MIDDLE
+
+
+def test_a_candidate_that_is_another_object_is_not_published():
+    extent = continued(nested(50, 60, 96))
+    assert shown(extent, BESIDE) == MIDDLE
+    empty = Candidates(
+        np.array([[280, 280, 310, 320], [270, 280, 330, 320], [np.nan] * 4], np.float32),
+        np.array([1200, 2400, 0], np.float32),
+        np.array([0.8, 0.9, 0.8], np.float32),
+        5.0,
+    )
+    assert shown(extent, empty) == MIDDLE
+
+
+def test_of_a_target_that_comes_into_the_image_no_part_is_published():
+    """Its prompted mask shows what was visible of it then."""
+    frame = nested(97, 130, 160)
+    assert shown(continued(frame, is_entering=True), frame) == MIDDLE
+    larger = nested(50, 60, 96)
+    assert shown(continued(larger, is_entering=True), larger) == 2
+
+
+def test_the_motion_is_that_of_the_published_box():
+    frame = of(Box(270, 280, 30, 40), Box(260, 280, 50, 40), Box(250, 280, 100, 44))
+    extent = continued(frame)
+    seen = Motion(0, Box.from_centre(400, 300, 100, 40), (3.0, 4.0), np.eye(4), (5.0, 2.0))
+    grown = extent.grown_motion(seen)
+    # The published box is twice as wide and 1.1 times as high; its centre is 0.3 widths further right.
+    assert grown.box.xywh() == pytest.approx((400 + 30 - 100, 300 + 2 - 22, 200, 44))
+    assert grown.size_rate == pytest.approx((10.0, 2.2))
+    assert (grown.velocity, grown.stamp_ns) == ((3.0, 4.0), 0)
+
+
+def test_the_motions_extent_is_a_median_of_the_newest_frames():
+    extent = continued(*[nested(50, 60, 96)] * EXTENT_FRAMES, *[nested(50, 50, 100)] * (RELATED_FRAMES - 1))
+    shown(extent, nested(50, 60, 300))
+    grown = extent.grown_motion(Motion(0, PROMPTED, (0.0, 0.0), np.eye(4)))
+    assert grown.box.width == pytest.approx(2 * PROMPTED.width)
+
+
+def test_the_motions_extent_is_right_while_the_filter_still_has_the_prompted_one():
+    extent = continued(nested(50, 60, 96))
+    estimated = Motion(0, Box.from_centre(310, 300, 80, 40), (0.0, 0.0), np.eye(4))
+    for _ in range(RELATED_FRAMES):
+        frame = nested(50, 60, 96)
+        extent.shown(frame, MIDDLE, frame.box(MIDDLE), estimated.box)
+    assert extent.grown_motion(estimated).box.xywh() == pytest.approx(nested(96).box(0).xywh())
+
+
+def test_once_the_followed_mask_is_published_so_is_its_motion():
+    extent = continued(nested(50, 60, 96))
+    shown(extent, BESIDE)
+    motion = Motion(0, PROMPTED, (0.0, 0.0), np.eye(4))
+    assert extent.grown_motion(motion) is motion
+
+
+@pytest.mark.parametrize(
+    ("drawn", "prompted", "kind"),
+    [
+        (Box(100, 100, LARGEST_PX, LARGEST_PX), PROMPTED, PromptedExtent),
+        (Box(100, 100, LARGEST_PX - 1, LARGEST_PX), PROMPTED, DrawnExtent),
+        (None, PROMPTED, DrawnExtent),
+        (Box(100, 100, 60, 60), None, DrawnExtent),
+    ],
+)
+def test_a_box_drawn_around_a_larger_target_is_continued(drawn, prompted, kind):
+    assert isinstance(make_extent(drawn, prompted, SIZE), kind)
+
+
+def test_a_target_drawn_at_the_images_border_may_be_coming_in():
+    frame = nested(97, 130, 160)
+    for x, best in ((0, MIDDLE), (200, 0)):
+        extent = make_extent(Box(x, 300, 100, 40), PROMPTED, SIZE)
+        extent.add(frame, MIDDLE)
+        assert shown(extent, frame) == best
+
+
+def test_box_mask_and_motion_of_a_larger_target_are_of_one_extent():
+    """The middle candidate is followed and remembered, the largest published."""
+
+    def script(i, view):
+        if i == 0:
+            return of(Box.from_centre(200, 300, 96, 48))
+        return of(*(Box.from_centre(200 + i, 300, width, 48) for width in (40, 60, 96)))
+
+    pipeline = ScriptedPipeline(script, PipelineSpec(name="scripted", image_side=1024))
+    tracker = Tracker(pipeline, TrackerConfig(view="full"))
+    picture = Image.from_array(np.zeros((1024, 1024, 3), np.uint8))
+    prompt = Prompt(box=Box.from_centre(200, 300, 100, 50))
+    for i in range(8):
+        track = tracker.step(Frame(picture, 10**9 + i * 10**9 // 30), prompt if i == 0 else None)
+    tracker.commit()
+    assert track.box.width == pytest.approx(96)
+    # 91.7: the filter still narrows, from the prompted width to that of the followed mask, 60.
+    assert track.motion.box.width == pytest.approx(96, rel=0.06)
+    assert tracker.predict(track.stamp_ns).box.width == track.motion.box.width
+    mask = tracker.mask()
+    assert mask is not None
+    assert mask.any(axis=0).sum() == pytest.approx(96, abs=1)
+    assert [call.arguments[0] for call in pipeline.calls_of("remember")][1:] == [MIDDLE] * 7

@@ -14,7 +14,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import FrameMemory, MemoryBank, Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.appearance import Descriptor
-from efftam_ros.core.policies.drawn_box import DrawnExtent
+from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent
 from efftam_ros.core.types import NO_POINTS, Candidates, FoundPoints, Motion, ScoredBox, TrackState
 
 Describe = Callable[[Box], Descriptor | None]
@@ -82,13 +82,13 @@ class Policy(Protocol):
     """Per frame: `choose` (or `begin` on a prompted frame), then `finish`, exactly once each.
 
     ``config`` may be replaced between frames. ``memory`` plans what the next frame attends to; ``extent``
-    gives the box of the whole target for the box of its mask. ``searches``: the policy compensates the
+    gives the target's published box for those of its masks. ``searches``: the policy compensates the
     camera's motion and searches for a missed target itself.
     """
 
     config: TrackerConfig
     memory: FrameMemory
-    extent: DrawnExtent
+    extent: TargetExtent
     searches: bool
 
     def reset(self) -> None:
@@ -178,7 +178,7 @@ class PolicyBase:
 
     def reset(self) -> None:
         self.memory = FrameMemory(MemoryBank(self._rule, self._slots))
-        self.extent = DrawnExtent(None)
+        self.extent: TargetExtent = DrawnExtent(None)
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:

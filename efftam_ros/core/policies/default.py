@@ -26,7 +26,7 @@ from efftam_ros.core.policies.base import (
     accept_if_visible,
     best_quality,
 )
-from efftam_ros.core.policies.drawn_box import DrawnExtent, MaskScale
+from efftam_ros.core.policies.drawn_box import MaskScale, make_extent
 from efftam_ros.core.search import Hypothesis, Look, Reacquisition, Sighting
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, ScoredBox, TrackState
 
@@ -189,10 +189,11 @@ class DefaultPolicy(PolicyBase):
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self.memory.prompted = True
-        self.extent = DrawnExtent(context.drawn)
         self._scale = MaskScale(context.drawn, context.image_size)
         # The operator says that the target is here: presence does not overrule a selection.
-        return accept_if_visible(candidates, best_quality(candidates), present=True)
+        choice = accept_if_visible(candidates, best_quality(candidates), present=True)
+        self.extent = make_extent(context.drawn, choice.box, context.image_size)
+        return choice
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         gone = context.state in MISSED
@@ -372,7 +373,7 @@ class DefaultPolicy(PolicyBase):
             self._last_seen = Sighting(context.stamp_ns, choice.box, velocity)
             seen = VisibleCandidate(choice.index, choice.box, choice.box.area, quality)
             if not self.memory.prompted:
-                self.extent.add(choice.box)
+                self.extent.add(candidates, choice.index)
                 self._scale.add(candidates)
             area = max(seen.area, 1.0)
             keep |= quality > self.config.memory_quality and not self._unclear(quality, self.KEPT_SHARE)

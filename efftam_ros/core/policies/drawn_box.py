@@ -1,5 +1,5 @@
-"""Uses of the box that the operator drew: to choose among the decoder's masks (`MaskScale`), and to enlarge
-the box of a small target's mask (`DrawnExtent`).
+"""Uses of the box that the operator drew: to choose among the decoder's masks (`MaskScale`), and for the box
+that is published (`DrawnExtent` for small targets, `PromptedExtent` for larger ones).
 
 The decoder's candidates for a followed target mostly are one object at three scales: part, whole, and whole
 with what belongs to it. Their predicted IoUs hardly differ, and the middle one's is mostly the highest. But a
@@ -8,8 +8,9 @@ salient), and a mask that is too large or small is remembered, so that the error
 Even the right mask of a target of a few pixels covers only its most salient part, so that its box is too
 small.
 
-Both apply to targets below `LARGEST_PX` only. Boxes around larger ones are often drawn roughly, and the
-middle mask is then better than the one that fits the box."""
+Boxes around targets of `LARGEST_PX` and more are often drawn roughly. The mask that the network finds in such
+a box is not as rough: the published box continues that one's extent. What is followed and remembered stays
+the middle mask, which is followed best."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,11 @@ BORDER = 0.02  # share of the image's longer side: a target this close to the bo
 EXTENT_FRAMES = 5  # number of boxes after the selection that are compared with the drawn one
 SHARE = 0.7  # exponent of the ratio
 MOST = 2.0  # largest factor of a side
+
+# The published mask of larger targets (docs/tracking.md).
+CONTINUED = 0.03  # by how much a fit must exceed the chosen mask's to be published
+NESTED = 0.7  # least share of the smaller of two boxes that lies in the other where both are of one object
+RELATED_FRAMES = 3  # newest frames that tell how the published box lies relative to the followed one
 
 
 class MaskScale:
@@ -92,8 +99,25 @@ def _is_inside(box: Box, image_size: tuple[int, int]) -> bool:
     return min(left, top, image_size[0] - right, image_size[1] - bottom) > margin
 
 
+class TargetExtent(Protocol):
+    """The target's published box, given the candidates' and the one that is followed."""
+
+    def add(self, candidates: Candidates, index: int) -> None:
+        """Compare the candidates of a confirmed frame; ``index`` is followed."""
+        ...
+
+    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+        """The candidate whose mask is published, and the target's box. Candidate ``index``, which has the box
+        ``followed``, is followed; the motion filter has the box ``estimated`` after this frame."""
+        ...
+
+    def grown_motion(self, motion: Motion) -> Motion:
+        """The target's motion, given that of the motion filter."""
+        ...
+
+
 class DrawnExtent:
-    """Compares the drawn box with the first boxes measured after it."""
+    """Compares a small target's drawn box with the first boxes measured after it."""
 
     def __init__(self, drawn: Box | None) -> None:
         """``drawn``: px, None when no box was drawn."""
@@ -102,16 +126,20 @@ class DrawnExtent:
         self._heights: deque[float] = deque(maxlen=EXTENT_FRAMES)
         self.factors = (1.0, 1.0)
 
-    def add(self, box: Box) -> None:
-        """Add a measured box; only the first `EXTENT_FRAMES` are used."""
+    def add(self, candidates: Candidates, index: int) -> None:
+        """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
         if self._drawn is None or len(self._widths) == EXTENT_FRAMES:
             return
+        box = candidates.box(index)
         self._widths.append(box.width)
         self._heights.append(box.height)
         self.factors = (
             _factor(self._drawn.width / median(self._widths)),
             _factor(self._drawn.height / median(self._heights)),
         )
+
+    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+        return index, self.grown(followed)
 
     def grown(self, box: Box) -> Box:
         """The target's box, given the box of its mask; both have the same centre."""
@@ -127,6 +155,75 @@ class DrawnExtent:
         (across, down), (width_rate, height_rate) = self.factors, motion.size_rate
         rate = (across * width_rate, down * height_rate)
         return replace(motion, box=self.grown(motion.box), size_rate=rate)
+
+
+class PromptedExtent:
+    """Publishes the candidate that best continues the prompted mask's extent."""
+
+    def __init__(self, prompted: Box, is_entering: bool) -> None:
+        """``prompted``: box of the prompted frame's mask, px; ``is_entering``: the target may be coming into
+        the image and grow, so that no smaller candidate than the followed one is published."""
+        self._prompted, self._is_entering = prompted, is_entering
+        self._fits: list[NDArray[np.float64]] = []  # of each candidate, beyond that of the followed one
+        self._relations: deque[tuple[float, float, float, float]] = deque(maxlen=RELATED_FRAMES)
+
+    def add(self, candidates: Candidates, index: int) -> None:
+        """See `TargetExtent`; the extent is compared in the first `EXTENT_FRAMES`."""
+        if len(self._fits) < EXTENT_FRAMES and len(candidates) > 1:
+            self._fits.append(self._excess(candidates, index))
+
+    def _excess(self, candidates: Candidates, index: int) -> NDArray[np.float64]:
+        boxes = [candidates.box(i) for i in range(len(candidates))]
+        fits = np.array([size_overlap(box, self._prompted) for box in boxes])
+        smaller = np.array([self._is_entering and box.area < boxes[index].area for box in boxes])
+        return np.where(smaller, 0.0, fits) - fits[index]
+
+    def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
+        number = self._continuing(candidates, index, followed)
+        if number == index:
+            self._relations.clear()
+            return index, followed
+        box = candidates.box(number)
+        # To the filter's box, which after the prompt has not reached the followed mask's extent yet.
+        shift = (box.cx - estimated.cx) / estimated.width, (box.cy - estimated.cy) / estimated.height
+        self._relations.append((box.width / estimated.width, box.height / estimated.height, *shift))
+        return number, box
+
+    def _continuing(self, candidates: Candidates, index: int, followed: Box) -> int:
+        """The candidate that continues the prompted extent; ``index`` where none does so clearly better."""
+        fits = [fit for fit in self._fits if len(fit) == len(candidates)]
+        if not fits:
+            return index
+        mean = np.mean(fits, axis=0)
+        best = int(np.argmax(mean))
+        is_better = mean[best] > CONTINUED and _are_nested(candidates.box(best), followed)
+        return best if is_better else index
+
+    def grown_motion(self, motion: Motion) -> Motion:
+        if not self._relations:
+            return motion
+        across, down, right, below = (median(values) for values in zip(*self._relations, strict=True))
+        box, rate = motion.box, motion.size_rate
+        x, y = box.cx + right * box.width, box.cy + below * box.height
+        grown = Box.from_centre(x, y, across * box.width, down * box.height)
+        return replace(motion, box=grown, size_rate=(across * rate[0], down * rate[1]))
+
+
+def make_extent(drawn: Box | None, prompted: Box | None, image_size: tuple[int, int]) -> TargetExtent:
+    """The extent for a target that was ``drawn`` (px, None: not drawn) and whose mask on that image has the
+    box ``prompted`` (None: the network saw nothing)."""
+    if drawn is None or prompted is None or drawn.size < LARGEST_PX:
+        return DrawnExtent(drawn)
+    return PromptedExtent(prompted, not _is_inside(drawn, image_size))
+
+
+def _are_nested(a: Box, b: Box) -> bool:
+    """Whether two boxes are of one object at two scales."""
+    if a.is_empty or b.is_empty:
+        return False
+    overlap = iou(a, b)
+    common = overlap / (1 + overlap) * (a.area + b.area)
+    return common >= NESTED * min(a.area, b.area)
 
 
 def _factor(ratio: float) -> float:
