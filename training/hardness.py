@@ -35,6 +35,7 @@ class Hardness:
         rivals: Of the clips with frames whose window misses the target, those where it shows another object.
         absent: Clips with frames whose window misses the target.
         rough_boxes: Of the boxes drawn around whole targets, those drawn as roughly as with a thumb.
+        leaps: Clips of footage whose last frames were taken long after the first ones.
         scene_power: A scene with n tracks has weight n to the power of 1 minus this (1: all scenes equal).
     """
 
@@ -47,6 +48,7 @@ class Hardness:
     rivals: float = 0.0
     absent: float = RELOCATION_SHARE
     rough_boxes: float = 0.0
+    leaps: float = 0.0
     scene_power: float = 0.5
 
     def box_error(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -64,6 +66,10 @@ class Hardness:
     def has_rival(self, rng: np.random.Generator, elsewhere: NDArray[np.bool_]) -> bool:
         """Draw whether frames that miss the target show another object."""
         return self.rivals > 0 and bool(elsewhere.any()) and bool(rng.random() < self.rivals)
+
+    def has_leap(self, rng: np.random.Generator) -> bool:
+        """Draw whether the last frames of a clip of footage were taken long after the first ones."""
+        return self.leaps > 0 and bool(rng.random() < self.leaps)
 
     def sun(self, rng: np.random.Generator) -> Sun | None:
         """Draw the sun of a real clip; None if no shadow is drawn."""
@@ -93,6 +99,7 @@ HARD = Hardness(
     rivals=0.5,
     absent=0.45,
     rough_boxes=0.4,
+    leaps=0.5,
     scene_power=1.0,
 )
 

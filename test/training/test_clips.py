@@ -303,6 +303,30 @@ def test_frames_of_footage_follow_each_other_in_equal_steps(available, wanted, s
         assert steps.min(initial=1) >= 1
 
 
+@given(available=st.integers(1, 120), wanted=st.integers(1, 8), seed=indices)
+@settings(max_examples=150, deadline=None)
+def test_after_a_leap_footage_goes_on_in_the_same_steps(available, wanted, seed):
+    order = footage._leaping(np.random.default_rng(seed), available, wanted)
+    assert len(order) == wanted
+    assert all(0 <= frame < available for frame in order)
+    if wanted > 1 and available >= 2 * wanted:
+        steps = np.abs(np.diff(order))
+        assert len(set(np.sign(np.diff(order)).tolist())) == 1
+        assert len(set(steps.tolist())) <= 2
+        assert steps.max() <= available
+        assert np.sort(steps)[:-1].max(initial=0) <= LONGEST_STEP  # all but the leap
+
+
+def test_leaps_go_far_and_anywhere_in_a_clip():
+    """Of 90 frames, four are wanted: usual clips span 12 at the most."""
+    orders = [footage._leaping(np.random.default_rng(seed), 90, 4) for seed in range(300)]
+    leaps = [np.abs(np.diff(order)).max() for order in orders]
+    assert np.mean(np.array(leaps) > 3 * LONGEST_STEP) > 0.6
+    assert max(leaps) > 70
+    places = {int(np.abs(np.diff(order)).argmax()) for order in orders}
+    assert places == {0, 1, 2}
+
+
 def test_windows_that_the_image_keeps_narrow_err_by_less():
     assert footage.fair_share(extent=180, size=40) == 1.0
     assert footage.fair_share(extent=400, size=40) == 1.0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from training_helpers import BRIGHT, DARK, bright_footage, bright_material, disc, ground, same
 
+from training import footage
 from training.clips import ClipSource
 from training.composites import FROM_ABOVE, KIND_WEIGHTS, Compositor
 from training.footage import FootageSampler
@@ -38,6 +39,25 @@ def test_easy_clips_are_those_that_earlier_figures_were_measured_on():
 def test_without_hardness_clips_are_easy():
     plain, easy = (ClipSource(bright_material(), Mixture(), SIDE, *more) for more in ((), (EASY,)))
     assert all(same(plain.clip(1, index, 3), easy.clip(1, index, 3)) for index in range(8))
+
+
+# Leaps
+
+
+@pytest.mark.parametrize(("leaps", "drawn"), [(0.0, 0), (1.0, 5)])
+def test_footage_leaps_where_it_is_asked_for(leaps, drawn, monkeypatch):
+    ordinary, orders = footage._order, []
+
+    def leaping(rng, available, wanted):
+        orders.append(available)
+        return ordinary(rng, available, wanted)
+
+    monkeypatch.setattr(footage, "_leaping", leaping)
+    sampler = FootageSampler(bright_material(), Hardness(leaps=leaps))
+    for seed in range(5):
+        sampler.clip(np.random.default_rng(seed), 4, SIDE)
+    assert len(orders) == drawn
+    assert (EASY.leaps, HARD.leaps) == (0.0, 0.5)
 
 
 # Rough boxes
