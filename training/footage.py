@@ -102,7 +102,7 @@ class FootageSampler:
         order = ordered(rng, len(track.frames), frames)
         if track.bounds[order[0]] is None:
             return self.clip(rng, frames, side, margin)
-        path = draw_path(rng, frames, margin, self._hardness.absent)
+        path = draw_path(rng, frames, margin, self._hardness.absent, _leap_in(order))
         camera = Camera.draw(rng, frames, blur_share=0.08)
         mirrored, roll = bool(rng.random() < 0.5), rng.normal(0, 0.06)
         height, width = track.frames[0][0].shape[:2]
@@ -259,6 +259,12 @@ def _leaping(rng: np.random.Generator, available: int, wanted: int) -> list[int]
     again = int(rng.integers(last + step, available - step * (wanted - kept - 1)))
     order = [first + step * i for i in range(kept)] + [again + step * i for i in range(wanted - kept)]
     return order if rng.random() < 0.5 else [available - 1 - i for i in order]
+
+
+def _leap_in(order: list[int]) -> int | None:
+    """Index of the first frame after a leap in time; None if there is none."""
+    steps = np.abs(np.diff(order))
+    return int(steps.argmax()) + 1 if steps.max(initial=0) > LONGEST_STEP else None
 
 
 class PhotographSampler:

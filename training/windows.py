@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 NARROWEST, WIDEST = 2.3, 9.0  # window sides in target sizes; the tracker's normal one is 5, opened 7
 LARGE_FACTORS = (1.9, 3.2)  # for targets so large that the window would exceed the image; the tracker's: 2.2
 RELOCATION_SHARE = 0.3  # share of the clips with frames whose window misses the target
+MISSED_SHARE = 0.5  # share of the clips in which a search looks elsewhere first
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,17 @@ class WindowPath:
 
 
 def draw_path(
-    rng: np.random.Generator, frames: int, margin: float = 1.0, relocated: float = RELOCATION_SHARE
+    rng: np.random.Generator,
+    frames: int,
+    margin: float = 1.0,
+    relocated: float = RELOCATION_SHARE,
+    lost_at: int | None = None,
 ) -> WindowPath:
     """Draw the windows: the first frame is centred on the prompt, later ones have errors.
 
     ``margin``: how many times wider the images are than the windows; ``relocated``: share of the clips with
-    frames whose window misses the target.
+    frames whose window misses the target; ``lost_at``: the frame from which on the target is searched for,
+    so that windows from there on miss it in half of the clips.
     """
     middle = np.exp(rng.uniform(np.log(NARROWEST), np.log(WIDEST)))
     if rng.random() < 0.5:  # half of the clips with the tracker's most frequent factor
@@ -49,9 +55,13 @@ def draw_path(
     trend = np.concatenate([[0.0], np.full(frames - 1, rng.normal(0, 0.12))])
     factor = middle * np.exp(rng.normal(0, 0.05, frames) + trend)
     elsewhere = np.zeros(frames, bool)
-    if frames > 2 and rng.random() < relocated:
+    start = stop = lost_at
+    if lost_at is not None:
+        stop = lost_at + int(rng.random() < MISSED_SHARE) * int(rng.integers(1, max(2, frames - lost_at)))
+    elif frames > 2 and rng.random() < relocated:
         start = int(rng.integers(1, frames))
         stop = start + int(rng.integers(1, max(2, frames - 1)))
+    if start is not None and stop is not None:
         elsewhere[start:stop] = True
         # Found by a search: a wider window with a large offset.
         factor[start:] *= rng.uniform(1.0, 1.5)

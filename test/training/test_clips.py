@@ -28,6 +28,7 @@ from training.clips import (
 )
 from training.composites import Body, Compositor, RawClip, cut_out_sequence
 from training.footage import LONGEST_STEP, FootageSampler, PhotographSampler
+from training.hardness import Hardness
 from training.imaging import pyramid, sprite_pyramid, warp
 from training.material import Footage, Material, Photograph, mask_bounds
 from training.mixture import Mixture
@@ -330,6 +331,28 @@ def test_leaps_go_far_and_anywhere_in_a_clip():
     assert max(leaps) > 70
     places = {int(np.abs(np.diff(order)).argmax()) for order in orders}
     assert places == {0, 1, 2}
+
+
+def test_a_leap_is_told_from_steps():
+    assert footage._leap_in([3, 4, 60, 61]) == 2
+    assert footage._leap_in([60, 20, 16, 12]) == 1
+    assert footage._leap_in([0, LONGEST_STEP, 2 * LONGEST_STEP]) is None
+    assert footage._leap_in([5]) is None
+
+
+def test_after_a_leap_the_target_is_searched_for(monkeypatch):
+    """The windows are drawn for the frame at which the clip goes on."""
+    lost, plain = [], footage.draw_path
+
+    def drawing(rng, frames, margin, relocated, lost_at):
+        lost.append(lost_at)
+        return plain(rng, frames, margin, relocated, lost_at)
+
+    monkeypatch.setattr(footage, "draw_path", drawing)
+    monkeypatch.setattr(footage, "_leaping", lambda rng, available, wanted: [0, 1, 1 + LONGEST_STEP + 1])
+    sampler = FootageSampler(bright_material(), Hardness(leaps=1.0))
+    sampler.clip(np.random.default_rng(1), 3, SIDE)
+    assert lost == [2]
 
 
 def test_windows_that_the_image_keeps_narrow_err_by_less():

@@ -144,7 +144,7 @@ def test_absent_raises_the_share_of_clips_whose_window_misses_the_target():
 def test_samplers_miss_their_target_as_often_as_the_hardness_says(sampler, monkeypatch):
     given_shares = []
     monkeypatch.setattr(
-        footage, "draw_path", lambda rng, n, margin, share: given_shares.append(share) or looking_away(n)
+        footage, "draw_path", lambda rng, n, margin, share, *_: given_shares.append(share) or looking_away(n)
     )
     material = Material(footage=[bright_footage()], photographs=[bright_photograph()])
     sampler(material, Hardness(absent=0.6)).clip(np.random.default_rng(1), 3, SIDE)
