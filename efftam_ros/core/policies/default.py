@@ -72,8 +72,8 @@ class DefaultPolicy(PolicyBase):
     """
 
     # Least predicted IoU as a share of the target's usual one, because small targets never reach that of
-    # large ones: to be accepted, and to be remembered.
-    SEEN_SHARE, KEPT_SHARE = 0.4, 0.7
+    # large ones: to be accepted, to be accepted as a return, and to be remembered.
+    SEEN_SHARE, RETURN_SHARE, KEPT_SHARE = 0.4, 0.5, 0.7
     WHOLE_SHARE = 0.5  # least share of the usual area to be remembered
     # Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed
     # to include a neighbour. A car that drives up to the camera grows as fast, but is seen as clearly as
@@ -230,13 +230,14 @@ class DefaultPolicy(PolicyBase):
         best = search.observe(context.stamp_ns, [(context.view, self._looks(candidates, context.describe))])
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
-        for seen in ranked:
+        clear = [seen for seen in ranked if not self._unclear(seen.quality, self.RETURN_SHARE)]
+        for seen in clear:
             if self._is_near(seen.box, context, search) and not self._unproven(
                 seen, candidates.presence_logit, context
             ):
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap)
         if best is not None and search.accepted(best):
-            for seen in ranked:
+            for seen in clear:
                 if _is_same(best, seen.box):
                     reason = "the target was found again"
                     return Choice(seen.index, True, seen.box, reason, seen.overlap, jumped=True)
@@ -429,13 +430,15 @@ def _distance(box: Box, expected: Box) -> float:
 
 
 def log_odds(presence_logit: float, clearness: float, size_change: float, change: float) -> float:
-    """Logarithm of the odds that a candidate is the target, by logistic regression on the looks at real
-    disappearances.
+    """Logarithm of the odds that a candidate is the target.
+
+    The weights were chosen on looks recorded at losses of the target (docs/tracking.md), their scale so that
+    the sum over several looks weighs against the belief as it should.
 
     ``clearness``: ratio of its predicted IoU to the usual one; ``size_change``: absolute logarithm of the
     ratio of its area to the usual one; ``change``: of its colours, see `Appearance.change`."""
-    seen = 0.05 * min(max(presence_logit, -3.0), 6.0) + 4.2 * min(clearness, 1.2)
-    return seen - 0.5 * size_change - 22.0 * min(change, 0.3) - 2.3
+    seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(clearness, 1.2)
+    return seen - 0.33 * size_change - 8.0 * min(change, 0.3) - 1.25
 
 
 def _is_same(item: Hypothesis, box: Box) -> bool:
