@@ -72,7 +72,8 @@ class DefaultPolicy(PolicyBase):
     """
 
     # Least predicted IoU as a share of the target's usual one, because small targets never reach that of
-    # large ones: to be accepted, to be accepted as a return, and to be remembered.
+    # large ones: to be accepted, to be accepted as a return (what hides the target is seen unclearly, but may
+    # have a high presence), and to be remembered.
     SEEN_SHARE, RETURN_SHARE, KEPT_SHARE = 0.4, 0.5, 0.7
     WHOLE_SHARE = 0.5  # least share of the usual area to be remembered
     # Share of its usual area above which, and share of its usual predicted IoU below which, a mask is assumed
