@@ -515,19 +515,20 @@ def test_the_reference_policies_follow_no_points():
     assert points.calls == []
 
 
-def missed_and_seen_again(colours, logit=5.0):
-    """The tracks of a target that is missed for five frames and then seen in these colours, with this
-    presence."""
-    seen = returning((0, 0), last=25)
+def missed_and_seen_again(colours, logit=5.0, again=25):
+    """The tracks of a target that is missed from frame 20 on, and seen from frame ``again`` on in these
+    colours, with this presence."""
+    seen = returning((0, 0), last=again)
     tracker = Tracker(
         ScriptedPipeline(
-            lambda i, view: replace(seen(i, view), presence_logit=logit) if i >= 25 else seen(i, view), SPEC
+            lambda i, view: replace(seen(i, view), presence_logit=logit) if i >= again else seen(i, view),
+            SPEC,
         ),
         TrackerConfig(view="full"),
         appearance=colours,
     )
     tracks = []
-    for i in range(30):
+    for i in range(again + 6):
         colours.now_ns = frame(i).stamp_ns
         tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
     return tracks
@@ -556,6 +557,13 @@ def test_what_hides_the_target_is_not_taken_for_it_where_it_disappeared(change, 
     tracks = missed_and_seen_again(OtherColours(24, change), logit=1.7)
     assert tracks[24].state is COASTING
     assert (TRACKING in [t.state for t in tracks[25:]]) is taken
+
+
+def test_a_lost_target_is_taken_again_in_somewhat_other_colours_if_it_is_surely_present():
+    """Light and background differ where it returns."""
+    tracks = missed_and_seen_again(OtherColours(69, 0.1), again=70)
+    assert tracks[69].state is LOST
+    assert tracks[75].state is TRACKING
 
 
 def test_a_return_is_confirmed_only_by_what_is_like_the_target():
