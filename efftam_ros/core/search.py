@@ -165,6 +165,9 @@ MISS_LOG_ODDS = -1.5  # of a look in which a hypothesis that should be visible i
 EVIDENCE_KEPT = 0.65
 LEAST_EVIDENCE = -2.0  # lower bound, so that an earlier object at a place does not exclude the target there
 FORGET_S = 1.5  # time without a look after which a hypothesis is dropped
+# Time constant within which an object in sight comes to be weighed by the present belief in place of the one
+# that held when it came into sight (docs/tracking.md).
+IN_SIGHT_S = 6.0
 MOST_HYPOTHESES = 12
 
 
@@ -180,8 +183,8 @@ class Look:
 @dataclass
 class Hypothesis:
     """An object that may be the target. ``evidence``: log-odds of its looks; ``good_looks``: number of
-    consecutive looks with positive log-odds; ``prior``: log-odds of its position by the belief; ``seen_ns``:
-    when it was last seen; ``missed_ns``: when it last should have been seen and was not."""
+    consecutive looks with positive log-odds; ``prior``: log-odds of its position by the belief, see `weigh`;
+    ``seen_ns``: when it was last seen; ``missed_ns``: when it last should have been seen and was not."""
 
     motion: MotionFilter
     seen_ns: int
@@ -191,6 +194,7 @@ class Hypothesis:
     prior: float = 0.0
     _before: tuple[float, int] = (0.0, 0)  # evidence and good looks before this image
     _log_odds: float = 0.0  # of this image's look
+    _in_sight: tuple[float, int] | None = None  # log-odds of its position, and stamp, when it came into sight
 
     @property
     def box(self) -> Box:
@@ -224,6 +228,20 @@ class Hypothesis:
         self.good_looks = 0
         self.motion.coast()
 
+    def weigh(self, stamp_ns: int, log_odds: float, carried: bool) -> None:
+        """Set the prior. ``log_odds``: of its position by the belief at this stamp; ``carried``: see
+        `Reacquisition`.
+
+        What has been in sight since the belief was narrow, outside of where the target could then be, is not
+        the target merely because the belief has spread to it: the prior approaches the present log-odds
+        slowly from those of its first look. Once it was not seen where it should have been, another object
+        may be there."""
+        if self._in_sight is None or self.missed_ns == stamp_ns or not carried:
+            self._in_sight = log_odds, stamp_ns
+        first, since_ns = self._in_sight
+        held = math.exp(-(stamp_ns - since_ns) * 1e-9 / IN_SIGHT_S)
+        self.prior = log_odds - held * max(log_odds - first, 0.0)
+
 
 @dataclass
 class Hypotheses:
@@ -238,8 +256,10 @@ class Hypotheses:
         for item in self.items:
             item.motion.follow_camera(matrix)
 
-    def observe(self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]]) -> None:
-        """Update by the candidates in the windows of one image."""
+    def observe(
+        self, stamp_ns: int, shown: Sequence[tuple[View, Sequence[Look]]], carried: bool = False
+    ) -> None:
+        """Update by the candidates in the windows of one image. ``carried``: see `Reacquisition`."""
         for known in self.items:
             known.motion.predict(stamp_ns)
         ranked = sorted((look for _, looks in shown for look in looks), key=lambda look: -look.log_odds)
@@ -256,8 +276,8 @@ class Hypotheses:
             if not is_updated and any(_shows(view, known.box) for view, _ in shown):
                 known.miss(stamp_ns)
         kept = [i for i in self.items + fresh if (stamp_ns - i.seen_ns) * 1e-9 <= FORGET_S]
-        for known, prior in zip(kept, self.prior([i.box for i in kept]), strict=True):
-            known.prior = prior
+        for known, log_odds in zip(kept, self.prior([i.box for i in kept]), strict=True):
+            known.weigh(stamp_ns, log_odds, carried)
         self.items = sorted(kept, key=lambda i: -i.score)[:MOST_HYPOTHESES]
 
     def _match(self, box: Box, items: Sequence[Hypothesis]) -> Hypothesis | None:
@@ -292,10 +312,16 @@ OPENED = 1.4  # side of the window at the expected position, in sides of the win
 
 
 class Reacquisition:
-    """The search for a missed target, from the first frame that misses it to the frame that finds it."""
+    """The search for a missed target, from the first frame that misses it to the frame that finds it.
 
-    def __init__(self, image_size: tuple[int, int]) -> None:
-        self._image_size = image_size
+    Places are *carried* from image to image while the camera's motion is known in each since the target was
+    seen. Only then does it count since when an object has been in sight (`Hypothesis.weigh`): after a jerk of
+    the camera that was not measured the target itself may seem to have been elsewhere all the time.
+    """
+
+    def __init__(self, image_size: tuple[int, int], carried: bool = False) -> None:
+        """``carried``: whether the camera's motion to the first image is known."""
+        self._image_size, self._carried = image_size, carried
         self.belief: Belief | None = None
         self.hypotheses = Hypotheses(self._priors)
         self.windows_searched = 0
@@ -308,13 +334,18 @@ class Reacquisition:
         velocity over the ground, px/s."""
         self.belief = Belief(stamp_ns, box, velocity)
 
-    def follow_camera(self, matrix: Matrix) -> None:
+    def follow_camera(self, matrix: Matrix | None) -> None:
+        """Apply the camera's motion to the present image; None: it is not known."""
+        if matrix is None:
+            self._carried = False
+            return
         if self.belief is not None:
             self.belief.follow_camera(matrix)
         self.hypotheses.follow_camera(matrix)
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int, seen: Sighting) -> None:
         """See `Belief.recognise_place`."""
+        self._carried = True
         if self.belief is not None:
             self.belief.recognise_place(matrix, stamp_ns, seen)
             self._recognised_ns = stamp_ns
@@ -359,7 +390,7 @@ class Reacquisition:
         """Update the hypotheses by the candidates in the windows of one image; returns the best one."""
         if self.belief is not None:
             self.belief.advance(stamp_ns)
-        self.hypotheses.observe(stamp_ns, shown)
+        self.hypotheses.observe(stamp_ns, shown, self._carried)
         return self.best
 
     def view(self, stamp_ns: int, extent_px: float, side: int) -> View:

@@ -313,8 +313,7 @@ class Tracker:
                 motion.follow_camera(camera.matrix, dt_s)
             elif motion is not None:
                 motion.camera_unknown()
-        if camera.matrix is not None:
-            self._policy.follow_camera(camera.matrix)
+        self._policy.follow_camera(camera.matrix)
         if self._target.state in MISSED:
             self._recognise_place(self._camera, frame.stamp_ns)
         return camera

@@ -231,7 +231,7 @@ class Searching:
         self.loss.start(0, TARGET, (0.0, 0.0))
         self.stamp = NS
 
-    def show(self, *looks: tuple[Box, float | None]) -> list[bool]:
+    def show(self, *looks: tuple[Box, float | None]) -> bool:
         """Show boxes with the log-odds of their looks (None: not seen there); returns whether the best
         hypothesis is accepted."""
         self.stamp += NS // 10
@@ -357,6 +357,72 @@ def test_places_move_with_the_camera():
     searching.show((NEAR, 1.5))
     searching.loss.follow_camera(PAN)
     assert searching.show((NEAR.moved(200, 0), 1.5))
+
+
+# ---- since when a place has been in sight ------------------------------------------------------------------
+
+BESIDE = TARGET.moved(150, 0)  # five sizes off
+
+
+class Watching(Searching):
+    """As `Searching`, from 0.1 s after the loss on, by a camera that rests. ``unknown_at``: the image to
+    which its motion is not known, 0: that of the loss."""
+
+    def __init__(self, unknown_at: int | None = None) -> None:
+        super().__init__()
+        self.loss = Reacquisition(SIZE, carried=unknown_at != 0)
+        self.loss.start(0, TARGET, (0.0, 0.0))
+        self.stamp = 0
+        self._unknown_ns = None if unknown_at is None else unknown_at * NS // 10
+
+    def show(self, *looks: tuple[Box, float | None]) -> bool:
+        known = self.stamp + NS // 10 != self._unknown_ns
+        self.loss.follow_camera(np.eye(3) if known else None)
+        return super().show(*looks)
+
+    def looks_until_taken(self, box: Box) -> int:
+        return next(i for i in range(1, 100) if self.show((box, 1.8)))
+
+
+def test_what_was_in_sight_elsewhere_when_the_target_vanished_is_not_taken_when_the_belief_spreads_to_it():
+    """A look-alike: five sizes off from the first image on. What comes there 2 s later may be the target."""
+    late = Watching()
+    for _ in range(20):
+        late.show()
+    comes_later = late.looks_until_taken(BESIDE)
+    assert comes_later <= 3
+    assert Watching().looks_until_taken(BESIDE) > 20 + 10
+
+
+def test_it_is_taken_in_the_end_if_nothing_else_is_found():
+    assert Watching().looks_until_taken(BESIDE) < 60
+
+
+def test_where_the_target_can_be_from_the_first_image_on_nothing_is_held_against_it():
+    assert Watching().looks_until_taken(NEAR) == 2
+
+
+def test_what_was_gone_in_between_may_be_another_thing():
+    watching = Watching()
+    for _ in range(20):
+        watching.show((BESIDE, 1.8))
+    watching.show((BESIDE, None))
+    assert watching.looks_until_taken(BESIDE) <= 4
+
+
+@pytest.mark.parametrize("unknown_at", [0, 1, 3])
+def test_after_a_motion_of_the_camera_that_is_not_known_the_target_may_have_seemed_elsewhere(unknown_at):
+    never_known = Searching()
+    never_known.stamp = 0
+    expected = next(i for i in range(1, 60) if never_known.show((BESIDE, 1.8)))
+    assert Watching(unknown_at).looks_until_taken(BESIDE) == expected
+
+
+def test_a_recognised_place_makes_up_for_a_motion_that_is_not_known():
+    watching = Watching(unknown_at=1)
+    watching.show()
+    watching.loss.recognise_place(np.eye(3), watching.stamp, Sighting(0, TARGET, (0.0, 0.0)))
+    assert watching.looks_until_taken(BESIDE) > 20
 
 
 # ---- appearance --------------------------------------------------------------------------------------------

@@ -30,10 +30,11 @@ PANS_AT, GONE_AT, FRAMES = 12, 16, 22
 
 class Pan:
     """Tells a camera that rests, then pans: the image moves by ``PAN_PX`` per frame. ``recognises``: the
-    place of the kept image is known again after the pan, though not the pan itself."""
+    place of the kept image is known again after the pan, though not the pan itself. Without ``pans`` it
+    rests."""
 
-    def __init__(self, known: bool = True, recognises: bool = False) -> None:
-        self._frame, self._known, self._recognises = 0, known, recognises
+    def __init__(self, known: bool = True, recognises: bool = False, pans: bool = True) -> None:
+        self._frame, self._known, self._recognises, self._pans = 0, known, recognises, pans
         self._kept = 0
 
     def reset(self) -> None:
@@ -54,7 +55,7 @@ class Pan:
         if not self._known:
             return CameraMotion(None, "not known")
         matrix = np.eye(3)
-        matrix[0, 2] = PAN_PX if self._frame > PANS_AT else 0.0
+        matrix[0, 2] = PAN_PX if self._pans and self._frame > PANS_AT else 0.0
         return CameraMotion(matrix)
 
 
@@ -109,6 +110,28 @@ def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
     truth = place(FRAMES - 1).cx
     assert expected(Pan(known=False, recognises=True)) == pytest.approx(truth, abs=START.size)
     assert abs(expected(Pan(known=False)) - truth) > 2 * START.size
+
+
+@pytest.mark.parametrize("camera", [None, Pan(known=False)])
+def test_what_appears_far_off_is_taken_sooner_where_the_camera_may_have_jerked(camera):
+    """Six sizes off in the next image. A camera that is known to rest tells that it is another thing, unless
+    nothing else is found for seconds."""
+
+    def images_until_taken(source: Pan | None) -> int:
+        def script(i, view):
+            edges = np.array([START.moved(300 if i >= GONE_AT else 0, 0).edges()], np.float32)
+            return Candidates(edges, np.array([2400.0], np.float32), np.array([0.9], np.float32), 5.0)
+
+        spec = PipelineSpec(name="scripted", image_side=192)
+        tracker = Tracker(ScriptedPipeline(script, spec), None, source)
+        for i in range(200):
+            track = tracker.step(Frame(IMAGE, 10**9 + i * PERIOD_NS), Prompt(box=START) if i == 0 else None)
+            if i >= GONE_AT and track.measured:
+                return i - GONE_AT
+        raise AssertionError("not taken in 7 s")
+
+    jerked, rests = images_until_taken(camera), images_until_taken(Pan(pans=False))
+    assert jerked < 30 < 60 < rests
 
 
 def test_the_image_of_the_selection_is_kept_with_the_target_on_it():

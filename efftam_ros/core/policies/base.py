@@ -100,8 +100,9 @@ class Policy(Protocol):
         """Possible positions of a missed target, best first."""
         ...
 
-    def follow_camera(self, matrix: Matrix) -> None:
-        """Apply the camera's motion; ``matrix`` as in `camera_motion.CameraMotion`."""
+    def follow_camera(self, matrix: Matrix | None) -> None:
+        """Apply the camera's motion to the present image; ``matrix`` as in `camera_motion.CameraMotion`. Not
+        called without a source of the camera's motion."""
         ...
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:
@@ -184,7 +185,7 @@ class PolicyBase:
     def hypotheses(self) -> tuple[ScoredBox, ...]:
         return ()
 
-    def follow_camera(self, matrix: Matrix) -> None:
+    def follow_camera(self, matrix: Matrix | None) -> None:
         return
 
     def recognise_place(self, matrix: Matrix, stamp_ns: int) -> None:

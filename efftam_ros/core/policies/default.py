@@ -134,6 +134,7 @@ class DefaultPolicy(PolicyBase):
         self._scale = MaskScale(None, (0, 0))
         self._search: Reacquisition | None = None  # since the target was last confirmed
         self._last_seen: Sighting | None = None  # on the last confirmed frame
+        self._camera_known = False  # the camera's motion to the present image
 
     @property
     def hypotheses(self) -> tuple[ScoredBox, ...]:
@@ -141,7 +142,8 @@ class DefaultPolicy(PolicyBase):
             return ()
         return tuple(ScoredBox(item.box, item.score) for item in self._search.hypotheses.items)
 
-    def follow_camera(self, matrix: Matrix) -> None:
+    def follow_camera(self, matrix: Matrix | None) -> None:
+        self._camera_known = matrix is not None
         if self._search is not None:
             self._search.follow_camera(matrix)
 
@@ -182,7 +184,7 @@ class DefaultPolicy(PolicyBase):
     def _current_search(self, motion: MotionFilter | None, image_size: tuple[int, int]) -> Reacquisition:
         """The search since the target was last confirmed, which this call starts where there is none."""
         if self._search is None:
-            self._search = Reacquisition(image_size)
+            self._search = Reacquisition(image_size, self._camera_known)
         if self._search.belief is None and motion is not None:
             now = motion.ground
             self._search.start(now.stamp_ns, now.box, now.velocity)
