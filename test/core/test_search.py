@@ -410,6 +410,15 @@ def test_what_was_gone_in_between_may_be_another_thing():
     assert watching.looks_until_taken(BESIDE) <= 4
 
 
+@given(st.lists(st.floats(-20, 0), min_size=1, max_size=20))
+def test_no_place_is_weighed_higher_than_by_the_present_belief(log_odds):
+    """What moves away from where the target is expected keeps nothing of having been there."""
+    thing = Hypothesis(MotionFilter(0, TARGET), seen_ns=0)
+    for i, now in enumerate(log_odds):
+        thing.weigh(i * NS // 10, now, carried=True)
+        assert thing.prior <= now + 1e-9
+
+
 @pytest.mark.parametrize("unknown_at", [0, 1, 3])
 def test_after_a_motion_of_the_camera_that_is_not_known_the_target_may_have_seemed_elsewhere(unknown_at):
     never_known = Searching()

@@ -566,6 +566,13 @@ def test_a_lost_target_is_taken_again_in_somewhat_other_colours_if_it_is_surely_
     assert tracks[75].state is TRACKING
 
 
+def test_a_lost_target_that_is_barely_present_is_taken_again_where_it_is_expected():
+    """By several looks that are otherwise as usual."""
+    tracks = missed_and_seen_again(OtherColours(69, 0.0), again=70, logit=0.5)
+    assert tracks[69].state is LOST
+    assert TRACKING in [t.state for t in tracks[70:]]
+
+
 def test_a_return_is_confirmed_only_by_what_is_like_the_target():
     """Seen once as the target, then in other colours; with this presence a change of 0.11 is too much
     together, not by itself."""

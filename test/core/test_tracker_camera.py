@@ -31,10 +31,17 @@ PANS_AT, GONE_AT, FRAMES = 12, 16, 22
 class Pan:
     """Tells a camera that rests, then pans: the image moves by ``PAN_PX`` per frame. ``recognises``: the
     place of the kept image is known again after the pan, though not the pan itself. Without ``pans`` it
-    rests."""
+    rests. ``unknown_at``: one frame to which its motion is not known."""
 
-    def __init__(self, known: bool = True, recognises: bool = False, pans: bool = True) -> None:
+    def __init__(
+        self,
+        known: bool = True,
+        recognises: bool = False,
+        pans: bool = True,
+        unknown_at: int | None = None,
+    ) -> None:
         self._frame, self._known, self._recognises, self._pans = 0, known, recognises, pans
+        self._unknown_at = unknown_at
         self._kept = 0
 
     def reset(self) -> None:
@@ -52,7 +59,7 @@ class Pan:
 
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
         self._frame += 1
-        if not self._known:
+        if not self._known or self._frame - 1 == self._unknown_at:
             return CameraMotion(None, "not known")
         matrix = np.eye(3)
         matrix[0, 2] = PAN_PX if self._pans and self._frame > PANS_AT else 0.0
@@ -112,7 +119,10 @@ def test_a_place_that_is_recognised_is_searched_though_the_pan_was_not_seen():
     assert abs(expected(Pan(known=False)) - truth) > 2 * START.size
 
 
-@pytest.mark.parametrize("camera", [None, Pan(known=False)])
+@pytest.mark.parametrize(
+    "camera",
+    [None, Pan(known=False), Pan(pans=False, unknown_at=GONE_AT), Pan(pans=False, unknown_at=GONE_AT + 1)],
+)
 def test_what_appears_far_off_is_taken_sooner_where_the_camera_may_have_jerked(camera):
     """Six sizes off in the next image. A camera that is known to rest tells that it is another thing, unless
     nothing else is found for seconds."""

@@ -441,7 +441,7 @@ def log_odds(presence_logit: float, clearness: float, size_change: float, change
     ``clearness``: ratio of its predicted IoU to the usual one; ``size_change``: absolute logarithm of the
     ratio of its area to the usual one; ``change``: of its colours, see `Appearance.change`."""
     seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(clearness, 1.2)
-    return seen - 0.33 * size_change - 8.0 * min(change, 0.3) - 1.25
+    return seen - 0.33 * size_change - 8.0 * min(change, 0.3) - 1.0
 
 
 def _is_same(item: Hypothesis, box: Box) -> bool:
