@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -90,11 +92,17 @@ def chain(processes, request):
         made.close()
 
 
+def stands_since(chain: Chain) -> float:
+    """When the first of the last zero rates came; infinity while the last rates are others."""
+    zeros = list(takewhile(lambda rate: rate[1] == 0.0, reversed(chain.wire.rates())))
+    return zeros[-1][0] if len(zeros) > 1 else math.inf
+
+
 def seconds_until_zero(chain: Chain, before: float) -> float:
-    wait(chain.wire.stands, "zero on the wire")
-    stood = next(at for at, rate in chain.wire.rates() if at >= before and rate == 0.0)
-    assert not any(rate for at, rate in chain.wire.rates() if at > stood)
-    return stood - before
+    """Time to the zeros that last for a second. On a loaded machine boxes may be late when the process is
+    killed: the controller holds, and goes on once."""
+    wait(lambda: stands_since(chain) < time.monotonic() - 1.0, "zero on the wire for a second")
+    return max(0.0, stands_since(chain) - before)
 
 
 @pytest.mark.parametrize("victim", ["camera", "tracker_process"])
