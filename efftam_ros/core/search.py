@@ -236,11 +236,18 @@ class Hypothesis:
         the target merely because the belief has spread to it: the prior approaches the present log-odds
         slowly from those of its first look. Once it was not seen where it should have been, another object
         may be there."""
-        if self._in_sight is None or self.missed_ns == stamp_ns or not carried:
+        if not carried:
+            self._in_sight, self.prior = None, log_odds
+            return
+        if self._in_sight is None or self.missed_ns == stamp_ns:
             self._in_sight = log_odds, stamp_ns
         first, since_ns = self._in_sight
         held = math.exp(-(stamp_ns - since_ns) * 1e-9 / IN_SIGHT_S)
         self.prior = log_odds - held * max(log_odds - first, 0.0)
+
+    def forget_sight(self) -> None:
+        """Forget since when it has been in sight: the belief of then was wrong."""
+        self._in_sight = None
 
 
 @dataclass
@@ -347,8 +354,14 @@ class Reacquisition:
         """See `Belief.recognise_place`."""
         self._carried = True
         if self.belief is not None:
+            self.belief.advance(stamp_ns)
+            before, spread = self.belief.ground, self.belief.spread_px
             self.belief.recognise_place(matrix, stamp_ns, seen)
             self._recognised_ns = stamp_ns
+            now = self.belief.ground
+            if before is None or now is None or math.dist(before, now) > spread:
+                for item in self.hypotheses.items:
+                    item.forget_sight()
 
     def expected(self, stamp_ns: int) -> tuple[float, float] | None:
         """`Belief.ground`, if the place was recognised in this image or shortly before; else None."""

@@ -434,6 +434,17 @@ def test_a_recognised_place_makes_up_for_a_motion_that_is_not_known():
     assert watching.looks_until_taken(BESIDE) > 20
 
 
+@pytest.mark.parametrize("unknown_at", [None, 1, 3])
+def test_a_recognised_place_that_the_belief_had_wrong_speaks_for_what_is_seen_there(unknown_at):
+    """The belief was five sizes off: that the target was in sight beside it is nothing against it."""
+    watching = Watching(unknown_at)
+    for _ in range(3):
+        watching.show((BESIDE, 1.8))
+    there = np.array([[1.0, 0, 150], [0, 1, 0], [0, 0, 1]])
+    watching.loss.recognise_place(there, watching.stamp, Sighting(0, TARGET, (0.0, 0.0)))
+    assert watching.looks_until_taken(BESIDE) == 1
+
+
 # ---- appearance --------------------------------------------------------------------------------------------
 
 
