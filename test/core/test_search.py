@@ -445,6 +445,14 @@ def test_a_recognised_place_that_the_belief_had_wrong_speaks_for_what_is_seen_th
     assert watching.looks_until_taken(BESIDE) == 1
 
 
+def test_a_recognised_place_that_confirms_the_belief_changes_nothing():
+    watching = Watching()
+    for _ in range(20):
+        assert not watching.show((BESIDE, 1.8))
+        watching.loss.recognise_place(np.eye(3), watching.stamp, Sighting(0, TARGET, (0.0, 0.0)))
+    assert watching.looks_until_taken(BESIDE) > 10
+
+
 # ---- appearance --------------------------------------------------------------------------------------------
 
 
