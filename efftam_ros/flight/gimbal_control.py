@@ -48,6 +48,7 @@ class GimbalControl:
         self._last = STOPPED
         self._last_tick: Instant | None = None
         self._stood_s = 0.0  # how long the images' clock stands still
+        self._moves = False  # by the last command
         self._moved_s: float | None = None
 
     @property
@@ -207,10 +208,11 @@ class GimbalControl:
         """Zeros go out for a while after the last motion, so that one lost packet does not leave the gimbal
         turning; then nothing, so that whoever else wants the gimbal can have it."""
         if wish.phase is Phase.CONTROL_LOST:
-            self._moved_s = None
+            self._moves, self._moved_s = False, None
             return False
-        if wish.send:
-            self._moved_s = now.steady_s
+        # The first zero goes out however late this tick is.
+        if wish.send or self._moves:
+            self._moves, self._moved_s = wish.send, now.steady_s
             return True
         return self._moved_s is not None and now.steady_s - self._moved_s <= self.config.zero_s
 

@@ -193,6 +193,67 @@ def test_8_a_controller_that_falls_silent_stops_the_gimbal(flavour):
 
 
 @both
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 10.0])
+def test_8_a_controller_that_ended_while_the_bridge_stood_still_stops_the_gimbal(flavour, seconds):
+    """A suspended or starved bridge notices it late, also later than zeros are repeated for."""
+    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    rig.rates, step = lambda t: None, rig.bridge.step
+    rig.bridge.step = lambda: None
+    rig.run(seconds)
+    assert rig.last_rates() != (0.0, 0.0)
+    rig.bridge.step = step
+    rig.run(3.0)
+    assert rig.last_rates() == (0.0, 0.0)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+
+
+def link_cut(rig: Rig, seconds: float) -> None:
+    """The autopilot hears nothing and is not heard; what is sent meanwhile is lost."""
+    rig.bridge_end.cut = rig.bridge_port.cut = True
+    rig.run(seconds)
+    assert rig.log.controls[-1] is Control.SILENT
+    rig.bridge_end.cut = rig.bridge_port.cut = False
+
+
+def test_8_an_autopilot_that_is_heard_again_is_told_to_stop():
+    """ArduPilot went on with the last wish that it heard, and the zeros of the meantime were lost."""
+    rig = Rig("ardupilot").steer(yaw=0.02).run(3)
+    rig.rates = lambda t: Rates(0.0, 0.02 if t < 3.2 else 0.0)
+    link_cut(rig, 6.0)
+    assert rig.last_rates() == (0.0, 0.0)
+    rig.run(4.0)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+    assert rig.autopilot.primary == (1, 100)
+    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    rig.run(2.0)
+    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+
+
+def test_8_steering_that_ended_while_the_autopilot_was_silent_ends_when_it_is_heard():
+    rig = Rig("ardupilot").steer(yaw=0.02).run(3)
+    rig.bridge_end.cut = rig.bridge_port.cut = True
+    rig.run(4.0)
+    rig.rates = lambda t: None
+    rig.bridge.take_control(False)
+    link_cut(rig, 0.5)
+    rig.run(4.0)
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
+    assert rig.autopilot.primary == (0, 0)
+
+
+def test_8_a_gimbal_that_another_component_took_meanwhile_is_left_to_it():
+    rig = Rig("ardupilot").steer(yaw=0.02).run(3)
+    rig.bridge_end.cut = rig.bridge_port.cut = True
+    rig.station.heartbeat()
+    rig.station.command(mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE, 255, 190, -1, -1, target=(1, 1))
+    link_cut(rig, 4.0)
+    sent = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    rig.run(4.0)
+    assert rig.log.controls[-1] is Control.OTHER
+    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+
+
+@both
 def test_8_the_end_of_the_bridge_stops_the_gimbal(flavour):
     rig = Rig(flavour).steer(yaw=0.2).run(3)
     rig.bridge.close()

@@ -119,6 +119,16 @@ def test_switched_off_in_motion_sends_zeros_first():
     assert_stops(made, Phase.OFF)
 
 
+@pytest.mark.parametrize("late_s", [0.3, 5.0])
+def test_a_controller_that_stood_still_in_motion_sends_zeros_first(late_s):
+    """Also after longer than the time for which zeros are repeated."""
+    made = following()
+    made.t += late_s
+    made.answers = False
+    made.control.set_enabled(False)
+    assert_stops(made, Phase.OFF)
+
+
 @pytest.mark.parametrize("taker", [Control.OTHER, Control.NOBODY])
 def test_nothing_is_sent_once_control_is_lost_until_enabled_again(taker):
     made = following()

@@ -121,6 +121,7 @@ class GimbalClient:
         self._sent = STOPPED
         self._sent_s = -math.inf
         self._moved_s = -math.inf
+        self._unheard = False  # what was sent before the autopilot fell silent may not have arrived
 
     @property
     def autopilot_clock(self) -> ClockMap:
@@ -166,6 +167,7 @@ class GimbalClient:
         """Ask for what is missing, repeat what holds, stop what nobody wants any more; call at 50 Hz."""
         if self._link is not None and now.steady_s - self._autopilot_s > AUTOPILOT_SILENT_S:
             self._link = None
+            self._unheard = self._unheard or self._wanted
             self._set_control(Control.SILENT, "the autopilot is silent")
             self._report(Severity.ERROR, f"the autopilot is silent for {AUTOPILOT_SILENT_S:g} s")
         if self._link is None:
@@ -176,6 +178,9 @@ class GimbalClient:
         is_missing = self._wanted and not self._held and self._control is not Control.HELD
         if is_missing and now.steady_s >= self._next_try_s and not self._awaits_word(now):
             self._take(now)
+        if self._unheard and not self._wanted and self._control is Control.HELD:
+            self._stop_surely(now)
+            self._release()
         if self._moving and now.steady_s - self._rates_s > WATCHDOG_S:
             self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
             self._rates = STOPPED
@@ -269,12 +274,14 @@ class GimbalClient:
         if self._control is Control.UNKNOWN and self._awaits_word(now):
             return
         rates = self._rates if self._alive else STOPPED
-        if not rates.is_zero:
+        # Zeros follow however much later: this process may have stood still, or heard no autopilot meanwhile.
+        if self._unheard or not (rates.is_zero and self._sent.is_zero):
             self._moved_s = now.steady_s
         elif now.steady_s - self._moved_s > ZEROS_S:
             return
         same = (
-            rates.is_zero == self._sent.is_zero
+            not self._unheard
+            and rates.is_zero == self._sent.is_zero
             and abs(rates.pitch - self._sent.pitch) < DEAD_BAND
             and abs(rates.yaw - self._sent.yaw) < DEAD_BAND
         )
@@ -282,7 +289,7 @@ class GimbalClient:
             self._send(rates, now)
 
     def _send(self, rates: Rates, now: Instant) -> None:
-        self._sent, self._sent_s = rates, now.steady_s
+        self._sent, self._sent_s, self._unheard = rates, now.steady_s, False
         self._outbox.send(
             mav.MAVLink_gimbal_manager_set_attitude_message(
                 target_system=self._system,
@@ -411,6 +418,8 @@ class GimbalClient:
         if control is self._control:
             return
         self._control = control
+        if control in (Control.OTHER, Control.NOBODY):
+            self._unheard = False
         if control is Control.HELD:
             self._held = True
         elif self._held and control in (Control.OTHER, Control.NOBODY):
