@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import shutil
-import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,9 @@ settings.load_profile("efftam")
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+
+# A process of Fast DDS has locked its shared memory so long after it made it, s.
+SETTLED_S = 20.0
 
 # Files that take half a minute or more: one that waits for processes, then one that computes, and so on, each
 # kind by its length.
@@ -92,11 +95,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_memory_of_killed_nodes() -> Iterator[None]:
-    """Fast DDS leaves 35 MB of shared memory per killed process, which would fill memory in a test run."""
+    """Fast DDS leaves 35 MB of shared memory per killed process, which would fill memory in a test run.
+
+    `fastdds shm clean` would also take what a process beside has just made and not yet locked.
+    """
     yield
-    left = next(Path("/dev/shm").glob("fastrtps_*"), None) if sys.platform == "linux" else None
-    if left is not None and (fastdds := shutil.which("fastdds")):
-        subprocess.run([fastdds, "shm", "clean"], check=False, stdout=subprocess.DEVNULL, timeout=60)
+    if sys.platform != "linux":
+        return
+    for lock in Path("/dev/shm").glob("fastrtps_*_[es]l"):
+        with suppress(OSError), lock.open("ab") as file:
+            if time.time() - lock.stat().st_ctime > SETTLED_S:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                memory = lock.name[:-3]
+                for name in (memory, f"sem.{memory}_mutex", lock.name):
+                    lock.with_name(name).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

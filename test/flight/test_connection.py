@@ -14,16 +14,11 @@ from contextlib import ExitStack, closing
 
 import pytest
 from flight.rig import Desk, GimbalLog, Time
+from free_ports import free_port
 
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
 from efftam_ros.flight.mavlink.connection import Connection, connect
 from efftam_ros.flight.mavlink.selection import Severity
-
-
-def free_port(kind: int = socket.SOCK_DGRAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from efftam_ros.flight.simulation.autopilot import CrashError
 
@@ -18,12 +19,6 @@ ROOT = Path(__file__).parents[2]
 BRIDGE = [sys.executable, str(ROOT / "test/flight/scripted_bridge.py")]
 AUTOPILOT = [sys.executable, "-m", "efftam_ros.flight.simulation.run_autopilot"]
 Start = Callable[..., subprocess.Popen]
-
-
-def free_port(kind: int) -> int:
-    with socket.socket(socket.AF_INET, kind) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from efftam_ros.msg import (
     TargetSelection,
     TargetVelocity,
 )
+from free_ports import free_port
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
 from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import SingleThreadedExecutor
@@ -40,12 +41,6 @@ ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT, FOCAL_PX = 1280, 720, 900.0
 FRAME_S = 1 / 30
 AUTOPILOT = [sys.executable, "-m", "efftam_ros.flight.simulation.run_autopilot"]
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def node_command(name: str, namespace: str, *arguments: str) -> list[str]:
@@ -371,11 +366,19 @@ class Rig:
         """Enable steering and wait until the gimbal turns, by its attitude."""
         answer = self.tracker.enable()
         assert answer.success, answer.message
-        wait(
-            lambda: self.tracker.statuses[-1].law == GimbalStatus.LINE_OF_SIGHT and self.wire.turns(),
-            "rates on the wire",
-        )
+        try:
+            wait(
+                lambda: self.tracker.statuses[-1].law == GimbalStatus.LINE_OF_SIGHT and self.wire.turns(),
+                "rates on the wire",
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._account()}") from error
         return self
+
+    def _account(self) -> str:
+        """What everybody said last."""
+        lines = [str(said[-1:]) for said in (self.tracker.statuses, self.tracker.managers, self.wire.rates())]
+        return "\n".join([*lines, *(process.output[-1500:] for process in (self.gimbal, self.bridge))])
 
     def close(self) -> None:
         self.tracker.close()

@@ -16,7 +16,8 @@ pytest.importorskip("pymavlink", reason="needs MAVLink: pip install 'efftam_ros[
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from efftam_ros.msg import BoundingBox, GimbalManager, GimbalStatus, TargetSelection, TargetVelocity
-from flight_rig import HEIGHT, ROOT, WIDTH, Rig, free_port, node_command, wait
+from flight_rig import HEIGHT, ROOT, WIDTH, Rig, node_command, wait
+from free_ports import free_port
 from lifecycle_msgs.msg import Transition
 from rclpy.parameter import Parameter
 from ros_helpers import Process, new_namespace
