@@ -207,6 +207,20 @@ def test_8_a_controller_that_ended_while_the_bridge_stood_still_stops_the_gimbal
     assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
 
 
+@both
+def test_8_a_bridge_that_is_held_up_again_and_again_sends_more_than_one_zero(flavour):
+    """Publishing to a killed process may take Fast DDS a second or two each time."""
+    rig = Rig(flavour).steer(yaw=0.2).run(3)
+    rig.rates, step = lambda t: None, rig.bridge.step
+    rig.bridge.step = lambda: None
+    before = len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE"))
+    for _ in range(5):
+        rig.run(1.5)
+        step()
+    wishes = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[before:]
+    assert [wish.angular_velocity_z for wish in wishes] == [0.0] * 3
+
+
 def link_cut(rig: Rig, seconds: float) -> None:
     """The autopilot hears nothing and is not heard; what is sent meanwhile is lost."""
     rig.bridge_end.cut = rig.bridge_port.cut = True

@@ -52,7 +52,8 @@ KEEP_ALIVE_S = 0.2
 DEAD_BAND = math.radians(0.05)
 # The controller ticks at 50 Hz; after so long without it the gimbal is stopped here.
 WATCHDOG_S = 0.3
-ZEROS_S = 1.0
+# A packet may be lost, and this process may be held up between two.
+ZEROS_S, LEAST_ZEROS = 1.0, 3
 AUTOPILOT_SILENT_S = 3.0
 # How long the manager's word on who is in control is waited for, where it counts: it is asked for every 2 s.
 WORD_S = 3.0
@@ -121,6 +122,7 @@ class GimbalClient:
         self._sent = STOPPED
         self._sent_s = -math.inf
         self._moved_s = -math.inf
+        self._zeros = LEAST_ZEROS  # sent since
         self._unheard = False  # what was sent before the autopilot fell silent may not have arrived
 
     @property
@@ -181,10 +183,12 @@ class GimbalClient:
         if self._unheard and not self._wanted and self._control is Control.HELD:
             self._stop_surely(now)
             self._release()
-        if self._moving and now.steady_s - self._rates_s > WATCHDOG_S:
-            self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
+        is_silent = self._moving and now.steady_s - self._rates_s > WATCHDOG_S
+        if is_silent:
             self._rates = STOPPED
         self._send_rates(now)
+        if is_silent:  # said afterwards, as a log line may hold up this process
+            self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
 
     def _awaits_word(self, now: Instant) -> bool:
         return not self._fresh and now.steady_s - self._subscribed_s < WORD_S
@@ -276,8 +280,8 @@ class GimbalClient:
         rates = self._rates if self._alive else STOPPED
         # Zeros follow however much later: this process may have stood still, or heard no autopilot meanwhile.
         if self._unheard or not (rates.is_zero and self._sent.is_zero):
-            self._moved_s = now.steady_s
-        elif now.steady_s - self._moved_s > ZEROS_S:
+            self._moved_s, self._zeros = now.steady_s, 0
+        elif now.steady_s - self._moved_s > ZEROS_S and self._zeros >= LEAST_ZEROS:
             return
         same = (
             not self._unheard
@@ -290,6 +294,7 @@ class GimbalClient:
 
     def _send(self, rates: Rates, now: Instant) -> None:
         self._sent, self._sent_s, self._unheard = rates, now.steady_s, False
+        self._zeros += rates.is_zero
         self._outbox.send(
             mav.MAVLink_gimbal_manager_set_attitude_message(
                 target_system=self._system,
