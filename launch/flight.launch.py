@@ -4,7 +4,9 @@ from launch.actions import OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 
 from efftam_ros.ros.common.image_input import camera_info_beside
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.ros.common.launching import (
+    CONFIG,
     TRACKER,
     YES_NO,
     Argument,
@@ -38,9 +40,16 @@ def start_flight(context):
         both["yaw_lock"] = value["yaw_lock"] == "true"
     camera_info = value["camera_info"] or camera_info_beside(value["image"])
     own = {"efftam_gimbal": {}, "efftam_mavlink": {"links": value["links"]} if value["links"] else {}}
+    # In place of the tracker's profile for large images; a profile set by the user is kept.
+    images, flight = str(CONFIG / "fastdds_images.xml"), str(CONFIG / "fastdds_flight.xml")
+    profiles = {name: flight for name in PROFILE_VARIABLES if context.environment.get(name) == images}
     return [
         node(
-            name, value, parameters=[params, {**both, **own[name]}], remappings=[("camera_info", camera_info)]
+            name,
+            value,
+            parameters=[params, {**both, **own[name]}],
+            remappings=[("camera_info", camera_info)],
+            additional_env=profiles,
         )
         for name in own
     ]

@@ -7,14 +7,17 @@ from launch_ros.parameter_descriptions import ParameterValue
 from efftam_ros.ros.common.launching import CONFIG, TRACKER, declared, given, node, parameter_file
 from launch import LaunchDescription
 
+FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
 PROFILE = str(CONFIG / "fastdds_images.xml")
 
 
 def tracker_parameters(name):
     path = parameter_file(name)
-    if path is None:
-        ships = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml")))
-        raise RuntimeError(f"params:={name} is not a file and not one of the shipped ones: {ships}")
+    if path is None or name == FLIGHT:
+        ships = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml") if p.stem != FLIGHT))
+        raise RuntimeError(
+            f"params:={name} is no file of the tracker's parameters and not one of the shipped ones: {ships}"
+        )
     return path
 
 

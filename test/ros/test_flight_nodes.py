@@ -7,7 +7,9 @@ import itertools
 import math
 import signal
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,7 @@ from ros_helpers import Process, new_namespace
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.tracking_status import StreamView, tracking_message
 from efftam_ros.interop.messages import stamp_ns
+from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 from efftam_ros.ros.gimbal.node import GimbalNode
 from efftam_ros.ros.mavlink.node import MavlinkNode
 from efftam_ros.ros.mavlink.tracker_topics import status_of
@@ -224,6 +227,20 @@ def test_a_parameter_that_does_not_exist_is_named_with_the_one_that_may_be_meant
     make(namespace=new_namespace(), parameter_overrides=overrides).close()
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "is not known" in line]
     assert f"parameter '{given}' is not known and has no effect; did you mean {meant}?" in line
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", ["efftam_gimbal", "efftam_mavlink"])
+def test_with_the_profile_for_flight_a_node_has_no_shared_memory(processes, monkeypatch, name):
+    """A process that was killed can't hold it up then."""
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET")  # else the profile has no effect
+    for variable in PROFILE_VARIABLES:
+        monkeypatch.setenv(variable, str(ROOT / "config" / "fastdds_flight.xml"))
+    process = processes(node_command(name, new_namespace()))
+    wait(lambda: "active" in process.output or "MAVLink on" in process.output, "the node")
+    threads = {path.read_text().strip() for path in Path(f"/proc/{process.pid}/task").glob("*/comm")}
+    assert any(thread.startswith("dds.udp") for thread in threads), threads
+    assert not any("shm" in thread for thread in threads), threads
 
 
 def test_a_serial_device_that_is_not_there_is_a_warning_and_not_called_open(processes, tmp_path):

@@ -98,6 +98,7 @@ def test_the_tracker_gets_what_the_arguments_say():
     launch = Launch(
         "tracker.launch.py",
         image="/cam/image_raw",
+        camera_info="/cam/calibration",
         backend="torch",
         params="jetson",
         namespace="drone",
@@ -109,7 +110,7 @@ def test_the_tracker_gets_what_the_arguments_say():
     line = " ".join(tracker.cmd)
     assert tracker.cmd[0].endswith("/lib/efftam_ros/efftam_tracker")
     assert "image:=/cam/image_raw" in line
-    assert "camera_info:=/cam/camera_info" in line
+    assert "camera_info:=/cam/calibration" in line
     assert "__ns:=/drone" in line
     assert "--log-level debug" in line
     shipped, given = (Path(tracker.cmd[i + 1]) for i, p in enumerate(tracker.cmd) if p == "--params-file")
@@ -154,6 +155,10 @@ def test_flight_starts_tracker_gimbal_and_bridge(image):
         assert (links in given.read_text()) == (name == "efftam_mavlink")
         assert "camera_info:=/cam/camera_info" in " ".join(command)
         assert "__ns:=/drone" in " ".join(command)
+        for profile in PROFILES:
+            assert started[name].env[profile] == str(SHARE / "config" / "fastdds_flight.xml")
+    for profile in PROFILES:
+        assert started["efftam_tracker"].env[profile] == str(SHARE / "config" / "fastdds_images.xml")
 
 
 @pytest.mark.usefixtures("_no_profile")
@@ -176,10 +181,20 @@ def test_a_profile_of_the_users_own_stays(monkeypatch, tmp_path):
     assert launch.started[0].env[PROFILES[0]] == str(own)
 
 
-def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog):
-    launch = Launch("tracker.launch.py", params="desert")
+def test_a_profile_of_the_users_own_stays_for_the_flight_nodes_too(monkeypatch, tmp_path):
+    own = tmp_path / "profile.xml"
+    own.write_text((SHARE / "config" / "fastdds_flight.xml").read_text())
+    monkeypatch.setenv(PROFILES[0], str(own))
+    launch = Launch("flight.launch.py")
+    launch.run_until_started(3)
+    assert {event.env[PROFILES[0]] for event in launch.started} == {str(own)}
+
+
+@pytest.mark.parametrize("params", ["desert", "flight"])
+def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog, params):
+    launch = Launch("tracker.launch.py", params=params)
     assert launch.run(lambda: None) == 1
-    assert "desktop, jetson, tracker" in caplog.text
+    assert "shipped ones: desktop, jetson, tracker" in caplog.text
     assert launch.started == []
 
 
