@@ -172,22 +172,14 @@ def test_the_replay_starts_tracker_and_player_and_ends_with_the_bag(tmp_path):
     assert player.env[PROFILES[0]] == str(SHARE / "config" / "fastdds_images.xml")
 
 
-def test_a_profile_of_the_users_own_stays(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("file", "nodes"), [("tracker.launch.py", 1), ("flight.launch.py", 3)])
+def test_a_profile_of_the_users_own_stays(monkeypatch, tmp_path, file, nodes):
     own = tmp_path / "profile.xml"
     own.write_text((SHARE / "config" / "fastdds_images.xml").read_text())
     monkeypatch.setenv(PROFILES[0], str(own))
-    launch = Launch("tracker.launch.py")
-    launch.run_until_started(1)
-    assert launch.started[0].env[PROFILES[0]] == str(own)
-
-
-def test_a_profile_of_the_users_own_stays_for_the_flight_nodes_too(monkeypatch, tmp_path):
-    own = tmp_path / "profile.xml"
-    own.write_text((SHARE / "config" / "fastdds_flight.xml").read_text())
-    monkeypatch.setenv(PROFILES[0], str(own))
-    launch = Launch("flight.launch.py")
-    launch.run_until_started(3)
-    assert {event.env[PROFILES[0]] for event in launch.started} == {str(own)}
+    launch = Launch(file)
+    launch.run_until_started(nodes)
+    assert [event.env[PROFILES[0]] for event in launch.started] == [str(own)] * nodes
 
 
 @pytest.mark.parametrize("params", ["desert", "flight"])
