@@ -21,6 +21,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.interop.video import NS, VideoSource, open_video
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common import options
@@ -28,7 +29,7 @@ from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.page import add_page_arguments, page_settings
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
-from efftam_ros.tools.common.video import NS, VideoSource, VideoWriter, open_video
+from efftam_ros.tools.common.video import VideoWriter
 
 if TYPE_CHECKING:
     from efftam_ros.operator.drawn import DrawnPrompt
