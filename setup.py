@@ -16,7 +16,7 @@ CUDA = ["cuda-bindings>=12.6,<13"]
 NVRTC = ['nvidia-cuda-nvrtc-cu12==12.2.140; platform_machine == "x86_64"']
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
-TOOLS = ["av>=14.2", "matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
+TOOLS = ["matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
 # Flight: MAVLink's message definitions, and serial lines.
 MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
@@ -44,7 +44,7 @@ setup(
     packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
     package_data={"efftam_ros": ["py.typed", "models/**/*", "runtime/cuda/kernels/*", "operator/web/*"]},
-    install_requires=["numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
+    install_requires=["av>=14.2", "numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,
         "build": [*CUDA, "onnx>=1.17"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -275,7 +276,7 @@ class Tracker:
     def _mask_of(self, result: Result) -> NDArray[np.uint8] | None:
         if result is not self._newest:
             raise InputError(
-                f"the mask of time {result.time:g} s is gone; read result.mask before the next image is given"
+                f"the mask of time {result.time:.3f} s is gone; read result.mask before the next image"
             )
         return self._tracker.mask()
 
@@ -286,7 +287,7 @@ class Tracker:
     def _require_later(self, stamp_ns: int) -> None:
         if self._time_ns is not None and stamp_ns <= self._time_ns:
             raise InputError(
-                f"time is {stamp_ns / NS:g} s after an image of {self._time_ns / NS:g} s; times must increase:"
+                f"time is {stamp_ns / NS:g} s after an image of {self._time_ns / NS:g} s; times must grow:"
                 " call start() for another recording"
             )
 
@@ -303,16 +304,15 @@ class Tracker:
 
     def _frames(self, source: Source, fps: float | None) -> Iterator[tuple[Image, int]]:
         """The images of a source with their stamps. Raises InputError here where it can't be opened."""
-        if isinstance(source, int) or (
-            isinstance(source, str) and ("://" in source or source[:5] == "/dev/")
-        ):
+        if isinstance(source, os.PathLike):
+            source = os.fspath(source)
+        if isinstance(source, int) or (isinstance(source, str) and re.match(r"\w+://|/dev/", source)):
             if fps is not None:
                 raise InputError(f"camera {source} has its own times; leave out fps")
             return ((Image.from_array(f.bgr), f.stamp_ns) for f in Camera(source).frames())
         if isinstance(source, str):
-            if fps is None and Path(source).is_dir():
-                fps = self._fps
-            video = open_video(Path(source), fps)
+            is_folder = fps is None and Path(source).is_dir()
+            video = open_video(source, self._fps if is_folder else fps)
             return ((Image.from_array(f.bgr), f.stamp_ns) for f in video.frames())
         if not isinstance(source, Iterable) or (isinstance(source, np.ndarray) and source.ndim < 4):
             raise InputError(
