@@ -28,7 +28,6 @@ from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.page import add_page_arguments, page_settings
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
@@ -56,7 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_quiet_argument(files)
     options.add_network_arguments(parser)
     options.add_tracker_arguments(parser)
-    add_page_arguments(parser)
+    server = parser.add_argument_group("the page's server")
+    server.add_argument(
+        "--address", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this computer only)"
+    )
+    server.add_argument("--port", type=int, default=8080, help="port (default 8080); 0: a free one")
+    server.add_argument(
+        "--token", help="token that a page must send (default: a new one if the address is not local)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,8 +86,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         if prompt is None:
             from efftam_ros.operator.drawn import drawn_prompt
+            from efftam_ros.operator.settings import Settings
 
-            with drawn_prompt(page_settings(args)) as (page, url):
+            settings = Settings(address=args.address, port=args.port, token=args.token)
+            with drawn_prompt(settings) as (page, url):
                 print(f"open {url} and draw the target", file=sys.stderr, flush=True)
                 run_.follow(args, page)
         else:
@@ -115,8 +123,6 @@ class _Run:
             bar = stack.enter_context(progress_bar(total, source.path.name, quiet=args.quiet))
             recording = stack.enter_context(rerun_file(args.rerun, _name(source.path)))
             overlay: VideoWriter | None = None
-            if args.out is not None:
-                overlay = stack.enter_context(VideoWriter(args.out, source.width, source.height, source.fps))
             for frame in islice(source.frames(start), most):
                 if self._prompt is None:
                     assert page is not None
@@ -126,7 +132,10 @@ class _Run:
                     page.show(frame.bgr, track)
                 if recording is not None:
                     recording.write(frame.bgr, track, self._tracker.mask())
-                if overlay is not None:
+                if args.out is not None:
+                    overlay = overlay or stack.enter_context(
+                        VideoWriter(args.out, source.width, source.height, source.fps)
+                    )
                     # The page may still be encoding this image.
                     shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
