@@ -73,6 +73,9 @@ def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video:
         x, y, w, h = frame["box"]
         assert (*centre, *half) == pytest.approx((x + w / 2, y + h / 2, w / 2, h / 2), abs=1e-3)
         assert box["Boxes2D:labels"] == [frame["state"]]
+    outline = np.concatenate([np.array(s) for s in rows["/first/image/mask"][11][1]["LineStrips2D:strips"]])
+    x, y, w, h = frames[11]["box"]
+    assert (*outline.min(axis=0), *outline.max(axis=0)) == pytest.approx((x, y, x + w, y + h), abs=2)
     assert [row["Scalars:scalars"] for _, row in rows["/first/presence"]] == [[f["presence"]] for f in frames]
     assert [row["Scalars:scalars"] for _, row in rows["/first/velocity"]] == [f["velocity"] for f in frames]
     assert [row["StateChange:state"] for _, row in rows["/first/state"]] == [["ACQUIRING"], ["TRACKING"]]

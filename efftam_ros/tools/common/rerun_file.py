@@ -101,7 +101,7 @@ class RerunFile:
         Args:
             bgr: The image, uint8 [H, W, 3].
             track: Its result.
-            mask: uint8 [H, W], 0 or 255, where there is one.
+            mask: uint8 [H, W], 0 or 255, where there is one; its outline is written.
             part: A sequence among several of the run.
             truth: The true box: left, top, width, height, px.
         """
@@ -128,7 +128,8 @@ class RerunFile:
             arrow = rr.Arrows2D(origins=[(track.box.cx, track.box.cy)], vectors=[vector], colors=colour)
         self._show(f"{at}/image/box", box)
         self._show(f"{at}/image/velocity", arrow)
-        self._show(f"{at}/image/mask", None if mask is None else rr.SegmentationImage(mask // 255))
+        outline = None if mask is None else rr.LineStrips2D(_outline(mask), colors=colour)
+        self._show(f"{at}/image/mask", outline)
         windows = None
         if track.windows:
             windows = rr.Boxes2D(
@@ -150,7 +151,6 @@ class RerunFile:
         self._begun.add(at)
         states, styles = [state.name for state in STATE_STYLES], STATE_STYLES.values()
         for entity, style in {
-            "image": rr.AnnotationContext([(1, "target", STATE_STYLES[max(STATE_STYLES)].rgb)]),
             "presence": rr.SeriesLines(names="presence"),
             "velocity": rr.SeriesLines(names=["velocity x, px/s", "velocity y, px/s"]),
             "state": rr.StateConfiguration(values=states, colors=[style.rgb for style in styles]),
@@ -165,6 +165,15 @@ class RerunFile:
         if what is not None or self._shown.get(entity):
             self._stream.log(entity, self._rr.Clear(recursive=False) if what is None else what)
         self._shown[entity] = what is not None
+
+
+def _outline(mask: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
+    """Closed lines [n, 2] px through the centres of the mask's outer pixels. Of a mask itself a viewer would
+    hold every pixel in memory."""
+    import cv2
+
+    lines = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)[0]
+    return [np.vstack([line[:, 0], line[:1, 0]]).astype(np.float32) + 0.5 for line in lines]
 
 
 def _jpeg(bgr: NDArray[np.uint8]) -> bytes:
