@@ -15,13 +15,12 @@ from test_engines import ROOT, Workshop, coarse
 
 from efftam_ros.export.int8 import cpu_bundle
 from efftam_ros.export.tensorrt import graph_engine
-from efftam_ros.interop.video import NS
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.verify import verify
 from efftam_ros.tools import build, cli
-from efftam_ros.tools.common.video import VideoWriter
+from efftam_ros.tools.common.video import NS, VideoWriter
 from efftam_ros.tools.scene.render import render_scene
 
 FRAMES = 6

@@ -19,11 +19,11 @@ import numpy as np
 from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt
-from efftam_ros.interop.video import NS
 from efftam_ros.tools.bench.contenders import Contender
 from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.bench.peers import PEER, PeerContender
 from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene
 
 MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")

@@ -15,7 +15,6 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
-from efftam_ros.interop.video import NS
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda
 from efftam_ros.runtime.cuda.device import DeviceFacts
@@ -23,6 +22,7 @@ from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.tools.common.video import NS
 
 WARM_UP, FPS = 60, 30.0
 TILE_PX = 16  # of the picture: corners for the camera's motion

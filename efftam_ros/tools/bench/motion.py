@@ -10,9 +10,9 @@ import numpy as np
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, Prompt
-from efftam_ros.interop.video import NS
 from efftam_ros.runtime.null_pipeline import certain_candidate
 from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
+from efftam_ros.tools.common.video import NS
 
 VELOCITY = (160.0, 90.0)  # px/s
 SIZE = (48.0, 32.0)  # px

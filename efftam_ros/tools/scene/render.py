@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.interop.video import NS
-from efftam_ros.tools.common.video import VideoWriter
+from efftam_ros.tools.common.video import NS, VideoWriter
 from efftam_ros.tools.scene.car import HEIGHT, Patch, Sprite, outline, paint_car, place
 from efftam_ros.tools.scene.terrain import BRIDGE_WIDTH, SUN, Terrain, paint
 
