@@ -47,11 +47,6 @@ def open_typestore() -> Typestore:
     return store
 
 
-def is_bag(path: Path) -> bool:
-    """Whether a path looks like a bag: a folder with metadata.yaml, an .mcap or a .db3 file."""
-    return path.suffix in (".mcap", ".db3") or (path / "metadata.yaml").is_file()
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[Reader]:
     """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not

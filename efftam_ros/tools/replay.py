@@ -38,7 +38,6 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.interop.package_files import PACKAGE
-from efftam_ros.interop.video import image_files
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
@@ -73,8 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not bags.is_bag(args.bag) and (args.bag.is_file() or (args.bag.is_dir() and image_files(args.bag))):
-        raise InputError(f"{args.bag} is no bag; track in a video with: efftam track {args.bag}")
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     store = bags.open_typestore()
     with ExitStack() as stack:

@@ -22,7 +22,6 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.interop.bags import is_bag
 from efftam_ros.interop.video import NS, VideoFrame, VideoSource, open_video
 from efftam_ros.runtime.image.overlay import draw_overlay
 from efftam_ros.runtime.pipeline import open_pipeline
@@ -67,8 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if is_bag(args.video):
-        raise InputError(f"{args.video} is a bag; track in it with: efftam replay {args.video} --out NEW_BAG")
     source = open_video(args.video, args.fps)
     if source.note:
         print(f"{source.path}: {source.note}", file=sys.stderr)

@@ -291,14 +291,6 @@ def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     assert_refused(
         efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120"
     )
-    (tmp_path / "v.mp4").write_text("a video")
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "1.png").touch()
-    for path in ("v.mp4", "images"):
-        said = f"{path} is no bag; track in a video with: efftam track {path}"
-        assert_refused(efftam_here("replay", path, *box, "--out", "o"), said)
-    said = f"{bag} is a bag; track in it with: efftam replay {bag} --out NEW_BAG"
-    assert_refused(efftam_here("track", bag, *box), said)
     assert not (tmp_path / "o").exists()
 
 
