@@ -35,18 +35,7 @@ ALLOWED = {
     "api": {"core", "runtime", "interop"},
     "ros": {"core", "runtime", "interop", "flight", "operator", *GENERATED},
     "tools": {"core", "runtime", "interop", "api", "flight", "operator", "model", "baselines", "export"},
-    "training": {
-        "core",
-        "runtime",
-        "interop",
-        "api",
-        "flight",
-        "operator",
-        "model",
-        "baselines",
-        "export",
-        "tools",
-    },
+    "training": {"core", "runtime", "interop", "flight", "operator", "model", "baselines", "export", "tools"},
 }
 """Which parts of the package the modules below a folder may import, besides their own."""
 TORCH = ("model", "baselines", "export/onnx", "training")

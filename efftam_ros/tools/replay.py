@@ -85,9 +85,8 @@ def run(args: argparse.Namespace) -> int:
         pipeline = open_pipeline(args.bundle, args.backend, args.threads)
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
-        recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
-        tracker = open_tracker(pipeline, config)
-        replay = Replay(tracker, answers, selections, write_mask=args.mask, recording=recording)
+        replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.mask)
+        replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
         bar = stack.enter_context(
@@ -198,16 +197,10 @@ class Replay:
     """Runs the tracker over recorded images and applies the selections."""
 
     def __init__(
-        self,
-        tracker: Tracker,
-        answers: Answers,
-        selections: list[Selection],
-        *,
-        write_mask: bool,
-        recording: RerunFile | None = None,
+        self, tracker: Tracker, answers: Answers, selections: list[Selection], *, write_mask: bool
     ) -> None:
         self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
-        self._recording = recording
+        self.recording: RerunFile | None = None
         self._waiting = list(selections)
         self._first: Any = None
         self._selected_ns = -1  # recording time of the current selection
@@ -242,8 +235,8 @@ class Replay:
         self.tracked += 1
         self._states[track.state.name] += 1
         self._write(track, header, recorded)
-        if self._recording is not None:
-            self._recording.write(to_bgr(image), track, self._tracker.mask())
+        if self.recording is not None:
+            self.recording.write(to_bgr(image), track, self._tracker.mask())
 
     def _step(self, frame: Frame, selection: Selection | None) -> Track:
         width, height = frame.image.width, frame.image.height

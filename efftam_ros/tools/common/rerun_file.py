@@ -84,7 +84,6 @@ class RerunFile:
 
         self._rr, self._stream, self._run = rerun, stream, rerun.escape_entity_path_part(run)
         self.images = 0
-        self._begun: set[str] = set()
         self._shown: dict[str, Any] = {}
 
     def write(
@@ -108,8 +107,8 @@ class RerunFile:
         rr = self._rr
         self.images += 1
         at = f"{self._run}/{rr.escape_entity_path_part(part)}" if part else self._run
-        if at not in self._begun:
-            self._begin(at)
+        if f"{at}/state" not in self._shown:
+            self._write_styles(at)
         if track.stamp_ns >= DATES_FROM_NS:
             self._stream.set_time(TIMELINE, timestamp=np.datetime64(track.stamp_ns, "ns"))
         else:
@@ -119,9 +118,7 @@ class RerunFile:
         box, arrow = None, None
         if track.box is not None and track.box.is_finite:
             label = track.state.name if track.measured else f"{track.state.name} (predicted)"
-            box = rr.Boxes2D(
-                mins=[track.box.xywh()[:2]], sizes=[track.box.xywh()[2:]], colors=colour, labels=label
-            )
+            box = self._boxes([track.box.xywh()], colors=colour, labels=label)
         velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
         if track.box is not None and all(map(math.isfinite, velocity)):
             vector = [VELOCITY_S * v for v in velocity]
@@ -130,25 +127,19 @@ class RerunFile:
         self._show(f"{at}/image/velocity", arrow)
         outline = None if mask is None else rr.LineStrips2D(_outline(mask), colors=colour)
         self._show(f"{at}/image/mask", outline)
-        windows = None
-        if track.windows:
-            windows = rr.Boxes2D(
-                mins=[(w.x, w.y) for w in track.windows], sizes=[w.extent for w in track.windows]
-            )
-        self._show(f"{at}/image/windows", windows)
+        windows = [(w.x, w.y, *w.extent) for w in track.windows]
+        self._show(f"{at}/image/windows", self._boxes(windows) if windows else None)
         if truth is not None:
             is_known = all(map(math.isfinite, truth))
-            self._show(f"{at}/image/truth", self._box(truth) if is_known else None)
+            self._show(f"{at}/image/truth", self._boxes([truth]) if is_known else None)
         self._stream.log(f"{at}/presence", rr.Scalars(track.presence))
         self._stream.log(f"{at}/velocity", rr.Scalars(velocity))
         if self._shown.get(f"{at}/state") != track.state:
             self._shown[f"{at}/state"] = track.state
             self._stream.log(f"{at}/state", rr.StateChange(state=track.state.name))
 
-    def _begin(self, at: str) -> None:
-        """The styles, which hold at all times."""
+    def _write_styles(self, at: str) -> None:
         rr = self._rr
-        self._begun.add(at)
         states, styles = [state.name for state in STATE_STYLES], STATE_STYLES.values()
         for entity, style in {
             "presence": rr.SeriesLines(names="presence"),
@@ -157,8 +148,8 @@ class RerunFile:
         }.items():
             self._stream.log(f"{at}/{entity}", style, static=True)
 
-    def _box(self, xywh: Sequence[float], **style: Any) -> rerun.Boxes2D:
-        return self._rr.Boxes2D(mins=[xywh[:2]], sizes=[xywh[2:]], **style)
+    def _boxes(self, xywh: Sequence[Sequence[float]], **style: Any) -> rerun.Boxes2D:
+        return self._rr.Boxes2D(mins=[b[:2] for b in xywh], sizes=[b[2:] for b in xywh], **style)
 
     def _show(self, entity: str, what: Any) -> None:
         """Log something until it changes; None removes what was shown."""
