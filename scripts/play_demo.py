@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.video import open_video
 from efftam_ros.runtime.image.overlay import draw_overlay
 from efftam_ros.tools.common.options import open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import read_box
-from efftam_ros.tools.common.video import VideoWriter, open_video
+from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.scene.render import render_scene, write_scene
 from efftam_ros.tools.track import track_record
 

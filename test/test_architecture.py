@@ -32,8 +32,9 @@ ALLOWED = {
     "model": {"core"},
     "baselines": {"core", "runtime", "model"},
     "export": {"core", "runtime", "model"},
+    "api": {"core", "runtime", "interop"},
     "ros": {"core", "runtime", "interop", "flight", "operator", *GENERATED},
-    "tools": {"core", "runtime", "interop", "flight", "operator", "model", "baselines", "export"},
+    "tools": {"core", "runtime", "interop", "api", "flight", "operator", "model", "baselines", "export"},
     "training": {"core", "runtime", "interop", "flight", "operator", "model", "baselines", "export", "tools"},
 }
 """Which parts of the package the modules below a folder may import, besides their own."""
@@ -49,8 +50,8 @@ def name_of(path: Path) -> str:
 
 
 def part_of(path: Path) -> str:
-    """The folder that decides what a file may import."""
-    parts = path.relative_to(ROOT).parts
+    """The folder, or the module beside them, that decides what a file may import."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[0] if parts[0] == "training" else parts[1]
 
 

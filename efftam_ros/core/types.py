@@ -24,6 +24,9 @@ class TrackState(IntEnum):
     COASTING = 3
     LOST = 4
 
+    def __str__(self) -> str:
+        return self.name
+
 
 MISSED = (TrackState.COASTING, TrackState.LOST)
 """States of a target that was not accepted on the last frame."""

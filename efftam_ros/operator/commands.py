@@ -20,10 +20,9 @@ CONTROLLER = "the gimbal's controller"
 
 
 class Commands:
-    """Checks who may do what and carries it to the feed. ``feed`` None: a recording, nothing can be
-    selected."""
+    """Checks who may do what and carries it to the feed."""
 
-    def __init__(self, feed: Feed | None, steering: Steering | None, hub: Hub, settings: Settings) -> None:
+    def __init__(self, feed: Feed, steering: Steering | None, hub: Hub, settings: Settings) -> None:
         self.seat = Seat(settings.lease_s)
         self._feed, self._steering, self._hub, self._settings = feed, steering, hub, settings
         self._vacant_since_s: float | None = None
@@ -32,7 +31,7 @@ class Commands:
     def joined(self, viewer: Viewer) -> str:
         """A page opened: it gets the seat when nobody has it. Returns its role."""
         now_s = time.monotonic()
-        if self._feed is not None and self.seat.holder(now_s) is None:
+        if self.seat.holder(now_s) is None:
             self.seat.take(viewer.name, now_s)
             self.watch_seat()
         return "operator" if self.seat.holder(now_s) == viewer.name else "viewer"
@@ -59,13 +58,13 @@ class Commands:
             self._vacant_since_s = None
         elif self._vacant_since_s is not None and now_s - self._vacant_since_s >= self.seat.lease_s:
             self._vacant_since_s = None
-            if self._settings.on_operator_lost == "clear" and self._feed is not None:
+            if self._settings.on_operator_lost == "clear":
                 self._feed.clear(0, lambda answer: None)
 
     def take_seat(self, viewer: Viewer, take: bool) -> None:
-        if take and self._feed is not None:
+        if take:
             self.seat.take(viewer.name, time.monotonic())
-        elif not take:
+        else:
             self.seat.release(viewer.name)
         self.watch_seat()
 
@@ -73,14 +72,14 @@ class Commands:
         refusal = self._refusal(viewer)
         if not refusal and not viewer.selections.allows(time.monotonic()):
             refusal = f"more than {self._settings.selections_per_s:g} selections in a second; wait a moment"
-        if refusal or self._feed is None:
+        if refusal:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
     def clear(self, viewer: Viewer, message: wire.Clear) -> None:
         refusal = self._refusal(viewer)
-        if refusal or self._feed is None:
+        if refusal:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
@@ -113,8 +112,6 @@ class Commands:
 
     def _refusal(self, viewer: Viewer) -> str:
         """Why this page may not command, one line; empty when it may."""
-        if self._feed is None:
-            return "this is a recording; there is nothing to command"
         now_s = time.monotonic()
         holder = self.seat.holder(now_s)
         if holder is None:

@@ -37,6 +37,11 @@ class FrameCredit:
         return len(self._under_way) < MOST_UNACKNOWLEDGED
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether a frame was sent and not acknowledged yet."""
+        return bool(self._under_way)
+
+    @property
     def half(self) -> bool:
         """Whether the next frame goes out at half size."""
         return self._half

@@ -109,7 +109,8 @@ class DrawnPrompt:
 
 @contextmanager
 def drawn_prompt(settings: Settings) -> Iterator[tuple[DrawnPrompt, str]]:
-    """Serve the page inside a ``with`` block: gives the feed and the address to open.
+    """Serve the page inside a ``with`` block: gives the feed and the address to open. The page then says that
+    the video is over.
 
     ::
 
@@ -120,6 +121,6 @@ def drawn_prompt(settings: Settings) -> Iterator[tuple[DrawnPrompt, str]]:
                 page.show(picture.bgr, tracker.step(frame_of(picture), ...))
     """
     drawn = DrawnPrompt()
-    server = OperatorServer(settings, feed=drawn)
-    with serving(server):
+    server = OperatorServer(settings, drawn)
+    with serving(server, over="the video is over"):
         yield drawn, server.url

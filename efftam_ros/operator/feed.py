@@ -1,14 +1,13 @@
 """What passes between the page's server and what it shows: pictures, boxes and motion in, commands out.
 
-A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file); a *recording* is a
-run that is over. The server calls their methods on its event loop's thread; they call the server's `Sink`
-from any thread.
+A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file). The server calls its
+methods on its event loop's thread; it calls the server's `Sink` from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -179,29 +178,3 @@ class Steering(Protocol):
     def enable(self, reply: Reply) -> None: ...
 
     def stop(self, reply: Reply) -> None: ...
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """A tracker's answers for a recording, one per image of the timeline; None where it gave none."""
-
-    name: str
-    boxes: Sequence[BoxReport | None]
-    motions: Sequence[MotionReport | None] = field(default=())
-
-
-class Recording(Protocol):
-    """A run that is over: any image can be asked for. One run, or two of the same images to compare."""
-
-    @property
-    def stamps_ns(self) -> Sequence[int]:
-        """Of every image, rising."""
-        ...
-
-    @property
-    def runs(self) -> Sequence[RecordedRun]: ...
-
-    def picture(self, index: int) -> Picture:
-        """Image ``index`` of the timeline. Called on a thread of its own, one call at a time; raises
-        InputError where it can't be read."""
-        ...

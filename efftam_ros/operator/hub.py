@@ -128,6 +128,11 @@ class Hub:
     def status_message(self) -> dict[str, Any]:
         return {"op": "status", **self.status()}
 
+    async def show_last(self) -> None:
+        """Wait until every page has the newest picture; not longer than the pages take pictures."""
+        while any(v.credit.is_under_way or v.shown_seq < self._seq for v in self.viewers):
+            await asyncio.sleep(0.02)
+
     async def send_frames(self) -> None:
         """Runs as long as the server does: encodes the newest picture for whoever can take it."""
         loop = asyncio.get_running_loop()
@@ -247,14 +252,11 @@ class LastSeen:
         return box if selection == report.selection and report.state is not TrackState.IDLE else None
 
 
-def track_message(
-    image: TrackedImage, seq: int, last_seen: LastSeen, *, latency_ms: float, run: int = 0
-) -> dict[str, Any]:
+def track_message(image: TrackedImage, seq: int, last_seen: LastSeen, *, latency_ms: float) -> dict[str, Any]:
     """The message with all targets of an image. ``latency_ms`` from the image's stamp to its box's
     arrival."""
     return {
         "op": "track",
-        "run": run,
         "seq": seq,
         "stamp": str(image.stamp_ns),
         "image": list(image.image_size),

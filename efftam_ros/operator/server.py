@@ -20,9 +20,8 @@ from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
 from efftam_ros.operator import wire
 from efftam_ros.operator.access import SECURITY_HEADERS, Access
 from efftam_ros.operator.commands import Commands
-from efftam_ros.operator.feed import Feed, Recording, Sink, Steering
+from efftam_ros.operator.feed import Feed, Sink, Steering
 from efftam_ros.operator.hub import Hub
-from efftam_ros.operator.recorded.playback import Playback
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
 
@@ -42,6 +41,7 @@ CLOSE_S = 1.0
 STATUS_S = 1.0
 MOST_REFUSED = 20
 # Close codes of the page's own range.
+CLOSED_OVER = 4000
 CLOSED_REFUSED, CLOSED_MESSAGES, CLOSED_FULL, CLOSED_LATE = 4401, 4400, 4429, 4408
 # The page gives up a link that was dead for so long. What the network delivers of it later is not done: the
 # operator has been told that there is no link, and may have acted otherwise since.
@@ -51,28 +51,17 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class OperatorServer:
-    """Serves one page over a feed or over a recording (exactly one of them). All methods on one event loop;
-    `sink` may be used from anywhere.
+    """Serves one page over a feed. All methods on one event loop; `sink` may be used from anywhere.
 
     ``steering``: what turns a gimbal by the target, None where nothing does.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        feed: Feed | None = None,
-        recording: Recording | None = None,
-        steering: Steering | None = None,
-    ) -> None:
-        if (feed is None) == (recording is None):
-            raise ValueError("a server shows a feed or a recording")
+    def __init__(self, settings: Settings, feed: Feed, steering: Steering | None = None) -> None:
         self.settings = settings
         self.access = Access(settings.address, settings.token, settings.hosts)
         self._feed, self._steering = feed, steering
         self._hub = Hub(settings)
         self._commands = Commands(feed, steering, self._hub, settings)
-        self._playback = None if recording is None else Playback(recording, settings)
         self._files = _page_files()
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
@@ -94,8 +83,7 @@ class OperatorServer:
     def health(self) -> dict[str, Any]:
         """The state of the chain: what `/health` tells, for diagnostics too."""
         holder = self._commands.seat.holder(time.monotonic())
-        source = "live" if self._playback is None else "recorded"
-        return {"source": source, "operator": holder, **self._hub.status()}
+        return {"operator": holder, **self._hub.status()}
 
     def ask_health(self, use: Callable[[dict[str, Any]], None]) -> None:
         """From any thread: ``use`` gets `health()`, on the loop's thread."""
@@ -123,19 +111,22 @@ class OperatorServer:
         self.port = self._runner.addresses[0][1]
         self._hub.attach(asyncio.get_running_loop())
         self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
-        if self._feed is not None:
-            self._feed.start(self._hub)
+        self._feed.start(self._hub)
         if self._steering is not None:
             self._steering.start(self._hub)
 
-    async def stop(self) -> None:
+    async def stop(self, over: str = "") -> None:
+        """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
+        no link."""
+        if over:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._hub.show_last(), CLOSE_S)
+        code, text = (CLOSED_OVER, over) if over else (1001, "server ends")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        closing = [viewer.socket.close(code=1001, message=b"server ends") for viewer in self._hub.viewers]
+        closing = [viewer.socket.close(code=code, message=text.encode()) for viewer in self._hub.viewers]
         await asyncio.gather(*closing, return_exceptions=True)
-        if self._playback is not None:
-            self._playback.close()
         self._hub.close()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -235,8 +226,7 @@ class OperatorServer:
                 "version": wire.VERSION,
                 "name": viewer.name,
                 "role": self._commands.joined(viewer),
-                "source": "live" if self._playback is None else "recorded",
-                "buffer_s": None if self._feed is None else self._feed.buffer_s,
+                "buffer_s": self._feed.buffer_s,
                 "selections_per_s": self.settings.selections_per_s,
             }
         )
@@ -244,8 +234,6 @@ class OperatorServer:
         viewer.tell({"op": "seat", "holder": holder})
         self._hub.viewers.append(viewer)
         self._hub.welcome(viewer)
-        if self._playback is not None:
-            self._playback.welcome(viewer)
         self._watch()
         sender = asyncio.create_task(viewer.send_waiting())
         try:
@@ -256,13 +244,10 @@ class OperatorServer:
                 await sender
             self._hub.viewers.remove(viewer)
             self._commands.left(viewer)
-            if self._playback is not None:
-                self._playback.left(viewer)
             self._watch()
 
     def _watch(self) -> None:
-        if self._feed is not None:
-            self._feed.watch(bool(self._hub.viewers))
+        self._feed.watch(bool(self._hub.viewers))
 
     async def _listen(self, viewer: Viewer) -> None:
         async for message in viewer.socket:
@@ -292,7 +277,7 @@ class OperatorServer:
     def _handle(self, viewer: Viewer, message: wire.Message) -> None:
         self._commands.heard(viewer)
         if isinstance(message, wire.Ack):
-            (self._playback or self._hub).acknowledged(viewer, message.seq)
+            self._hub.acknowledged(viewer, message.seq)
         elif isinstance(message, wire.Ping):
             viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
         elif isinstance(message, wire.Select):
@@ -303,10 +288,6 @@ class OperatorServer:
             self._commands.take_seat(viewer, message.take)
         elif isinstance(message, wire.Steer):
             self._commands.steer(viewer, message)
-        elif isinstance(message, wire.Seek):
-            if self._playback is None:
-                raise wire.MessageError("this is live; there is nothing to seek in")
-            self._playback.seek(viewer, message.stamp_ns)
         else:
             raise wire.MessageError("hello was said already")
 

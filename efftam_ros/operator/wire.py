@@ -70,10 +70,6 @@ class Ping(NamedTuple):
     sent_ms: float
 
 
-class Seek(NamedTuple):
-    stamp_ns: int
-
-
 class Steer(NamedTuple):
     """``action``: ``arm`` (first press), ``enable`` (second press) or ``stop``."""
 
@@ -83,7 +79,7 @@ class Steer(NamedTuple):
 
 
 Timed = Select | Clear | SeatRequest | Ping | Steer
-Message = Hello | Ack | Select | Clear | SeatRequest | Ping | Seek | Steer
+Message = Hello | Ack | Select | Clear | SeatRequest | Ping | Steer
 
 
 def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, half: bool) -> bytes:
@@ -178,10 +174,6 @@ def _ping(data: dict[str, Any]) -> Ping:
     return Ping(sent_ms)
 
 
-def _seek(data: dict[str, Any]) -> Seek:
-    return Seek(_stamp(data))
-
-
 def _steer(data: dict[str, Any]) -> Steer:
     action = _word(data, "action", ("arm", "enable", "stop"))
     return Steer(_text(data, "id", LONGEST_ID), action, _sent_ms(data))
@@ -194,7 +186,6 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "clear": _clear,
     "seat": _seat,
     "ping": _ping,
-    "seek": _seek,
     "steer": _steer,
 }
 

@@ -39,7 +39,6 @@ COMMANDS = {
     "fetch": "fetch",
     "demo": "demo.command",
     "doctor": "doctor.command",
-    "operator": "operator",
 }
 """Commands and their modules in this package."""
 

@@ -38,12 +38,14 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.interop.package_files import PACKAGE
+from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
+from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection
@@ -63,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--mask", action="store_true", help="write the masks too (large)")
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
+    add_rerun_argument(files)
     options.add_quiet_argument(files)
     options.add_network_arguments(parser)
     options.add_tracker_arguments(parser)
@@ -73,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     store = bags.open_typestore()
     with ExitStack() as stack:
         reader = stack.enter_context(bags.reading(args.bag))
-        check_outputs([Output("--out", args.out, "new folder")])
+        check_outputs([Output("--out", args.out, "new folder"), rerun_output(args.rerun)], [args.bag])
         images = bags.choose_topic(reader, args.topic)
         drawn = bool(args.box or args.point)
         selections = [] if drawn else read_selections(reader, store)
@@ -83,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
         replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.mask)
+        replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
         bar = stack.enter_context(
@@ -196,6 +200,7 @@ class Replay:
         self, tracker: Tracker, answers: Answers, selections: list[Selection], *, write_mask: bool
     ) -> None:
         self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
+        self.recording: RerunFile | None = None
         self._waiting = list(selections)
         self._first: Any = None
         self._selected_ns = -1  # recording time of the current selection
@@ -230,6 +235,8 @@ class Replay:
         self.tracked += 1
         self._states[track.state.name] += 1
         self._write(track, header, recorded)
+        if self.recording is not None:
+            self.recording.write(to_bgr(image), track, self._tracker.mask())
 
     def _step(self, frame: Frame, selection: Selection | None) -> Track:
         width, height = frame.image.width, frame.image.height

@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.interop.video import read_bgr
 from efftam_ros.tools.common.interruption import SIGNALS
 from efftam_ros.tools.common.prompts import add_target_arguments, numbers
-from efftam_ros.tools.common.video import read_bgr
 
 CLIENT = "efftam_ros.ros.select_client"
 # As ROS 2 takes names: no part is empty or begins with a digit.

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,16 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.interop.video import NS, VideoFrame, VideoSource, open_video
+from efftam_ros.runtime.image.overlay import draw_overlay
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.page import add_page_arguments, page_settings
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
-from efftam_ros.tools.common.video import NS, VideoSource, VideoWriter, open_video
+from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
+from efftam_ros.tools.common.video import VideoWriter
 
 if TYPE_CHECKING:
     from efftam_ros.operator.drawn import DrawnPrompt
@@ -48,10 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--fps", type=float, help="frame rate of a folder of images (default 30)")
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
     files.add_argument("--json", type=Path, metavar="FILE", help="boxes of every frame; - for stdout")
+    add_rerun_argument(files)
     options.add_quiet_argument(files)
     options.add_network_arguments(parser)
     options.add_tracker_arguments(parser)
-    add_page_arguments(parser)
+    server = parser.add_argument_group("the page's server")
+    server.add_argument(
+        "--address", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this computer only)"
+    )
+    server.add_argument("--port", type=int, default=8080, help="port (default 8080); 0: a free one")
+    server.add_argument(
+        "--token", help="token that a page must send (default: a new one if the address is not local)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,18 +79,21 @@ def run(args: argparse.Namespace) -> int:
             "with --page the target is drawn there; leave out --box, --point and --mask, or --page"
         )
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
-    check_outputs([Output("--json", args.json), Output("--out", args.out, "video")], [args.video, args.mask])
+    outputs = [Output("--json", args.json), Output("--out", args.out, "video"), rerun_output(args.rerun)]
+    check_outputs(outputs, [args.video, args.mask])
     pipeline = open_pipeline(args.bundle, args.backend, args.threads)
     run_ = _Run(source, pipeline, open_tracker(pipeline, config), prompt)
     try:
         if prompt is None:
             from efftam_ros.operator.drawn import drawn_prompt
+            from efftam_ros.operator.settings import Settings
 
-            with drawn_prompt(page_settings(args)) as (page, url):
+            settings = Settings(address=args.address, port=args.port, token=args.token)
+            with drawn_prompt(settings) as (page, url):
                 print(f"open {url} and draw the target", file=sys.stderr, flush=True)
-                run_.follow(args.start, args.frames, args.out, quiet=args.quiet, page=page)
+                run_.follow(args, page)
         else:
-            run_.follow(args.start, args.frames, args.out, quiet=args.quiet)
+            run_.follow(args)
     finally:
         pipeline.close()
         # Results so far are written also when the video ends with an error or on Ctrl-C.
@@ -101,54 +115,47 @@ class _Run:
         self._spent: dict[str, float] = defaultdict(float)
         self._counted: Counter[str] = Counter()
 
-    def follow(
-        self,
-        start: int,
-        frames: int | None,
-        out: Path | None,
-        *,
-        quiet: bool,
-        page: DrawnPrompt | None = None,
-    ) -> None:
-        source = self._source
+    def follow(self, args: argparse.Namespace, page: DrawnPrompt | None = None) -> None:
+        source, start, most = self._source, args.start, args.frames
         left = None if source.count is None else max(0, source.count - start)
-        total = frames if left is None else min(left, frames or left)
+        total = most if left is None else min(left, most or left)
         with ExitStack() as stack:
-            bar = stack.enter_context(progress_bar(total, source.path.name, quiet=quiet))
-            writer = None
-            for video_frame in source.frames(start):
+            bar = stack.enter_context(progress_bar(total, source.path.name, quiet=args.quiet))
+            recording = stack.enter_context(rerun_file(args.rerun, _name(source.path)))
+            overlay: VideoWriter | None = None
+            for frame in islice(source.frames(start), most):
                 if self._prompt is None:
                     assert page is not None
-                    self._prompt = page.ask(video_frame.bgr, video_frame.stamp_ns)
-                began = time.perf_counter()
-                frame = Frame(Image.from_array(video_frame.bgr), video_frame.stamp_ns)
-                track = self._tracker.step(frame, self._prompt if not self.tracks else None)
-                self._count("frame", time.perf_counter() - began)
-                for stage, seconds in track.stage_seconds.items():
-                    self._count(stage, seconds)
-                self.tracks.append((video_frame.index, track))
+                    self._prompt = page.ask(frame.bgr, frame.stamp_ns)
+                track = self._step(frame)
                 if page is not None:
-                    page.show(video_frame.bgr, track)
-                if out is not None:
-                    from efftam_ros.runtime.image.overlay import draw_overlay
-
-                    if writer is None:
-                        writer = stack.enter_context(
-                            VideoWriter(out, source.width, source.height, source.fps)
-                        )
+                    page.show(frame.bgr, track)
+                if recording is not None:
+                    recording.write(frame.bgr, track, self._tracker.mask())
+                if args.out is not None:
+                    overlay = overlay or stack.enter_context(
+                        VideoWriter(args.out, source.width, source.height, source.fps)
+                    )
                     # The page may still be encoding this image.
-                    is_ours = video_frame.bgr.flags.writeable and page is None
-                    shown = video_frame.bgr if is_ours else video_frame.bgr.copy()
+                    shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
                     draw_overlay(shown, track, self._tracker.mask())
-                    writer.write(shown, video_frame.stamp_ns)
+                    overlay.write(shown, frame.stamp_ns)
                 bar.update()
-                if frames is not None and len(self.tracks) == frames:
-                    break
         self.is_complete = True
         if not self.tracks:
             raise InputError(
                 f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
             )
+
+    def _step(self, frame: VideoFrame) -> Track:
+        began = time.perf_counter()
+        prompt = None if self.tracks else self._prompt
+        track = self._tracker.step(Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt)
+        self._count("frame", time.perf_counter() - began)
+        for stage, seconds in track.stage_seconds.items():
+            self._count(stage, seconds)
+        self.tracks.append((frame.index, track))
+        return track
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be
@@ -181,6 +188,11 @@ class _Run:
     def _count(self, stage: str, seconds: float) -> None:
         self._spent[stage] += seconds
         self._counted[stage] += 1
+
+
+def _name(video: Path) -> str:
+    """A video's name for the viewer; in data sets the folder tells which it is."""
+    return "/".join(video.resolve().parts[-2:])
 
 
 def track_record(index: int, track: Track) -> dict[str, Any]:

@@ -35,12 +35,8 @@ def serve() -> Iterator[Callable[..., OperatorServer]]:
     """``serve(feed=..., port=..., ...)``: a server that runs until the test ends; settings by name."""
     with ExitStack() as stack:
 
-        def start(
-            feed: Any = None, recording: Any = None, steering: Any = None, **settings: Any
-        ) -> OperatorServer:
-            server = OperatorServer(
-                Settings(**{"port": 0, **settings}), feed=feed, recording=recording, steering=steering
-            )
+        def start(feed: Any, steering: Any = None, **settings: Any) -> OperatorServer:
+            server = OperatorServer(Settings(**{"port": 0, **settings}), feed, steering)
             return stack.enter_context(serving(server))
 
         yield start

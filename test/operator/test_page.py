@@ -583,7 +583,7 @@ import sys, time
 sys.path[:0] = {paths!r}
 from barcode_feed import BarcodeFeed, RecordedSteering
 from efftam_ros.operator.server import OperatorServer
-from efftam_ros.operator.serving import serve_until_stopped, serving
+from efftam_ros.operator.serving import serving
 from efftam_ros.operator.settings import Settings
 server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed(), steering=RecordedSteering())
 with serving(server):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import cv2
 import numpy as np
 import pytest
@@ -11,7 +14,10 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 from sensor_msgs.msg import CompressedImage
 
-from efftam_ros.ros.operator.reports import compressed_picture
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Track, TrackState
+from efftam_ros.interop.messages import bbox_fields
+from efftam_ros.ros.operator.reports import box_report, compressed_picture
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
 
@@ -34,3 +40,11 @@ def test_another_format_is_decoded_for_the_pages_which_show_jpeg():
     picture = compressed_picture(compressed(".png"), 10**6)
     assert picture.jpeg is None
     assert np.array_equal(picture.bgr(), PIXELS)
+
+
+@pytest.mark.parametrize("unknown", [(), ("y",), ("x", "y", "width", "height")])
+def test_a_box_of_a_message_is_known_as_a_whole_or_not_at_all(unknown):
+    header = SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0))
+    track = Track(10**9, TrackState.TRACKING, Box(1, 2, 30, 40), True, 0.9, 0.8, image_size=(640, 360))
+    fields = bbox_fields(track, header) | dict.fromkeys(unknown, math.nan)
+    assert box_report(SimpleNamespace(**fields)).box == (None if unknown else Box(1, 2, 30, 40))

@@ -114,7 +114,7 @@ def test_a_bomb_is_refused_without_being_decoded(tmp_path: Path):
 import sys, types, numpy as np
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.messages import image_from_compressed
-from efftam_ros.tools.common.video import read_bgr
+from efftam_ros.interop.video import read_bgr
 from pathlib import Path
 data = Path(sys.argv[1]).read_bytes()
 for read in (

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from tools_helpers import CAPTURED, package_environment, square_picture
 
+from efftam_ros.interop.video import NS
 from efftam_ros.tools.cli import main
-from efftam_ros.tools.common.video import NS, VideoWriter
+from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.scene.render import SceneFrame, render_scene
 
 Efftam = Callable[..., subprocess.CompletedProcess[str]]

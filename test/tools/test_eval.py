@@ -13,7 +13,7 @@ from test_sequences import write_own
 from tools_helpers import ROOT, assert_refused
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.tools.common.video import VideoFrame
+from efftam_ros.interop.video import VideoFrame
 from efftam_ros.tools.eval.command import Result, jittered, one_pass, spread
 from efftam_ros.tools.eval.sequences import Sequence
 

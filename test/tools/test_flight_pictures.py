@@ -12,7 +12,7 @@ import pytest
 
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.simulation.record import Answer, FlightRecord, Sample, Steering
-from efftam_ros.tools.common.video import open_video
+from efftam_ros.interop.video import open_video
 from efftam_ros.tools.demo.pictures import track_of, write_plot, write_video
 
 FOLLOWING_S, ENDED_S, FRAME_S = 10.0, 14.0, 0.1

@@ -12,7 +12,8 @@ from PIL import Image
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.tools.common.video import NS, VideoWriter
+from efftam_ros.interop.video import NS
+from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.eval.sequences import _packed_masks, find_sequences, mask_box, read_boxes
 
 

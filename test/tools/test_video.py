@@ -13,7 +13,8 @@ import pytest
 from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.tools.common.video import NS, VideoWriter, natural_key, open_video, read_bgr
+from efftam_ros.interop.video import NS, natural_key, open_video, read_bgr
+from efftam_ros.tools.common.video import VideoWriter
 
 
 def test_a_video_gives_its_pictures_and_stamps(square_video: Path):

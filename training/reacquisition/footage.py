@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.tools.common.video import open_video
+from efftam_ros.interop.video import open_video
 from efftam_ros.tools.eval.sequences import read_own
 
 HALVES = ("choosing", "reporting")

@@ -9,7 +9,7 @@ export class Frames extends EventTarget {
   #past = [];
   #waiting = null;
   #decoding = false;
-  #tracks = new Map(); // "run stamp" -> track message
+  #tracks = new Map(); // stamp -> track message
   #acknowledge;
 
   constructor(acknowledge) {
@@ -19,14 +19,14 @@ export class Frames extends EventTarget {
   }
 
   addTrack(track) {
-    this.#tracks.set(`${track.run} ${track.stamp}`, track);
+    this.#tracks.set(track.stamp, track);
     // A Map keeps the order of insertion: the first is the oldest.
     if (this.#tracks.size > MOST_TRACKS) this.#tracks.delete(this.#tracks.keys().next().value);
   }
 
   /** What the tracker said of the image of a stamp (BigInt); undefined when it is not known. */
-  track(stamp, run = 0) {
-    return this.#tracks.get(`${run} ${stamp}`);
+  track(stamp) {
+    return this.#tracks.get(stamp.toString());
   }
 
   /** Free what was shown before and is none of `used` (bitmaps): pictures are too large to wait for the garbage

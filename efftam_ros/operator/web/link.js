@@ -9,6 +9,7 @@ export const SILENT_MS = 2500;
 const GIVEN_UP_MS = 5000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 4000;
+const CLOSED_OVER = 4000;
 
 export class Link extends EventTarget {
   clock = new ServerClock();
@@ -19,6 +20,8 @@ export class Link extends EventTarget {
   #admitted = false;
   #waitMs = FIRST_WAIT_MS;
   #refused = "";
+  /** What the server said when it ended because there is no more to show; empty until then. */
+  over = "";
 
   constructor(url, token) {
     super();
@@ -46,7 +49,10 @@ export class Link extends EventTarget {
     this.#openedMs = performance.now();
     socket.onopen = () => socket.send(JSON.stringify({ op: "hello", token: this.token }));
     socket.onmessage = ({ data }) => this.#receive(data);
-    socket.onclose = () => this.#lose();
+    socket.onclose = ({ code, reason }) => {
+      if (code === CLOSED_OVER) this.over = reason;
+      this.#lose();
+    };
   }
 
   /** Send a message; false where there is no link to send it on, or nothing was heard lately. By its time the server
@@ -82,7 +88,7 @@ export class Link extends EventTarget {
     else if (message.op === "refused") this.#refused = message.message;
     else if (message.op === "hello") {
       this.#admitted = true;
-      this.#refused = "";
+      this.#refused = this.over = "";
       this.#waitMs = FIRST_WAIT_MS;
       this.clock = new ServerClock();
       this.send({ op: "ping" });

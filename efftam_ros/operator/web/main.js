@@ -7,8 +7,7 @@ import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
 import { Link } from "./link.js";
 import { notify, say, showBanners } from "./notices.js";
-import { Playback } from "./playback.js";
-import { History, Plots, ROWS } from "./plots.js";
+import { History, Plots } from "./plots.js";
 import { SteeringPanel } from "./steering.js";
 import { View } from "./view.js";
 import { selectMessage } from "./wire.js";
@@ -25,7 +24,7 @@ const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
 const link = new Link(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, token);
 const frames = new Frames((seq) => link.send({ op: "ack", seq }));
 const viewport = new Viewport();
-const views = [new View($("view"), viewport), new View($("view-2"), viewport)];
+const view = new View($("view"), viewport);
 const drawing = new Drawing();
 const history = new History();
 const plots = new Plots($("plot"));
@@ -34,7 +33,6 @@ const steering = new SteeringPanel((action) => command({ op: "steer", action }),
 let hello = null; // what the server said of itself and of this page
 let holder = null;
 let status = null;
-let playback = null;
 let newest = null; // the newest track
 let lensOn = false;
 let drawnBy = "mouse";
@@ -44,8 +42,7 @@ let commands = 0;
 let stale = true; // something has changed since the last painting
 let awaited = null; // {id, ms} of the selection whose answer we wait for
 
-const isLive = () => hello?.source === "live";
-const mayCommand = () => isLive() && (holder === null || holder === hello.name);
+const mayCommand = () => hello !== null && (holder === null || holder === hello.name);
 // Who only views may look at a held picture for as long as he likes.
 const bufferS = () => (mayCommand() ? hello.buffer_s : null);
 
@@ -71,7 +68,6 @@ const RECEIVE = {
   },
   track(message) {
     frames.addTrack(message);
-    if (!isLive()) return;
     history.add(message);
     newest = message;
     showState(message);
@@ -90,7 +86,6 @@ const RECEIVE = {
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
   steering: (message) => steering.update(message),
-  timeline: startPlayback,
 };
 
 link.addEventListener("message", ({ detail }) => RECEIVE[detail.op]?.(detail));
@@ -107,11 +102,6 @@ link.addEventListener("lost", () => {
   abandon();
 });
 frames.addEventListener("unreadable", () => notify("a picture could not be decoded", true));
-frames.addEventListener("shown", () => {
-  if (!playback) return;
-  const track = frames.track(frames.shown.stamp);
-  if (track) showState(track);
-});
 
 function showState(track) {
   const [target] = track.targets;
@@ -137,18 +127,20 @@ function showState(track) {
 
 // What a person does
 
+const notSent = () => `${link.over || "no link"}: nothing was sent`;
+
 /** The id of the command sent; null where it was not sent, which is said. */
 function command(message) {
   const id = `c${++commands}`;
   if (link.send({ ...message, id })) return id;
-  notify("no link: nothing was sent", true);
+  notify(notSent(), true);
   return null;
 }
 
 /** Freeze what is on the screen now; false where nothing can be selected. */
 function freeze(byHand) {
-  const frame = views[0].painted;
-  if (!frame || playback) return false;
+  const frame = view.painted;
+  if (!frame) return false;
   if (drawing.isFrozen) {
     if (byHand) drawing.byHand = true;
     return true;
@@ -170,7 +162,7 @@ function send(selection) {
   }
   awaited = { id: `c${++commands}`, ms: performance.now() };
   if (!link.send(selectMessage(awaited.id, selection.stamp, selection))) {
-    notify("no link: nothing was sent", true);
+    notify(notSent(), true);
     awaited = null;
     goLive();
   }
@@ -181,7 +173,7 @@ const inside = (at) => viewport.toImageInside(at);
 const POINTER = {
   press(at, kind) {
     drawnBy = kind;
-    if (playback || drawing.mode === "sent") return false;
+    if (drawing.mode === "sent") return false;
     if (!mayCommand()) {
       notify(hello ? "view only: take over to select" : "no link yet", true);
       return false;
@@ -199,17 +191,16 @@ const POINTER = {
   abandon,
 };
 
-for (const view of views) bindPointer(view.canvas, viewport, POINTER);
+bindPointer(view.canvas, viewport, POINTER);
 
 function toggleFreeze() {
-  if (playback) playback.toggle(performance.now());
-  else if (drawing.isFrozen) {
+  if (drawing.isFrozen) {
     if (drawing.mode !== "sent") goLive();
   } else freeze(true);
 }
 
 function clear() {
-  if (isLive()) command({ op: "clear", target: 0 });
+  if (hello) command({ op: "clear", target: 0 });
 }
 
 function escape() {
@@ -221,14 +212,14 @@ function escape() {
 }
 
 function confirm() {
-  if (playback || !mayCommand()) return;
+  if (!mayCommand()) return;
   drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
   if (!drawing.isFrozen && !freeze(false)) return;
   send(drawing.confirm());
 }
 
 function placeLast() {
-  if (playback || !mayCommand()) return;
+  if (!mayCommand()) return;
   drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
   if (drawing.isFrozen || freeze(false)) drawing.place();
 }
@@ -268,16 +259,9 @@ const KEYS = {
   f: toggleFull,
   s: () => steering.isThere && steering.stop(),
   "?": () => $("help").showModal(),
-  k: () => playback?.toggle(performance.now()),
-  j: () => playback?.goTo(playback.seconds() - 1),
-  l: () => playback?.goTo(playback.seconds() + 1),
-  ",": () => playback?.step(-1),
-  ".": () => playback?.step(1),
-  n: () => playback?.toChange(1),
-  b: () => playback?.toChange(-1),
 };
 // The gimbal can be stopped while somebody reads.
-bindKeys(KEYS, (dx, dy) => (playback ? playback.step(Math.sign(dx)) : drawing.nudge(dx, dy, viewport.image)), "s");
+bindKeys(KEYS, (dx, dy) => drawing.nudge(dx, dy, viewport.image), "s");
 
 $("freeze").onclick = toggleFreeze;
 $("clear").onclick = () => {
@@ -302,78 +286,17 @@ $("choice-point").onclick = () => send(drawing.confirmPoint());
 $("choice-send").onclick = confirm;
 $("choice-cancel").onclick = goLive;
 
-// Playback
-
-function startPlayback(timeline) {
-  const index = playback?.index ?? 0;
-  playback = new Playback(timeline, (stamp) => link.send({ op: "seek", stamp: stamp.toString() }));
-  document.body.classList.add("recorded");
-  $("player").hidden = false;
-  for (const id of ["freeze", "clear"]) $(id).hidden = true;
-  const isCompared = playback.runs.length > 1;
-  $("plots").classList.toggle("compared", isCompared);
-  paintPlots(); // a press on them is understood before they are next due
-  views.forEach(({ canvas }, i) => {
-    canvas.parentElement.hidden = i >= playback.runs.length;
-    canvas.nextElementSibling.hidden = !isCompared;
-    canvas.nextElementSibling.textContent = playback.runs[i]?.name ?? "";
-  });
-  const slider = $("plot");
-  slider.tabIndex = 0;
-  slider.setAttribute("role", "slider");
-  slider.setAttribute("aria-label", "Image of the recording");
-  slider.setAttribute("aria-valuemin", "0");
-  slider.setAttribute("aria-valuemax", String(playback.count - 1));
-  playback.go(index);
-}
-
-const scrub = (event) => {
-  const { left } = $("plot").getBoundingClientRect();
-  playback.goTo(plots.timeAt(event.clientX - left));
-};
-$("plot").addEventListener("pointerdown", (event) => {
-  if (!playback) return;
-  playback.playing = false;
-  $("plot").setPointerCapture(event.pointerId);
-  scrub(event);
-});
-$("plot").addEventListener("pointermove", (event) => {
-  if (playback && event.buttons) scrub(event);
-});
-$("plot").addEventListener("keydown", (event) => {
-  const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity };
-  if (!playback || !(event.key in steps)) return;
-  playback.step(steps[event.key]);
-  event.preventDefault();
-});
-$("play").onclick = KEYS.k;
-$("back").onclick = KEYS[","];
-$("forward").onclick = KEYS["."];
-$("to-previous").onclick = KEYS.b;
-$("to-next").onclick = KEYS.n;
-
-function showPlayer() {
-  const arrived = frames.shown?.stamp === playback.stamps[playback.index];
-  playback.tick(performance.now(), arrived);
-  const label = playback.playing ? "Pause" : "Play";
-  if ($("play").textContent !== label) $("play").textContent = label;
-  const text = `${playback.seconds().toFixed(2)} s · image ${playback.index} of ${playback.count}`;
-  if ($("time").textContent === text) return;
-  $("time").textContent = text;
-  $("plot").setAttribute("aria-valuenow", String(playback.index));
-  $("plot").setAttribute("aria-valuetext", text);
-}
-
 // Every frame of the screen
 
 function currentBanners(nowMs) {
   const banners = {};
+  if (link.over) return { over: ["OVER", link.over] };
   if (link.refused) return { link: ["NOT ADMITTED", link.refused] };
   if (link.isSilent(nowMs)) {
     const since = Number.isFinite(link.heardMs) ? `nothing heard for ${Math.round((nowMs - link.heardMs) / 1000)} s` : "no answer yet";
     return { link: ["NO LINK", since] };
   }
-  if (!isLive()) return banners;
+  if (!hello) return banners;
   if (steering.fault) banners.gimbal = steering.fault;
   const shownMs = frames.shown ? nowMs - frames.shown.arrivedMs : Infinity;
   const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, nowMs) : null;
@@ -433,25 +356,21 @@ function lensAt() {
 function paint() {
   requestAnimationFrame(paint);
   expire(performance.now());
-  if (playback) showPlayer();
   if (!stale) return;
   stale = false;
   const frame = drawing.frame ?? frames.shown;
-  views.forEach((view, run) => {
-    if (view.canvas.parentElement.hidden) return;
-    const byKeys = document.body.classList.contains("keys") && document.activeElement === view.canvas;
-    view.paint({
-      frame,
-      track: frame ? frames.track(frame.stamp, run) : undefined,
-      drawing: playback ? null : drawing,
-      lensAt: lensAt(),
-      left: countdown(),
-      cursor: !playback && byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
-    });
-    view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
-    view.canvas.dataset.mode = drawing.mode;
-    view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
+  const byKeys = document.body.classList.contains("keys") && document.activeElement === view.canvas;
+  view.paint({
+    frame,
+    track: frame ? frames.track(frame.stamp) : undefined,
+    drawing,
+    lensAt: lensAt(),
+    left: countdown(),
+    cursor: byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
   });
+  view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
+  view.canvas.dataset.mode = drawing.mode;
+  view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
   frames.release([frame?.bitmap]);
 }
 
@@ -465,17 +384,13 @@ function paintSlowly() {
   const isAsked = nowMs - clearMs < CLEAR_MS;
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
-  const ageMs = frames.shown && isLive() ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
-  $("age").textContent = !isLive() || !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
+  const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
+  $("age").textContent = !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
   paintPlots();
 }
 
 function paintPlots() {
-  if ($("plots").hidden) return;
-  if (playback) {
-    const rows = playback.runs.length > 1 ? [ROWS.speed, ROWS.presence, ROWS.quality] : [ROWS.speed, ROWS.scores];
-    plots.paint(playback.runs, rows, { whole: true, now: playback.seconds() });
-  } else plots.paint([history], [ROWS.speed, ROWS.scores, ROWS.latency]);
+  if (!$("plots").hidden) plots.paint(history.points);
 }
 
 if (window.innerHeight <= 560) togglePlots();
@@ -486,7 +401,7 @@ frames.addEventListener("shown", repaint);
 for (const type of ["pointerdown", "pointermove", "pointerup", "wheel", "keydown", "click"]) {
   document.addEventListener(type, repaint, { capture: true, passive: true });
 }
-new ResizeObserver(repaint).observe($("views"));
+new ResizeObserver(repaint).observe($("view"));
 
 link.open();
 requestAnimationFrame(paint);

@@ -1,4 +1,4 @@
-// Speed, presence, quality and latency over time, above a ribbon of states; in playback the ribbon is the scrubber.
+// Speed, presence, quality and latency over time, above a ribbon of states.
 
 import { STATES } from "./palette.js";
 
@@ -10,13 +10,11 @@ const DASHES = [[], [4, 3]];
 const TEXTURES = { IDLE: null, ACQUIRING: "up", TRACKING: null, COASTING: "cross", LOST: "down" };
 
 /** A row: which values it shows, and over which range ([0, null]: up to the largest shown). */
-export const ROWS = {
-  speed: { title: "speed", unit: "px/s", keys: ["speed"], range: [0, null] },
-  scores: { title: "presence", second: "quality", unit: "", keys: ["presence", "quality"], range: [0, 1] },
-  presence: { title: "presence", unit: "", keys: ["presence"], range: [0, 1] },
-  quality: { title: "quality", unit: "", keys: ["quality"], range: [0, 1] },
-  latency: { title: "latency", unit: "ms", keys: ["latency"], range: [0, null] },
-};
+const ROWS = [
+  { title: "speed", unit: "px/s", keys: ["speed"], range: [0, null] },
+  { title: "presence", second: "quality", unit: "", keys: ["presence", "quality"], range: [0, 1] },
+  { title: "latency", unit: "ms", keys: ["latency"], range: [0, null] },
+];
 
 /** Live values of the last minute, one per image. */
 export class History {
@@ -62,43 +60,30 @@ export class Plots {
     this.context.font = "12px system-ui, sans-serif";
   }
 
-  /** The time at a place on the canvas, of what was painted last. */
-  timeAt(x) {
-    const share = (x - LEFT_PX) / Math.max(1, this.width - LEFT_PX - RIGHT_PX);
-    return this.from + Math.min(Math.max(share, 0), 1) * (this.to - this.from);
-  }
-
-  /**
-   * `runs` [{name, points}] with points {t, state, speed, presence, quality, latency}; the last minute of one run,
-   * or all of each with a mark at `now`.
-   */
-  paint(runs, rows, { whole = false, now = null } = {}) {
+  /** The last minute of `points` {t, state, speed, presence, quality, latency}. */
+  paint(points) {
     this.#fit();
-    const points = runs[0]?.points ?? [];
     if (!points.length || this.width < 120) return;
     this.to = points.at(-1).t;
-    this.from = whole ? points[0].t : this.to - SPAN_S;
-    if (this.to <= this.from) this.to = this.from + 1e-3;
-    const ribbons = runs.length * (RIBBON_PX + 2) + GAP_PX;
-    const height = (this.height - ribbons) / rows.length - GAP_PX;
-    rows.forEach((row, i) => this.#row(runs, row, i * (height + GAP_PX) + 2, height, now));
-    runs.forEach((run, i) => this.#ribbon(run, this.height - ribbons + GAP_PX + i * (RIBBON_PX + 2), runs.length > 1 ? DASHES[i] : null, now));
-    if (now !== null) this.#mark(this.#x(now));
+    this.from = this.to - SPAN_S;
+    const ribbon = RIBBON_PX + 2 + GAP_PX;
+    const height = (this.height - ribbon) / ROWS.length - GAP_PX;
+    ROWS.forEach((row, i) => this.#row(points, row, i * (height + GAP_PX) + 2, height));
+    this.#ribbon(points, this.height - ribbon + GAP_PX);
   }
 
   #x(t) {
     return LEFT_PX + ((t - this.from) / (this.to - this.from)) * (this.width - LEFT_PX - RIGHT_PX);
   }
 
-  #row(runs, row, top, height, now) {
+  #row(points, row, top, height) {
     if (height < 12) return;
     const { context } = this;
-    const first = runs[0].points;
-    const largest = row.range[1] ?? niceCeiling(Math.max(1, ...runs.flatMap(({ points }) => points.map((p) => p[row.keys[0]] ?? 0))));
+    const largest = row.range[1] ?? niceCeiling(Math.max(1, ...points.map((p) => p[row.keys[0]] ?? 0)));
     context.strokeStyle = this.faint;
     context.lineWidth = 1;
     context.strokeRect(LEFT_PX + 0.5, Math.round(top) + 0.5, this.width - LEFT_PX - RIGHT_PX, Math.round(height));
-    const at = now === null ? first.at(-1) : nearest(first, now);
+    const at = points.at(-1);
     const titles = [row.title, row.second];
     row.keys.forEach((key, i) => {
       const y = top + height * (row.keys.length === 1 ? 0.3 : 0.22 + 0.56 * i);
@@ -111,9 +96,7 @@ export class Plots {
     context.beginPath();
     context.rect(LEFT_PX, top, this.width - LEFT_PX - RIGHT_PX, height);
     context.clip();
-    runs.forEach(({ points }, number) => {
-      row.keys.forEach((key, i) => this.#curve(points, key, top, height, largest, runs.length > 1 ? number : i));
-    });
+    row.keys.forEach((key, i) => this.#curve(points, key, top, height, largest, i));
     context.restore();
   }
 
@@ -139,11 +122,8 @@ export class Plots {
     context.setLineDash([]);
   }
 
-  /** `dash`: the line of this run's curves, null where there is only one run. */
-  #ribbon({ name, points }, top, dash, now) {
-    const at = now === null ? points.at(-1) : nearest(points, now);
-    this.#text(dash ? shortened(name) : "state", 4, top + RIBBON_PX / 2, this.ink);
-    if (dash) this.#sample(LEFT_PX - 30, top + RIBBON_PX / 2, dash);
+  #ribbon(points, top) {
+    this.#text("state", 4, top + RIBBON_PX / 2, this.ink);
     let start = 0;
     for (let i = 1; i <= points.length; i++) {
       if (i < points.length && points[i].state === points[start].state) continue;
@@ -151,7 +131,7 @@ export class Plots {
       this.#piece(points[start].state, this.#x(points[start].t), this.#x(end), top);
       start = i;
     }
-    if (!dash) this.#text(at.state?.[0] ?? "", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
+    this.#text(points.at(-1).state?.[0] ?? "", LEFT_PX - 6, top + RIBBON_PX / 2, this.ink, "right");
   }
 
   #piece(state, x0, x1, top) {
@@ -196,15 +176,6 @@ export class Plots {
     context.restore();
   }
 
-  #mark(x) {
-    const { context } = this;
-    context.fillStyle = this.ink;
-    context.fillRect(x - 1, 0, 2, this.height);
-    context.beginPath();
-    context.arc(x, this.height - 6, 6, 0, 2 * Math.PI);
-    context.fill();
-  }
-
   #sample(x, y, dash) {
     const { context } = this;
     context.strokeStyle = this.ink;
@@ -225,26 +196,13 @@ export class Plots {
   }
 }
 
-const shortened = (name) => (name.length > 10 ? `${name.slice(0, 9)}…` : name);
-
 function shownValue(value, row) {
   if (value === null || value === undefined) return "–";
   return row.range[1] === 1 ? value.toFixed(2) : `${Math.round(value)} ${row.unit}`;
 }
 
 /** The next of 1, 2, 5, 10, 20, ... */
-export function niceCeiling(value) {
+function niceCeiling(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((m) => m * power).find((v) => v >= value);
-}
-
-/** The point of the latest time not after `t`; the first where all are later. Points in order of time. */
-export function nearest(points, t) {
-  let low = 0, high = points.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (points[middle].t <= t) low = middle + 1;
-    else high = middle;
-  }
-  return points[Math.max(0, low - 1)];
 }

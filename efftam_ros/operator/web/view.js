@@ -8,7 +8,7 @@ const DRAWN = "#ffffff";
 const ARROW_S = 0.5;
 
 export class View {
-  /** `viewport` is shared by all views of a page. */
+  /** `viewport`: what part of the picture is shown. */
   constructor(canvas, viewport) {
     this.canvas = canvas;
     this.viewport = viewport;

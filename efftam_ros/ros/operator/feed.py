@@ -18,7 +18,6 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
-from efftam_ros.operator.recorded.messages import box_report, motion_report
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.throttle import Throttle
 from efftam_ros.ros.operator import reports
@@ -113,8 +112,8 @@ class RosFeed:
         when somebody does."""
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(box_report(m))),
-            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(motion_report(m))),
+            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(reports.motion_report(m))),
         ]
 
     def _watch(self, watched: bool) -> None:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from geometry_msgs.msg import Point
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.messages import Outcome, compressed_size, image_from_message
-from efftam_ros.interop.pictures import compressed_bgr, raw_bgr
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.interop.messages import (
+    Outcome,
+    compressed_size,
+    image_from_compressed,
+    image_from_message,
+    stamp_ns,
+)
 from efftam_ros.msg import TargetSelection
-from efftam_ros.operator.feed import Picture, Result, Selection
-from efftam_ros.operator.recorded.messages import image_stamp
+from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, Result, Selection
+from efftam_ros.runtime.image.encodings import to_bgr
 
 LARGEST_STAMP_NS = 2**31 * 1_000_000_000 - 1
 """builtin_interfaces/Time counts seconds in 31 bits."""
 JPEG_START = b"\xff\xd8"
 
 
+def image_stamp(message: Any) -> int:
+    """The stamp of the image that a message is of, ns. Raises ValueError where it is negative."""
+    stamp = stamp_ns(message.header.stamp)
+    if stamp < 0:
+        raise ValueError(f"the stamp is {stamp} ns; it must not be negative")
+    return stamp
+
+
 def raw_picture(message: Any, most_pixels: int) -> Picture:
     """A sensor_msgs/Image; its pixels are read when somebody looks. Raises InputError where they can't be."""
     image_from_message(message, most_pixels)
-    return Picture(image_stamp(message), bgr=lambda: raw_bgr(message, most_pixels))
+    return Picture(image_stamp(message), bgr=lambda: to_bgr(image_from_message(message, most_pixels)))
 
 
 def compressed_picture(message: Any, most_pixels: int) -> Picture:
@@ -31,7 +47,42 @@ def compressed_picture(message: Any, most_pixels: int) -> Picture:
     data = bytes(message.data)
     if data.startswith(JPEG_START):
         return Picture(image_stamp(message), jpeg=data)
-    return Picture(image_stamp(message), bgr=lambda: compressed_bgr(message, most_pixels))
+    return Picture(image_stamp(message), bgr=lambda: to_bgr(image_from_compressed(message, most_pixels)))
+
+
+def box_report(message: Any) -> BoxReport:
+    """A BoundingBox. Raises ValueError for a state or a stamp that does not exist."""
+    return BoxReport(
+        image_stamp(message),
+        (message.image_width, message.image_height),
+        TrackState(message.state),
+        target_id=message.target_id,
+        selection=message.selection,
+        reason=message.reason,
+        measured=message.measured,
+        box=_box(message.x, message.y, message.width, message.height),
+        presence=message.presence,
+        quality=message.quality,
+        age_s=message.age,
+    )
+
+
+def motion_report(message: Any) -> MotionReport:
+    """A TargetVelocity. Raises ValueError for a stamp that does not exist."""
+    return MotionReport(
+        image_stamp(message),
+        target_id=message.target_id,
+        valid=message.valid,
+        velocity=(message.velocity_x, message.velocity_y),
+        predicted=_box(
+            message.predicted_x, message.predicted_y, message.predicted_width, message.predicted_height
+        ),
+    )
+
+
+def _box(x: float, y: float, width: float, height: float) -> Box | None:
+    known = all(math.isfinite(v) for v in (x, y, width, height))
+    return Box(x, y, width, height) if known else None
 
 
 def result_of(message: Any) -> Result:

@@ -25,7 +25,7 @@ class Output:
 
     option: str
     path: Path | None
-    kind: Literal["file", "video", "picture", "folder", "new folder"] = "file"
+    kind: Literal["file", "video", "picture", "recording", "folder", "new folder"] = "file"
 
     def __str__(self) -> str:
         return f"{self.option} {self.path}".strip()
@@ -78,6 +78,8 @@ def _check_kind(output: Output, path: Path) -> None:
         raise InputError(f"{output} is a folder; give the name of a file")
     if output.kind == "video" and path.suffix.lower() not in VIDEO_SUFFIXES:
         raise InputError(f"{output} can't be played by browsers; give a name that ends in .mp4")
+    if output.kind == "recording" and path.suffix != ".rrd":
+        raise InputError(f"{output} can't be opened by the viewer; give a name that ends in .rrd")
     if output.kind == "picture":
         from matplotlib.backend_bases import FigureCanvasBase
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt
-from efftam_ros.tools.common.video import read_bgr
+from efftam_ros.interop.video import read_bgr
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Track, TrackState
 from efftam_ros.flight.simulation.record import Answer, FlightRecord, Sample, Steering
+from efftam_ros.interop.video import read_bgr
 from efftam_ros.runtime.image.overlay import FONT, draw_overlay
 from efftam_ros.tools.common.progress import progress_bar
-from efftam_ros.tools.common.video import VideoWriter, read_bgr
+from efftam_ros.tools.common.video import VideoWriter
 
 PHASES = ("off", "waiting", "following", "predicting", "fading", "holding", "control lost")
 WHITE, DARK = (235, 235, 235), (20, 20, 20)

@@ -28,7 +28,8 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Frame, Image, Prompt
+from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.interop.video import VideoFrame
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.options import (
@@ -40,6 +41,7 @@ from efftam_ros.tools.common.options import (
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
 from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.table import Cell, print_table
 from efftam_ros.tools.eval.metrics import (
     SUCCESS_THRESHOLDS,
@@ -99,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--plot", type=Path, metavar="FILE.png", help="success plot")
     output.add_argument("--json", type=Path, metavar="FILE", help="all scores")
+    add_rerun_argument(output)
     add_quiet_argument(output)
 
 
@@ -109,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--only-peers without --peers; name trackers with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     check_outputs(
-        [Output("--json", args.json), Output("--plot", args.plot, "picture")],
+        [Output("--json", args.json), Output("--plot", args.plot, "picture"), rerun_output(args.rerun)],
         [inner for folder in args.folders for inner in folders_read(folder)],
     )
     names = [sequence.name for sequence in sequences]
@@ -119,13 +122,14 @@ def run(args: argparse.Namespace) -> int:
     entries = _entries(args)
     results = [Result(entry.name) for entry in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
-    with progress_bar(total, "eval", quiet=args.quiet) as bar:
+    with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
         for entry, result in zip(entries, results, strict=True):
             with entry.open() as tracker:
                 for sequence in sequences:
                     for repeat in range(args.repeats):
                         bar.set_description(f"{entry.name}: {sequence.name}")
-                        result.add(sequence, one_pass(tracker, sequence, repeat, bar.update))
+                        recorder = _recorder(recording, entry.name, sequence) if repeat == 0 else None
+                        result.add(sequence, one_pass(tracker, sequence, repeat, bar.update, recorder))
     for result in results:
         result.print(args.repeats)
     if len(results) > 1:
@@ -141,12 +145,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Answer(NamedTuple):
-    """A tracker's result for a frame: ``box`` in px, whether it is ``measured``, and the mask, bool [H,
-    W]."""
+    """A tracker's result for a frame: ``box`` in px, whether it is ``measured``, the mask, bool [H, W], and
+    the Track of this package's tracker."""
 
     box: Box | None
     measured: bool
     mask: NDArray[np.bool_] | None = None
+    track: Track | None = None
+
+
+Recorder = Callable[[VideoFrame, Answer], None]
 
 
 class EvaluatedTracker(Protocol):
@@ -178,11 +186,15 @@ class Pass:
 
 
 def one_pass(
-    tracker: EvaluatedTracker, sequence: Sequence, repeat: int, progress: Callable[[], object]
+    tracker: EvaluatedTracker,
+    sequence: Sequence,
+    repeat: int,
+    progress: Callable[[], object],
+    recorder: Recorder | None = None,
 ) -> Pass:
     """Run a tracker over a sequence from its first box.
 
-    ``repeat`` above 0 jitters that box, equally for every tracker.
+    ``repeat`` above 0 jitters that box, equally for every tracker. ``recorder`` gets every frame and answer.
     """
     predicted = np.full((len(sequence), 4), np.nan)
     claimed: NDArray[np.bool_] = np.zeros(len(sequence), bool)
@@ -192,8 +204,11 @@ def one_pass(
     first: Box | None = jittered(Box(*sequence.boxes[0]), sequence.name, repeat)
     for frame in sequence.frames():
         began = time.perf_counter()
-        box, claim, mask = tracker.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
+        answer = tracker.answer(frame.bgr, frame.stamp_ns, first, masks is not None)
         spent += time.perf_counter() - began
+        box, claim, mask = answer[:3]
+        if recorder is not None:
+            recorder(frame, answer)
         first = None
         if box is not None and box.is_finite:
             predicted[frame.index], claimed[frame.index] = box.xywh(), claim
@@ -207,6 +222,18 @@ def one_pass(
     scored[0] = False
     curve = success_curve(overlaps(sequence.boxes, predicted)[scored])
     return Pass(score(sequence.boxes, predicted, claimed, j), curve, spent / len(sequence))
+
+
+def _recorder(recording: RerunFile | None, entry: str, sequence: Sequence) -> Recorder | None:
+    if recording is None:
+        return None
+
+    def record(frame: VideoFrame, answer: Answer) -> None:
+        if answer.track is not None:
+            part, truth = f"{entry} {sequence.name}", sequence.boxes[frame.index].tolist()
+            recording.write(frame.bgr, answer.track, part=part, truth=truth)
+
+    return record
 
 
 def jittered(box: Box, name: str, repeat: int) -> Box:
@@ -362,7 +389,7 @@ class OwnTracker:
         prompt = None if first is None else Prompt(box=first)
         track = self._tracker.step(Frame(Image.from_array(bgr), stamp_ns), prompt)
         mask = self._tracker.mask() if want_mask else None
-        return Answer(track.box, track.measured, None if mask is None else mask > 0)
+        return Answer(track.box, track.measured, None if mask is None else mask > 0, track)
 
 
 class PeerTracker:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.interop.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 from efftam_ros.runtime.image.limits import check_size
-from efftam_ros.tools.common.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS, OTB, UAV123 or GOT-10k"
 DAVIS_FPS = 24.0

@@ -1,0 +1,445 @@
+"""The Python interface: tracks one target through a video, a folder, a camera or images of the caller's."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import BackendError, InputError, shown
+from efftam_ros.core.geometry import Box as CoreBox
+from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.core.types import TrackState as State
+from efftam_ros.interop.video import NS, Camera, open_video
+from efftam_ros.runtime.image.encodings import check_image
+from efftam_ros.runtime.image.limits import check_size
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
+from efftam_ros.runtime.tracker import open_tracker
+
+__all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
+
+ENCODINGS = {"bgr": "bgr8", "rgb": "rgb8"}
+MOST_SECONDS = 9.2e9
+"""Times are kept as 64-bit nanoseconds."""
+
+ImageLike = NDArray[np.uint8] | Image
+Source = str | os.PathLike[str] | int | Iterable[ImageLike | tuple[ImageLike, float | None]]
+
+
+class Box(NamedTuple):
+    """Left and top edge, width and height in px of the image, from its top-left corner, half-open."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def __repr__(self) -> str:
+        return _rounded(self)
+
+
+class Velocity(NamedTuple):
+    """Of the target's centre in the image, px/s: to the right and down."""
+
+    x: float
+    y: float
+
+    def __repr__(self) -> str:
+        return _rounded(self)
+
+
+class Result:
+    """What is known about the target in one image.
+
+    Attributes:
+        time: Of the image, s.
+        state: ACQUIRING, TRACKING, COASTING (not seen, position predicted) or LOST.
+        box: Measured in this image or predicted; None while the target is LOST.
+        measured: Whether ``box`` was measured.
+        velocity: Of the box's centre, px/s; None while the target is LOST.
+        presence: Probability that the target is in view, 0..1.
+        quality: The network's estimate of the mask's IoU with the target, 0..1.
+        age: Time since the last measured box, s.
+        reason: Why the target is not tracked; "" if it is.
+    """
+
+    def __init__(self, owner: Tracker, track: Track) -> None:
+        motion = track.motion
+        self.time: float = track.stamp_ns / NS
+        self.state: State = track.state
+        self.box: Box | None = None if track.box is None else _finite(Box(*track.box.xywh()))
+        self.measured: bool = track.measured
+        self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
+        self.presence: float = track.presence
+        self.quality: float = track.quality
+        self.age: float = track.age_s
+        self.reason: str = track.reason
+        self._owner = owner
+        self._mask: NDArray[np.uint8] | None = None
+
+    @property
+    def mask(self) -> NDArray[np.uint8] | None:
+        """The target's pixels: uint8 [H, W], 255 on it and 0 elsewhere; None where ``measured`` is False.
+
+        Computed when it is first read, until the tracker's next image; it stays with the result then. Raises
+        InputError afterwards.
+        """
+        if self._mask is None and self.measured:
+            self._mask = self._owner._mask_of(self)
+        return self._mask
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(time={self.time:.3f} s, {self.state}, box={self.box}, velocity={self.velocity}, "
+            f"presence={self.presence:.2f})"
+        )
+
+
+class Tracker:
+    """Tracks one target. Not thread-safe. A context manager; `close` frees the network."""
+
+    def __init__(
+        self,
+        backend: str = DEFAULT_BACKEND,
+        bundle: str | os.PathLike[str] | None = None,
+        precision: str = "auto",
+        policy: str = "default",
+        threads: int = 0,
+        *,
+        channels: str = "bgr",
+        fps: float = 30.0,
+        **settings: Any,
+    ) -> None:
+        """Load the network.
+
+        Args:
+            backend: What computes: ``onnxruntime-cpu`` or a back end for NVIDIA GPUs; see `efftam doctor`.
+            bundle: Folder of the network; None: the one that ships.
+            precision: ``auto``, ``fp32``, ``fp16`` or ``int8``.
+            policy: ``default``, ``samurai`` or ``efficienttam``.
+            threads: CPU threads; 0: one per core, up to 4.
+            channels: Order of the channels of [H, W, 3] images: "bgr" (as OpenCV reads them) or "rgb".
+            fps: Rate of images that are given without a time, 1/s.
+            settings: Other fields of `core.config.TrackerConfig`, such as ``lost_after=2.0``.
+
+        Raises:
+            InputError: An argument is not allowed, or the bundle is damaged.
+            BackendError: The back end can't run here.
+        """
+        if channels not in ENCODINGS:
+            raise InputError(f"channels is {shown(channels)}; choose one of {', '.join(ENCODINGS)}")
+        self._encoding = ENCODINGS[channels]
+        self._period_ns = _period_ns(fps)
+        self._fps = fps
+        try:
+            config = TrackerConfig(policy=policy, **settings)
+        except TypeError as error:
+            names = ", ".join(name for name in TrackerConfig.__dataclass_fields__ if name != "policy")
+            raise InputError(f"a setting is not known or no number ({error}); settings: {names}") from None
+        kind: dict[str, Any] = {} if precision == "auto" else {"precision": precision}
+        self._pipeline = open_pipeline(None if bundle is None else Path(bundle), backend, threads, **kind)
+        self._tracker = open_tracker(self._pipeline, config)
+        self._time_ns: int | None = None  # of the last image
+        self._starts = 0
+        self._newest: Result | None = None
+        self._is_closed = False
+
+    def track(
+        self,
+        source: Source,
+        box: Sequence[float] | None = None,
+        *,
+        point: Sequence[float] | None = None,
+        points: Sequence[Sequence[float]] | None = None,
+        labels: Sequence[int] | None = None,
+        mask: NDArray[Any] | None = None,
+        fps: float | None = None,
+    ) -> Iterator[Result]:
+        """Select a target in the first image of a source and follow it to the end: a Result for every image.
+
+        Args:
+            source: Video file; folder of images; camera (its number, ``/dev/video0``, or a URL such as
+                ``rtsp://...``), whose newest image is taken each time; or an iterable of images or (image,
+                time in s).
+            box: The target, as for `start`; or ``point``, ``points`` with ``labels``, ``mask``.
+            fps: Rate of a folder's images, or of images without a time; default: the tracker's.
+
+        Raises:
+            InputError: The source can't be read, or the target is not in its first image.
+        """
+        self._require_open()
+        _require_one_prompt(box=box, point=point, points=points, mask=mask)
+        frames = self._frames(source, fps)
+        try:
+            image, stamp_ns = next(frames)
+        except StopIteration:
+            raise InputError(f"source {_named(source)} holds no image; give one that does") from None
+        prompt = _prompt(image, box, point, points, labels, mask)
+        first = self._begin(image, stamp_ns, prompt)
+        return self._results(first, frames, self._starts)
+
+    def _results(self, first: Result, frames: Iterator[tuple[Image, int]], start: int) -> Iterator[Result]:
+        yield first
+        for image, stamp_ns in frames:
+            if self._starts != start or self._is_closed:
+                raise InputError("the tracker was closed or given another target while this loop ran; end it")
+            yield self._step(image, stamp_ns)
+
+    def start(
+        self,
+        image: ImageLike,
+        box: Sequence[float] | None = None,
+        *,
+        point: Sequence[float] | None = None,
+        points: Sequence[Sequence[float]] | None = None,
+        labels: Sequence[int] | None = None,
+        mask: NDArray[Any] | None = None,
+        time: float | None = None,
+    ) -> Result:
+        """Select a target in an image, which replaces the one before. Give one of box, point, points, mask.
+
+        Args:
+            image: uint8 [H, W, 3] in the order of the tracker's ``channels``, grey [H, W], or an Image. An
+                array is copied.
+            box: (x, y, width, height) px: left and top edge, size.
+            point: (x, y) px on the target.
+            points: Several of them.
+            labels: For ``points``: 1 on the target, 0 off it; default: all 1.
+            mask: bool or uint8 [H, W], not 0 on the target.
+            time: Of the image, s; None: 1/fps after the last image.
+
+        Raises:
+            InputError: The image or the target can't be used; the target before stays.
+        """
+        self._require_open()
+        _require_one_prompt(box=box, point=point, points=points, mask=mask)
+        image = self._image(image)
+        return self._begin(image, self._stamp_ns(time), _prompt(image, box, point, points, labels, mask))
+
+    def update(self, image: ImageLike, time: float | None = None) -> Result:
+        """Find the target in the next image. For ``image`` and ``time`` see `start`.
+
+        Raises:
+            InputError: There is no target, the image can't be used, or ``time`` is not after the last one.
+        """
+        self._require_open()
+        if self.state is State.IDLE:
+            raise InputError("no target yet; select one with start(image, box=(x, y, width, height))")
+        image, stamp_ns = self._image(image), self._stamp_ns(time)
+        self._require_later(stamp_ns)
+        return self._step(image, stamp_ns)
+
+    @property
+    def state(self) -> State:
+        """State of the target; IDLE: there is none."""
+        return self._tracker.state
+
+    def reset(self) -> None:
+        """Forget the target and the time."""
+        self._require_open()
+        self._tracker.clear()
+        self._time_ns = self._newest = None
+        self._starts += 1
+
+    def close(self) -> None:
+        """Free the network; no other call is possible afterwards."""
+        self._is_closed, self._newest = True, None
+        self._pipeline.close()
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self, image: Image, stamp_ns: int, prompt: Prompt) -> Result:
+        result = self._step(image, stamp_ns, prompt)
+        self._starts += 1
+        return result
+
+    def _step(self, image: Image, stamp_ns: int, prompt: Prompt | None = None) -> Result:
+        track = self._tracker.step(Frame(image, stamp_ns), prompt)
+        self._time_ns = stamp_ns
+        self._newest = Result(self, track)
+        return self._newest
+
+    def _mask_of(self, result: Result) -> NDArray[np.uint8] | None:
+        if result is not self._newest:
+            raise InputError(
+                f"the mask of time {result.time:.3f} s is gone; read result.mask before the next image"
+            )
+        return self._tracker.mask()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise InputError("the tracker is closed; make a new one")
+
+    def _require_later(self, stamp_ns: int) -> None:
+        if self._time_ns is not None and stamp_ns <= self._time_ns:
+            raise InputError(
+                f"time is {stamp_ns / NS:g} s after an image of {self._time_ns / NS:g} s; times must grow:"
+                " call start() for another recording"
+            )
+
+    def _stamp_ns(self, time: float | None, period_ns: int | None = None) -> int:
+        if time is None:
+            return 0 if self._time_ns is None else self._time_ns + (period_ns or self._period_ns)
+        try:
+            seconds = float(time)
+        except (TypeError, ValueError):
+            seconds = math.nan
+        if not abs(seconds) <= MOST_SECONDS:
+            raise InputError(f"time is {shown(time)}; give seconds as a finite number")
+        return round(seconds * NS)
+
+    def _frames(self, source: Source, fps: float | None) -> Iterator[tuple[Image, int]]:
+        """The images of a source with their stamps. Raises InputError here where it can't be opened."""
+        if isinstance(source, os.PathLike):
+            source = os.fspath(source)
+        if isinstance(source, int) or (isinstance(source, str) and re.match(r"\w+://|/dev/", source)):
+            if fps is not None:
+                raise InputError(f"camera {source} has its own times; leave out fps")
+            return ((Image.from_array(f.bgr), f.stamp_ns) for f in Camera(source).frames())
+        if isinstance(source, str):
+            is_folder = fps is None and Path(source).is_dir()
+            video = open_video(source, self._fps if is_folder else fps)
+            return ((Image.from_array(f.bgr), f.stamp_ns) for f in video.frames())
+        if not isinstance(source, Iterable) or (isinstance(source, np.ndarray) and source.ndim < 4):
+            raise InputError(
+                f"source is {_named(source)}; give a video file, a folder of images, a camera or an iterable "
+                "of images (for single images: start and update)"
+            )
+        return self._given(source, self._period_ns if fps is None else _period_ns(fps))
+
+    def _given(self, items: Iterable[Any], period_ns: int) -> Iterator[tuple[Image, int]]:
+        for number, item in enumerate(items):
+            image, time = item, None
+            if isinstance(item, tuple):
+                if len(item) != 2:
+                    raise InputError(
+                        f"item {number} of the source is a tuple of {len(item)}; give an image or (image,"
+                        " time in s)"
+                    )
+                image, time = item
+            if number == 0 and time is None:
+                stamp_ns = 0
+            else:
+                stamp_ns = self._stamp_ns(time, period_ns)
+            if number:
+                self._require_later(stamp_ns)
+            yield self._image(image), stamp_ns
+
+    def _image(self, image: Any) -> Image:
+        """Check an image, and copy an array: the tracker reads it again when the next one comes."""
+        if isinstance(image, Image):
+            check_image(image)
+            return image
+        if not isinstance(image, np.ndarray):
+            remedy = "convert it to a numpy array, uint8 [H, W, 3]"
+            if image is None:
+                remedy = "OpenCV returns None for what it can't read: check the path or the camera"
+            raise InputError(f"image is {_named(image)}; {remedy}")
+        if image.dtype != np.uint8:
+            scale = "255 * image" if image.dtype.kind == "f" else "image"
+            raise InputError(
+                f"image is {image.dtype} {image.shape}; give uint8, 0 to 255: ({scale}).astype(numpy.uint8)"
+            )
+        if image.ndim != 2 and (image.ndim != 3 or image.shape[2] != 3):
+            first = " (channels are last: image.transpose(1, 2, 0))" if image.shape[:1] == (3,) else ""
+            raise InputError(f"image has the shape {image.shape}; give [H, W, 3], or [H, W] if grey{first}")
+        check_size(image.shape[1], image.shape[0])
+        return Image.from_array(np.array(image, order="C"), "mono8" if image.ndim == 2 else self._encoding)
+
+
+def _require_one_prompt(**given: Any) -> None:
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        what = f"{' and '.join(names)} are given" if names else "no target is given"
+        raise InputError(f"{what}; give one of box=(x, y, width, height), point, points and mask")
+
+
+def _prompt(
+    image: Image,
+    box: Sequence[float] | None,
+    point: Sequence[float] | None,
+    points: Sequence[Sequence[float]] | None,
+    labels: Sequence[int] | None,
+    mask: NDArray[Any] | None,
+) -> Prompt:
+    width, height = image.width, image.height
+    if labels is not None and points is None:
+        raise InputError("labels are given without points; give points=[(x, y), ...] too")
+    if box is not None:
+        return Prompt(box=_box(box, width, height))
+    if mask is not None:
+        mask = np.asarray(mask)
+        if mask.dtype not in (np.bool_, np.uint8):
+            raise InputError(f"mask is {mask.dtype}; give bool or uint8, not 0 on the target")
+        if mask.shape != (height, width):
+            raise InputError(f"mask has the shape {mask.shape}; give [H, W] of the image, {(height, width)}")
+        return Prompt(mask=mask != 0)
+    pairs = [point] if point is not None else list(points or ())
+    marked = [_numbers(f"point {number}" if points else "point", p, 2) for number, p in enumerate(pairs)]
+    for x, y in marked:
+        if not (0 <= x <= width and 0 <= y <= height):
+            raise InputError(f"point ({x:g}, {y:g}) is outside the image of {width} x {height} px")
+    on = [1] * len(marked) if labels is None else [int(label) for label in labels]
+    if len(on) != len(marked):
+        raise InputError(f"there are {len(on)} labels for {len(marked)} points; give one per point, 1 or 0")
+    return Prompt(points=tuple((x, y) for x, y in marked), labels=tuple(on))
+
+
+def _box(given: Sequence[float], width: int, height: int) -> CoreBox:
+    x, y, w, h = _numbers("box", given, 4, "(x, y, width, height)")
+    box, text = CoreBox(x, y, w, h), f"box ({x:g}, {y:g}, {w:g}, {h:g})"
+    if box.is_empty:
+        raise InputError(f"{text} has no area; give (x, y, width, height) with width and height above 0")
+    leaves = box.x1 > width or box.y1 > height
+    if leaves and x < w <= width and y < h <= height and x >= 0 and y >= 0:
+        raise InputError(
+            f"{text} leaves the image of {width} x {height} px; if these are edges x0, y0, x1, y1, give "
+            f"(x, y, width, height): ({x:g}, {y:g}, {w - x:g}, {h - y:g})"
+        )
+    if box.clipped(width, height).is_empty:
+        raise InputError(f"{text} is outside the image of {width} x {height} px")
+    return box
+
+
+def _numbers(what: str, given: Any, count: int, shape: str = "(x, y)") -> list[float]:
+    try:
+        values = [float(value) for value in given]
+    except (TypeError, ValueError):
+        values = []
+    if len(values) != count or not all(map(math.isfinite, values)):
+        raise InputError(f"{what} is {shown(given)}; give {shape}, {count} finite numbers in px")
+    return values
+
+
+def _period_ns(fps: float) -> int:
+    if not (isinstance(fps, int | float) and 1e-3 <= fps <= 1e6):
+        raise InputError(f"fps is {shown(fps)}; give images per second, 0.001 to 1000000")
+    return round(NS / fps)
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {value.shape}"
+    return shown(str(value)) if isinstance(value, str | os.PathLike | int) else f"a {type(value).__name__}"
+
+
+def _rounded(values: tuple[float, ...]) -> str:
+    return f"({', '.join(f'{value:.1f}' for value in values)})"
+
+
+def _finite(values: Any) -> Any:
+    return values if all(map(math.isfinite, values)) else None

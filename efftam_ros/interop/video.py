@@ -1,0 +1,301 @@
+"""Reads videos, folders of images and cameras, each image with its stamp."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.image.limits import check_size, coded_size
+
+if TYPE_CHECKING:
+    import av
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+FOLDER_FPS = 30.0
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class VideoFrame:
+    """One frame: index from 0, stamp in ns on the video's clock, pixels uint8 [H, W, 3] BGR, C-contiguous."""
+
+    index: int
+    stamp_ns: int
+    bgr: NDArray[np.uint8]
+
+
+class VideoSource(Protocol):
+    """A sequence of frames of one size.
+
+    ``count``: None if the container does not state it; ``note``: how frames are transformed (a rotation), ""
+    if they are not.
+    """
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def fps(self) -> float: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def note(self) -> str: ...
+
+    def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        """Yield the frames from index ``start`` on. Raises InputError where one can't be read."""
+        ...
+
+
+def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
+    """Open a video file or a folder of images.
+
+    ``fps`` applies to folders (default 30); a video has its own stamps. Raises InputError: path missing, no
+    images, unreadable file, ``fps`` given for a video.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return ImageFolder(path, FOLDER_FPS if fps is None else fps)
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a video file or a folder of images")
+    if fps is not None:
+        raise InputError(f"{path} is a video and has its own time stamps; leave out the frame rate")
+    return VideoFile(path)
+
+
+class VideoFile:
+    """A video read with PyAV. Stamps are the container's presentation times, also for a variable frame
+    rate."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._open() as container:
+            stream = container.streams.video[0]
+            rate = stream.average_rate or stream.guessed_rate
+            self.fps = float(rate) if rate else FOLDER_FPS
+            self.count = stream.frames or None
+            first = self._decoded(container, stream, 0)
+            try:
+                frame = next(first)
+            except StopIteration:
+                raise InputError(f"{path} holds no frame; check that the recording is complete") from None
+            self.rotation = _quarter_turns(path, frame.rotation)
+            turned = self.rotation % 2 == 1
+            self.width, self.height = (frame.height, frame.width) if turned else (frame.width, frame.height)
+
+    @property
+    def note(self) -> str:
+        if not self.rotation:
+            return ""
+        return f"rotated by {90 * self.rotation} degrees counter-clockwise, as its metadata requires"
+
+    def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        with self._open() as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            index, stamp_ns = -1, 0
+            for index, frame in enumerate(self._decoded(container, stream, None)):
+                stamp_ns = self._stamp_ns(index, frame, stream)
+                if index < start:
+                    continue
+                # The decoder pads rows for some widths.
+                bgr = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="bgr24"), self.rotation))
+                if bgr.shape != (self.height, self.width, 3):
+                    raise InputError(
+                        f"{self.path}: frame {index} is {bgr.shape[1]}x{bgr.shape[0]} after "
+                        f"{self.width}x{self.height}; cut the video where its size changes"
+                    )
+                yield VideoFrame(index, stamp_ns, bgr)
+            self._check_complete(index + 1, stamp_ns, stream)
+
+    def _check_complete(self, done: int, last_ns: int, stream: Any) -> None:
+        """Raise InputError for a truncated file, which the demuxer reads without an error.
+
+        Its index lists more frames than were decoded. Edit lists may hide indexed frames, so the duration
+        must be too short as well.
+        """
+        if self.count is None or done >= self.count or stream.duration is None:
+            return
+        promised_s = float((stream.start_time or 0) * stream.time_base + stream.duration * stream.time_base)
+        if last_ns / NS + 2.5 / self.fps < promised_s:
+            raise InputError(
+                f"{self.path} ends after {done} of {self.count} frames ({last_ns / NS:.1f} of "
+                f"{promised_s:.1f} s); "
+                "the file is truncated, copy it again"
+            )
+
+    def _stamp_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int:
+        base = frame.time_base or stream.time_base
+        if frame.pts is None or base is None:  # elementary streams have no time stamps
+            return round(index * NS / self.fps)
+        return round(frame.pts * base * NS)
+
+    def _open(self) -> av.container.InputContainer:
+        import av
+
+        try:
+            container = av.open(str(self.path))
+        except av.error.FFmpegError as error:
+            raise InputError(
+                f"{self.path} is not a readable video ({error.strerror}); convert it with ffmpeg"
+            ) from None
+        if not container.streams.video:
+            container.close()
+            raise InputError(f"{self.path} holds no video stream; give a video file or a folder of images")
+        return container
+
+    def _decoded(self, container: Any, stream: Any, only: int | None) -> Iterator[av.VideoFrame]:
+        import av
+
+        done = 0
+        try:
+            for frame in container.decode(stream):
+                yield frame
+                done += 1
+                if only is not None and done > only:
+                    return
+        except av.error.FFmpegError as error:
+            raise InputError(
+                f"{self.path}: frame {done} can't be decoded ({error.strerror}); repair the file or cut "
+                f"it there"
+            ) from None
+
+
+class ImageFolder:
+    """The images of a folder in natural order (2 before 10), ``fps`` apart, all of one size."""
+
+    note = ""
+
+    def __init__(self, path: Path, fps: float) -> None:
+        if not (np.isfinite(fps) and fps > 0):
+            raise InputError(f"frame rate is {fps}; give a positive number of images per second")
+        self.path, self.fps = path, float(fps)
+        self.files = image_files(path)
+        if not self.files:
+            raise InputError(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
+        self.count: int | None = len(self.files)
+        self.height, self.width = read_bgr(self.files[0]).shape[:2]
+
+    def frames(self, start: int = 0) -> Iterator[VideoFrame]:
+        period = Fraction(NS) / Fraction(self.fps).limit_denominator(1_000_000)
+        for index in range(start, len(self.files)):
+            bgr = read_bgr(self.files[index])
+            if bgr.shape[:2] != (self.height, self.width):
+                raise InputError(
+                    f"{self.files[index]} is {bgr.shape[1]}x{bgr.shape[0]} after {self.width}x{self.height}; "
+                    "all images of a folder must have one size"
+                )
+            yield VideoFrame(index, round(index * period), bgr)
+
+
+class Camera:
+    """A camera or a stream, read with OpenCV.
+
+    ``frames`` yields the newest image each time and drops those in between; ``index`` counts them all. Stamps
+    are the times of arrival since 1970, steady: the clock's later corrections do not move them.
+    """
+
+    def __init__(self, source: str | int) -> None:
+        """``source``: number of the camera, device or URL. Raises InputError when it can't be opened."""
+        import cv2
+
+        self._name = str(source)
+        self._capture = cv2.VideoCapture(source)
+        if not self._capture.isOpened():
+            raise InputError(
+                f"camera {self._name} can't be opened; check its name, that it is connected, and that no"
+                " other program uses it"
+            )
+        self._changed = threading.Condition()
+        self._newest: VideoFrame | None = None
+        self._is_over = False
+
+    def frames(self) -> Iterator[VideoFrame]:
+        """Yield images until the stream ends. Raises InputError if it never gave one."""
+        reader = threading.Thread(target=self._read, name="camera", daemon=True)
+        reader.start()
+        try:
+            newest = self._after(-1)
+            if newest is None:
+                raise InputError(f"camera {self._name} gives no images; try it with another program")
+            while newest is not None:
+                yield newest
+                newest = self._after(newest.index)
+        finally:
+            self._is_over = True
+            reader.join()
+            self._capture.release()
+
+    def _after(self, index: int) -> VideoFrame | None:
+        """Wait for an image later than that of ``index``; None at the end."""
+        with self._changed:
+            while True:
+                if self._newest is not None and self._newest.index > index:
+                    return self._newest
+                if self._is_over:
+                    return None
+                self._changed.wait()
+
+    def _read(self) -> None:
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        for index in count():
+            is_read, bgr = self._capture.read()
+            stamp_ns = offset_ns + time.monotonic_ns()
+            with self._changed:
+                if is_read:
+                    self._newest = VideoFrame(index, stamp_ns, np.asarray(bgr, np.uint8))
+                else:
+                    self._is_over = True
+                self._changed.notify()
+            if self._is_over:
+                return
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The folder's images in natural order."""
+    found = [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()]
+    return sorted(found, key=lambda p: natural_key(p.name))
+
+
+def natural_key(name: str) -> list[tuple[int, int | str]]:
+    """Sort key for natural order: ``img2`` before ``img10``."""
+    return [
+        (0, int(part)) if part.isdecimal() else (1, part.lower()) for part in re.split(r"(\d+)", name) if part
+    ]
+
+
+def read_bgr(path: Path) -> NDArray[np.uint8]:
+    """Read an image as uint8 [H, W, 3] BGR. Raises InputError if it can't be decoded or has too many
+    pixels."""
+    import cv2
+
+    data = np.fromfile(path, np.uint8)
+    try:
+        check_size(*coded_size(data, "image"))
+    except InputError as refusal:
+        raise InputError(f"{path} is not a readable image: {refusal}; remove or replace it") from None
+    image = cv2.imdecode(data, cv2.IMREAD_COLOR)
+    if image is None:
+        raise InputError(f"{path} is not a readable image ({data.size} bytes); remove or replace it")
+    return np.asarray(image, np.uint8)
+
+
+def _quarter_turns(path: Path, degrees: float) -> int:
+    """Number of counter-clockwise quarter turns, 0..3, of a rotation in degrees."""
+    turns = degrees / 90
+    if abs(turns - round(turns)) > 0.01:
+        raise InputError(f"{path} has a rotation of {degrees:g} degrees; only multiples of 90 are supported")
+    return round(turns) % 4

@@ -1,1 +1,0 @@
-"""Runs that are over: what was tracked in a video, shown image by image."""

@@ -1,0 +1,173 @@
+"""Writes runs for the Rerun viewer: pictures, boxes, masks, states and numbers on one timeline."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.palette import STATE_STYLES
+from efftam_ros.core.types import Track
+from efftam_ros.tools.common.outputs import Output, beside, discard, put_in_place
+
+if TYPE_CHECKING:
+    import rerun
+
+TIMELINE = "image_stamp"
+JPEG_QUALITY = 80
+DATES_FROM_NS = 10**18
+"""Stamps from here on (2001) are shown as dates, smaller ones as times since the start."""
+VELOCITY_S = 0.5
+"""The arrow shows how far the target goes in this time."""
+
+
+def add_rerun_argument(group: argparse._ActionsContainer) -> None:
+    """Add --rerun FILE.rrd."""
+    group.add_argument(
+        "--rerun",
+        type=Path,
+        metavar="FILE.rrd",
+        help="recording for the Rerun viewer (extra [view]); each file is a run of its own name, and"
+        " 'rerun a.rrd b.rrd' shows two runs of one input side by side",
+    )
+
+
+def rerun_output(path: Path | None) -> Output:
+    """What --rerun writes, to be checked with the other outputs. Raises InputError without the package."""
+    if path is not None:
+        try:
+            import rerun  # noqa: F401
+        except ModuleNotFoundError:
+            raise InputError(
+                "--rerun needs rerun-sdk, which is not installed; pip install 'efftam_ros[view]'"
+            ) from None
+    return Output("--rerun", path, "recording")
+
+
+@contextmanager
+def rerun_file(path: Path | None, recording: str) -> Iterator[RerunFile | None]:
+    """Write ``path``, atomically, also where the block raises; None: yields None. Files of the same
+    ``recording`` are shown together."""
+    if path is None:
+        yield None
+        return
+    import rerun
+
+    part = beside(path)
+    stream = rerun.RecordingStream("efftam", recording_id=recording)
+    stream.set_log_time_enabled(False)
+    stream.save(part)
+    stream.send_recording_name(recording)
+    file = RerunFile(stream, path.stem)
+    try:
+        yield file
+    finally:
+        stream.flush()
+        stream.disconnect()
+        if file.images:
+            put_in_place(part, path)
+        discard(part, path)
+
+
+class RerunFile:
+    """The entities of a run, below its name."""
+
+    def __init__(self, stream: rerun.RecordingStream, run: str) -> None:
+        import rerun
+
+        self._rr, self._stream, self._run = rerun, stream, rerun.escape_entity_path_part(run)
+        self.images = 0
+        self._shown: dict[str, Any] = {}
+
+    def write(
+        self,
+        bgr: NDArray[np.uint8],
+        track: Track,
+        mask: NDArray[np.uint8] | None = None,
+        *,
+        part: str = "",
+        truth: Sequence[float] | None = None,
+    ) -> None:
+        """Add an image.
+
+        Args:
+            bgr: The image, uint8 [H, W, 3].
+            track: Its result.
+            mask: uint8 [H, W], 0 or 255, where there is one; its outline is written.
+            part: A sequence among several of the run.
+            truth: The true box: left, top, width, height, px.
+        """
+        rr = self._rr
+        self.images += 1
+        at = f"{self._run}/{rr.escape_entity_path_part(part)}" if part else self._run
+        if f"{at}/state" not in self._shown:
+            self._write_styles(at)
+        if track.stamp_ns >= DATES_FROM_NS:
+            self._stream.set_time(TIMELINE, timestamp=np.datetime64(track.stamp_ns, "ns"))
+        else:
+            self._stream.set_time(TIMELINE, duration=np.timedelta64(track.stamp_ns, "ns"))
+        self._stream.log(f"{at}/image", rr.EncodedImage(contents=_jpeg(bgr), media_type="image/jpeg"))
+        colour = STATE_STYLES[track.state].rgb
+        box, arrow = None, None
+        if track.box is not None and track.box.is_finite:
+            label = track.state.name if track.measured else f"{track.state.name} (predicted)"
+            box = self._boxes([track.box.xywh()], colors=colour, labels=label)
+        velocity = (math.nan, math.nan) if track.motion is None else track.motion.velocity
+        if track.box is not None and all(map(math.isfinite, velocity)):
+            vector = [VELOCITY_S * v for v in velocity]
+            arrow = rr.Arrows2D(origins=[(track.box.cx, track.box.cy)], vectors=[vector], colors=colour)
+        self._show(f"{at}/image/box", box)
+        self._show(f"{at}/image/velocity", arrow)
+        outline = None if mask is None else rr.LineStrips2D(_outline(mask), colors=colour)
+        self._show(f"{at}/image/mask", outline)
+        windows = [(w.x, w.y, *w.extent) for w in track.windows]
+        self._show(f"{at}/image/windows", self._boxes(windows) if windows else None)
+        if truth is not None:
+            is_known = all(map(math.isfinite, truth))
+            self._show(f"{at}/image/truth", self._boxes([truth]) if is_known else None)
+        self._stream.log(f"{at}/presence", rr.Scalars(track.presence))
+        self._stream.log(f"{at}/velocity", rr.Scalars(velocity))
+        if self._shown.get(f"{at}/state") != track.state:
+            self._shown[f"{at}/state"] = track.state
+            self._stream.log(f"{at}/state", rr.StateChange(state=track.state.name))
+
+    def _write_styles(self, at: str) -> None:
+        rr = self._rr
+        states, styles = [state.name for state in STATE_STYLES], STATE_STYLES.values()
+        for entity, style in {
+            "presence": rr.SeriesLines(names="presence"),
+            "velocity": rr.SeriesLines(names=["velocity x, px/s", "velocity y, px/s"]),
+            "state": rr.StateConfiguration(values=states, colors=[style.rgb for style in styles]),
+        }.items():
+            self._stream.log(f"{at}/{entity}", style, static=True)
+
+    def _boxes(self, xywh: Sequence[Sequence[float]], **style: Any) -> rerun.Boxes2D:
+        return self._rr.Boxes2D(mins=[b[:2] for b in xywh], sizes=[b[2:] for b in xywh], **style)
+
+    def _show(self, entity: str, what: Any) -> None:
+        """Log something until it changes; None removes what was shown."""
+        if what is not None or self._shown.get(entity):
+            self._stream.log(entity, self._rr.Clear(recursive=False) if what is None else what)
+        self._shown[entity] = what is not None
+
+
+def _outline(mask: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
+    """Closed lines [n, 2] px through the centres of the mask's outer pixels. Of a mask itself a viewer would
+    hold every pixel in memory."""
+    import cv2
+
+    lines = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)[0]
+    return [np.vstack([line[:, 0], line[:1, 0]]).astype(np.float32) + 0.5 for line in lines]
+
+
+def _jpeg(bgr: NDArray[np.uint8]) -> bytes:
+    import cv2
+
+    return cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()

@@ -1,0 +1,439 @@
+"""`import efftam_ros`: what a program of a user's does, on real frames, with the network that ships."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import functools
+import http.server
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+import efftam_ros as et
+from efftam_ros.core.types import Image
+from efftam_ros.interop.video import NS
+from efftam_ros.tools.common.video import VideoWriter
+
+ROOT = Path(__file__).parent.parent
+BOX = (40, 30, 24, 24)
+FIVE_LINES = (ROOT / "docs" / "api.md").read_text().split("```python\n")[1].split("```")[0]
+
+
+def picture(number: int) -> np.ndarray:
+    """Image ``number``, BGR: a yellow square of 24 px on a dark slope, moved by (3, 2) px per image."""
+    image = np.empty((120, 160, 3), np.uint8)
+    image[:] = np.linspace(20, 70, 160, dtype=np.uint8)[None, :, None]
+    x, y = 40 + 3 * number, 30 + 2 * number
+    image[y : y + 24, x : x + 24] = (60, 200, 250)
+    return image
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """8 images at 10 fps."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    with VideoWriter(path, 160, 120, 10.0) as writer:
+        for i in range(8):
+            writer.write(picture(i), i * NS // 10)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("images")
+    for i in range(8):
+        cv2.imwrite(str(path / f"{i}.png"), picture(i))
+    return path
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[et.Tracker]:
+    with et.Tracker() as tracker:
+        yield tracker
+
+
+@pytest.fixture
+def tracker(shared: et.Tracker) -> et.Tracker:
+    shared.reset()
+    return shared
+
+
+def follows_the_square(results: list[et.Result]) -> bool:
+    """Whether the last box lies on the square of its image."""
+    assert results[-1].box is not None
+    x, y, w, h = results[-1].box
+    last = len(results) - 1
+    return abs(x + w / 2 - 52 - 3 * last) < 4 and abs(y + h / 2 - 42 - 2 * last) < 4
+
+
+def facts(result: et.Result) -> tuple:
+    return result.time, result.state, result.box, result.velocity, result.presence
+
+
+def test_results_equal_those_of_the_command(tracker: et.Tracker, clip: Path, tmp_path: Path):
+    box, file = ",".join(map(str, BOX)), tmp_path / "t.json"
+    command = [sys.executable, "-m", "efftam_ros", "track", clip, "--box", box, "--json", file, "--quiet"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    frames = json.loads(file.read_text())["frames"]
+    results = list(tracker.track(clip, box=BOX))
+    assert [r.time for r in results] == [f["stamp"] for f in frames]
+    assert [str(r.state) for r in results] == [f["state"] for f in frames]
+    assert [list(r.box) for r in results] == [f["box"] for f in frames]
+    assert [list(r.velocity) for r in results] == [f["velocity"] for f in frames]
+    assert [(r.measured, r.presence, r.quality) for r in results] == [
+        (f["measured"], f["presence"], f["iou"]) for f in frames
+    ]
+
+
+def test_a_folder_a_list_and_a_loop_give_the_same(tracker: et.Tracker, folder: Path):
+    pictures = [picture(i) for i in range(8)]
+    of_folder = [facts(r) for r in tracker.track(folder, box=BOX, fps=10)]
+    assert [time for time, *_ in of_folder] == pytest.approx([i / 10 for i in range(8)])
+    assert [facts(r) for r in tracker.track(str(folder), BOX, fps=10)] == of_folder
+    assert [facts(r) for r in tracker.track(pictures, box=BOX, fps=10)] == of_folder
+    timed = ((image, i / 10) for i, image in enumerate(pictures))
+    assert [facts(r) for r in tracker.track(timed, box=BOX)] == of_folder
+    tracker.reset()
+    looped = [tracker.start(pictures[0], BOX, time=0)]
+    looped += [tracker.update(image, time=i / 10) for i, image in enumerate(pictures) if i]
+    assert [facts(r) for r in looped] == of_folder
+
+
+def test_the_target_may_be_marked_in_four_ways(tracker: et.Tracker):
+    mask = np.zeros((120, 160), bool)
+    mask[30:54, 40:64] = True
+    for prompt in (
+        {"box": np.array(BOX)},
+        {"point": (52, 42)},
+        {"points": [(46, 40), (58, 48), (34, 24)], "labels": [1, 1, 0]},
+        {"mask": mask},
+        {"mask": mask.astype(np.uint8)},
+    ):
+        assert follows_the_square(list(tracker.track(map(picture, range(4)), **prompt))), prompt
+
+
+def test_a_camera_gives_its_newest_images_with_the_time_of_their_arrival(tracker: et.Tracker, clip: Path):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(clip.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/{clip.name}"
+        results = list(tracker.track(url, box=BOX))
+        server.shutdown()
+    times = [r.time for r in results]
+    assert 1 <= len(results) <= 8
+    assert times == sorted(set(times))
+    assert times[0] > 1.7e9
+    assert results[0].measured
+
+
+def test_a_camera_that_is_not_there_is_named(tracker: et.Tracker):
+    for camera in (97, "/dev/video97", Path("/dev/video97"), "rtsp://127.0.0.1:9/none"):
+        with pytest.raises(et.InputError, match=re.escape(f"camera {camera} can't be opened; check")):
+            tracker.track(camera, box=BOX)
+
+
+def test_channels_are_named(tracker: et.Tracker):
+    bgr = tracker.start(picture(0), BOX)
+    with et.Tracker(channels="rgb") as rgb_tracker:
+        rgb = rgb_tracker.start(picture(0)[..., ::-1], BOX)
+        assert facts(rgb)[1:] == facts(bgr)[1:]
+        assert facts(rgb_tracker.start(picture(0), BOX))[2:] != facts(bgr)[2:]
+
+
+def test_grey_images_and_images_of_the_core_are_taken(tracker: et.Tracker):
+    greys = [cv2.cvtColor(picture(i), cv2.COLOR_BGR2GRAY) for i in range(4)]
+    assert follows_the_square(list(tracker.track(greys, box=BOX)))
+    images = [Image.from_array(cv2.cvtColor(picture(i), cv2.COLOR_BGR2RGBA), "rgba8") for i in range(4)]
+    by_image = [facts(r) for r in tracker.track(images, box=BOX)]
+    assert by_image == [facts(r) for r in tracker.track(map(picture, range(4)), box=BOX)]
+
+
+def test_an_array_may_be_used_again(tracker: et.Tracker):
+    expected = [facts(r) for r in tracker.track(map(picture, range(6)), box=BOX)]
+    buffer = np.empty((120, 160, 3), np.uint8)
+
+    def images() -> Iterator[np.ndarray]:
+        for i in range(6):
+            buffer[:] = picture(i)
+            yield buffer
+            buffer[:] = 0
+
+    assert [facts(r) for r in tracker.track(images(), box=BOX)] == expected
+
+
+def test_a_mask_is_made_when_it_is_read_and_changes_nothing(tracker: et.Tracker):
+    expected = [facts(r) for r in tracker.track(map(picture, range(5)), box=BOX)]
+    kept, found = [], []
+    unread = None
+    for i, result in enumerate(tracker.track(map(picture, range(5)), box=BOX)):
+        found.append(facts(result))
+        if i != 2:
+            kept.append((i, result.mask))
+        unread = result if i == 2 else unread
+    assert found == expected
+    for i, mask in kept:
+        assert (mask.dtype, mask.shape, set(np.unique(mask))) == (np.uint8, (120, 160), {0, 255})
+        square = np.zeros((120, 160), bool)
+        square[30 + 2 * i : 54 + 2 * i, 40 + 3 * i : 64 + 3 * i] = True
+        assert (square & (mask > 0)).sum() > 0.8 * (square | (mask > 0)).sum()
+    with pytest.raises(et.InputError, match=r"mask of time 0.067 s is gone; read result.mask before"):
+        assert unread.mask is None
+    assert result.mask is kept[-1][1]
+
+
+def test_a_target_that_disappears_has_no_mask_and_then_no_box(tracker: et.Tracker):
+    results = list(tracker.track(map(picture, range(6)), box=BOX, fps=10))
+    empty = picture(0)
+    empty[30:54, 40:64] = empty[:24, 40:64]
+    gone = [tracker.update(empty, time=0.5 + i / 10) for i in range(1, 14)]
+    assert results[-1].state is et.State.TRACKING
+    assert et.State.COASTING in {r.state for r in gone}
+    assert gone[-1].state is et.State.LOST
+    assert (gone[-1].box, gone[-1].velocity, gone[-1].mask) == (None, None, None)
+    assert gone[-1].reason
+    assert gone[-1].age > 1.0
+
+
+def test_time_is_in_seconds_and_goes_on_by_the_frame_rate(tracker: et.Tracker):
+    assert tracker.start(picture(0), BOX).time == 0
+    assert tracker.update(picture(1)).time == pytest.approx(1 / 30)
+    assert tracker.update(picture(2), time=1.5).time == 1.5
+    assert tracker.update(picture(3)).time == pytest.approx(1.5 + 1 / 30)
+    with pytest.raises(et.InputError, match=r"time is 1.4 s after an image of 1.53333 s; times must grow"):
+        tracker.update(picture(4), time=1.4)
+    assert tracker.update(picture(4), time=1.6).state is et.State.TRACKING
+    assert tracker.start(picture(0), BOX, time=0.5).time == 0.5
+    tracker.reset()
+    assert tracker.start(picture(0), BOX).time == 0
+    with pytest.raises(et.InputError, match=r"time is nan; give seconds as a finite number"):
+        tracker.update(picture(1), time=float("nan"))
+
+
+def test_a_result_reads_well(tracker: et.Tracker):
+    result = list(tracker.track(map(picture, range(4)), box=BOX, fps=10))[-1]
+    assert re.fullmatch(
+        r"Result\(time=0.300 s, TRACKING, box=\((\d+\.\d, ){3}\d+\.\d\), velocity=\(\d+\.\d, \d+\.\d\), "
+        r"presence=\d\.\d\d\)",
+        repr(result),
+    )
+    assert (result.box.x, result.box.width, result.velocity.x) == (
+        result.box[0],
+        result.box[2],
+        result.velocity[0],
+    )
+
+
+def test_a_closed_tracker_and_a_loop_whose_target_was_replaced_are_refused(tracker: et.Tracker):
+    loop = tracker.track(map(picture, count()), box=BOX)
+    next(loop)
+    tracker.start(picture(0), BOX)
+    with pytest.raises(et.InputError, match="another target"):
+        next(loop), next(loop)
+    with et.Tracker() as short:
+        loop = short.track(map(picture, count()), box=BOX)
+    for call in (lambda: short.start(picture(0), BOX), short.reset, lambda: short.track("x", box=BOX)):
+        with pytest.raises(et.InputError, match="the tracker is closed; make a new one"):
+            call()
+    with pytest.raises(et.InputError, match="closed"):
+        next(loop), next(loop)
+
+
+MASK = np.ones((120, 160), bool)
+WRONG_TARGETS = [
+    ({}, "no target is given; give one of box=(x, y, width, height), point, points and mask"),
+    ({"box": BOX, "point": (50, 40)}, "box and point are given; give one of"),
+    ({"box": (40, 30, 24)}, "box is (40, 30, 24); give (x, y, width, height), 4 finite numbers in px"),
+    ({"box": "40,30,24,24"}, "box is '40,30,24,24'; give (x, y, width, height)"),
+    ({"box": (40, 30, 0, 24)}, "box (40, 30, 0, 24) has no area"),
+    ({"box": (200, 30, 20, 24)}, "box (200, 30, 20, 24) is outside the image of 160 x 120 px"),
+    (
+        {"box": (100, 60, 130, 100)},
+        "box (100, 60, 130, 100) leaves the image of 160 x 120 px; if these are edges x0, y0, x1, y1, give"
+        " (x, y, width, height): (100, 60, 30, 40)",
+    ),
+    ({"point": (50, 40, 1)}, "point is (50, 40, 1); give (x, y), 2 finite numbers in px"),
+    ({"point": (161, 40)}, "point (161, 40) is outside the image of 160 x 120 px"),
+    ({"points": [(50, 40), 7]}, "point 1 is 7; give (x, y), 2 finite numbers in px"),
+    ({"points": [(50, 40)], "labels": [1, 0]}, "there are 2 labels for 1 points; give one per point"),
+    ({"points": [(50, 40)], "labels": [0]}, "point on the target"),
+    ({"points": []}, "give a box"),
+    ({"box": BOX, "labels": [1]}, "labels are given without points"),
+    ({"mask": MASK.T}, "mask has the shape (160, 120); give [H, W] of the image, (120, 160)"),
+    ({"mask": MASK.astype(float)}, "mask is float64; give bool or uint8"),
+    ({"mask": ~MASK}, "mask is empty"),
+]
+
+
+@pytest.mark.parametrize(("prompt", "line"), WRONG_TARGETS)
+def test_a_wrong_target_is_one_line_and_leaves_the_one_before(tracker: et.Tracker, prompt: dict, line: str):
+    tracker.start(picture(0), BOX)
+    for call in (tracker.start, lambda image, **p: tracker.track([image], **p)):
+        with pytest.raises(et.InputError, match=re.escape(line)) as refusal:
+            call(picture(0), **prompt)
+        assert "\n" not in str(refusal.value)
+    assert tracker.update(picture(1)).measured
+
+
+WRONG_IMAGES = [
+    (picture(0) / 255, "image is float64 (120, 160, 3); give uint8, 0 to 255: (255 * image).astype"),
+    (picture(0).astype(np.int32), "image is int32 (120, 160, 3); give uint8, 0 to 255: (image).astype"),
+    (
+        picture(0).transpose(2, 0, 1),
+        "(3, 120, 160); give [H, W, 3], or [H, W] if grey (channels are last: image.transpose(1, 2, 0))",
+    ),
+    (np.zeros((4, 4, 4), np.uint8), "image has the shape (4, 4, 4); give [H, W, 3]"),
+    (np.zeros((0, 4, 3), np.uint8), "image is 4 x 0 px; both sides must be at least 1"),
+    (None, "image is a NoneType; OpenCV returns None for what it can't read: check the path or the camera"),
+    ("a.png", "image is 'a.png'; convert it to a numpy array"),
+    (Image.from_array(picture(0), "bgr16"), "image encoding 'bgr16' is not supported"),
+]
+
+
+@pytest.mark.parametrize(("image", "line"), WRONG_IMAGES)
+def test_a_wrong_image_is_one_line_and_leaves_the_target(tracker: et.Tracker, image: object, line: str):
+    tracker.start(picture(0), BOX)
+    for call in (tracker.update, lambda i: tracker.start(i, BOX), lambda i: tracker.track([i], box=BOX)):
+        with pytest.raises(et.InputError, match=re.escape(line)):
+            call(image)
+    assert tracker.update(picture(1)).measured
+
+
+def test_an_update_needs_a_target(tracker: et.Tracker):
+    line = r"no target yet; select one with start\(image, box=\(x, y, width, height\)\)"
+    with pytest.raises(et.InputError, match=line):
+        tracker.update(picture(0))
+    assert tracker.state is et.State.IDLE
+
+
+def test_a_wrong_source_is_one_line(tracker: et.Tracker, clip: Path, tmp_path: Path):
+    (tmp_path / "text.mp4").write_text("no video")
+    (tmp_path / "empty").mkdir()
+    item = (picture(0), 0.0, "x")
+    for source, fps, line in (
+        (tmp_path / "none.mp4", None, "does not exist; give a video file or a folder of images"),
+        (tmp_path / "text.mp4", None, "is not a readable video"),
+        (tmp_path / "empty", None, "holds no images (jpg, "),
+        (clip, 30, "is a video and has its own time stamps; leave out the frame rate"),
+        (3.5, None, "source is a float; give a video file, a folder of images, a camera or an iterable"),
+        (picture(0), None, "source is an array (120, 160, 3); give"),
+        ([], None, "source a list holds no image"),
+        ([item], None, "item 0 of the source is a tuple of 3; give an image or (image, time in s)"),
+        ([picture(0)], 0, "fps is 0; give images per second"),
+        (0, 30, "camera 0 has its own times; leave out fps"),
+    ):
+        with pytest.raises(et.InputError, match=re.escape(line)):
+            tracker.track(source, box=BOX, fps=fps)
+    with pytest.raises(et.InputError, match=r"time is 0.5 s after an image of 0.5 s"):
+        list(tracker.track([(picture(0), 0.5), (picture(1), 0.5)], box=BOX))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"channels": "RBG"}, "channels is 'RBG'; choose one of bgr, rgb"),
+        ({"fps": 0}, "fps is 0; give images per second"),
+        ({"backend": "tpu"}, "'tpu' is not known; choose one of onnxruntime-cpu"),
+        ({"policy": "best"}, "policy is 'best'; choose one of default, samurai, efficienttam"),
+        ({"lost_after": "2"}, "settings: view, "),
+        ({"lost": 2}, "settings: view, "),
+        ({"threads": -1}, "threads is -1"),
+        ({"bundle": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_a_wrong_argument_of_the_tracker_is_one_line(arguments: dict, line: str):
+    with pytest.raises(et.InputError, match=re.escape(line)) as refusal:
+        et.Tracker(**arguments)
+    assert "\n" not in str(refusal.value)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = ("numpy", "cv2", "onnxruntime", "av", "efftam_ros.api", "efftam_ros.core")
+    code = f"""
+import sys, efftam_ros as et
+assert not [m for m in {heavy} if m in sys.modules]
+assert {{"Tracker", "Result", "State", "InputError", "BackendError", "__version__"}} <= set(dir(et))
+assert not hasattr(et, "tracker") and not [m for m in {heavy} if m in sys.modules]
+assert et.Tracker.__module__ == "efftam_ros.api" and "onnxruntime" not in sys.modules
+from efftam_ros import *
+assert issubclass(InputError, ValueError)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def flight(folder: Path) -> None:
+    """The clip of docs/api.md: 10 images at 10 fps, a target of 60 x 40 px from (600, 340) on."""
+    with VideoWriter(folder / "flight.mp4", 1280, 720, 10.0) as writer:
+        for i in range(10):
+            image = np.empty((720, 1280, 3), np.uint8)
+            image[:] = np.linspace(20, 90, 1280, dtype=np.uint8)[None, :, None]
+            image[340 + 3 * i : 380 + 3 * i, 600 + 6 * i : 660 + 6 * i] = (60, 200, 250)
+            writer.write(image, i * NS // 10)
+
+
+def test_the_examples_of_the_documentation_run_and_print_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    flight(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(
+        r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.S
+    )
+    assert len(blocks) == 2
+    names: dict[str, object] = {}
+    for code, shown in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+        got = re.sub(r"-?\d+\.\d+", "N", printed.getvalue())
+        expected = re.sub(r"-?\d+\.\d+", "N", shown)
+        assert doctest.OutputChecker().check_output(expected, got, doctest.ELLIPSIS), printed.getvalue()
+
+
+def test_a_wheel_tracks_a_video_by_five_lines(tmp_path: Path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    source = tmp_path / "source"  # as building leaves files there
+    shutil.copytree(ROOT / "efftam_ros", source / "efftam_ros", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "msg", source / "msg")
+    for file in ("setup.py", "pyproject.toml", "package.xml", "LICENSE"):
+        shutil.copy(ROOT / file, source)
+    wheels = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "wheels", str(source)]
+    subprocess.run(wheels, cwd=tmp_path, check=True)
+    (wheel,) = (tmp_path / "wheels").glob("efftam_ros-*.whl")
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-compile", "--target", "site", str(wheel)],
+        cwd=tmp_path,
+        check=True,
+    )
+    assert (tmp_path / "site" / "efftam_ros" / "py.typed").is_file()
+    flight(tmp_path)
+    assert len(FIVE_LINES.strip().splitlines()) == 5
+    done = subprocess.run(
+        [sys.executable, "-c", FIVE_LINES + "print(et.__file__)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *lines, file = done.stdout.splitlines()
+    assert len(lines) == 10
+    assert file == str(tmp_path / "site" / "efftam_ros" / "__init__.py")
