@@ -14,12 +14,7 @@ from browser import Hands
 from ground_scene import HEIGHT, WIDTH, GroundScene
 
 from efftam_ros.core.types import TrackState
-from efftam_ros.operator.feed import (
-    BoxReport,
-    MotionReport,
-    Picture,
-    RecordedRun,
-)
+from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 
 DOCS = Path(__file__).parents[2] / "docs" / "images"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
@@ -58,33 +53,7 @@ def report(t, stamp_ns, state, reason=""):
     )
 
 
-class SceneRecording:
-    """Eight seconds of the scene; the first run loses the car for a while."""
-
-    def __init__(self) -> None:
-        times = np.arange(0, 8, 1 / 15)
-        self.stamps_ns = [round(t * 1e9) for t in times]
-        self.runs = [RecordedRun(name, *self._reports(times, changes)) for name, changes in RUNS.items()]
-
-    def _reports(self, times, changes):
-        states = [next(state for end, state in changes if t < end) for t in times]
-        boxes = [report(t, round(t * 1e9), state) for t, state in zip(times, states, strict=True)]
-        motions = [
-            MotionReport(box.stamp_ns, valid=box.box is not None, velocity=(44 + 6 * np.sin(t), -9.0))
-            for t, box in zip(times, boxes, strict=True)
-        ]
-        return boxes, motions
-
-    def picture(self, index):
-        picture = SCENE.picture(self.stamps_ns[index] / 1e9)
-        return Picture(self.stamps_ns[index], bgr=lambda: picture)
-
-
-A, T, C, L = TrackState.ACQUIRING, TrackState.TRACKING, TrackState.COASTING, TrackState.LOST
-RUNS = {
-    "before": [(0.4, A), (3.0, T), (4.2, C), (6.0, L), (6.4, A), (9, T)],
-    "after": [(0.4, A), (3.4, T), (3.9, C), (4.2, A), (9, T)],
-}
+T, C, L = TrackState.TRACKING, TrackState.COASTING, TrackState.LOST
 
 
 def linger(seconds):
@@ -189,11 +158,3 @@ def test_lost_in_sunlight_on_a_phone(opened, scene, tmp_path):
     page.wait_for_selector("body.sun")
     linger(2.0)
     save(page, "operator-phone-sun.png", tmp_path)
-
-
-def test_two_runs_compared(opened, serve, tmp_path):
-    page, hands = opened(serve(recording=SceneRecording()).url, DESKTOP)
-    hands.keys(*"nnn", "l")
-    hands.wait_text("#state", "LOST")
-    linger(0.8)
-    save(page, "operator-compare.png", tmp_path)
