@@ -308,6 +308,16 @@ def test_every_picture_is_shown_and_small():
         assert path.stat().st_size < MOST_BYTES, path.name
 
 
+def test_the_page_on_track_json_names_every_field():
+    from efftam_ros.core.types import Track, TrackState
+    from efftam_ros.tools.track import track_record
+
+    _, frames = PAGES["docs/track_json.md"].split("A record of `frames`:")
+    assert re.findall(r"^\| `(\w+)` \|", frames, flags=re.M) == list(
+        track_record(0, Track(0, TrackState.IDLE))
+    )
+
+
 def test_pages_that_the_code_names_exist():
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in files.stdout.splitlines():
