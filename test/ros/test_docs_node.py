@@ -1,4 +1,4 @@
-"""The consumer of docs/node.md does what the page says, on the real middleware."""
+"""docs/node.md on the real middleware: its consumer does what the page says, its topics have that QoS."""
 
 from __future__ import annotations
 
@@ -70,3 +70,20 @@ def test_silence_of_half_a_second_stops_it(consumer, publish):
     consumer.heard_ns -= 510_000_000
     consumer.control()
     assert consumer.command is None
+
+
+def test_topics_have_the_qos_that_the_page_states(peer):
+    from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+
+    rows = re.findall(r"^\| `(\w+)`( \(in\))? \|[^|]+\| ([RB]) \d+(, latched)? ", PAGE.read_text(), re.M)
+    node, checked = peer.node, set()
+    for topic, is_input, reliability, latched in rows:
+        name = node.resolve_topic_name(topic)
+        of = node.get_subscriptions_info_by_topic if is_input else node.get_publishers_info_by_topic
+        for found in (info.qos_profile for info in of(name) if info.node_name == "efftam_tracker"):
+            wanted = ReliabilityPolicy.RELIABLE if reliability == "R" else ReliabilityPolicy.BEST_EFFORT
+            assert found.reliability is wanted, topic
+            assert (found.durability is DurabilityPolicy.TRANSIENT_LOCAL) == bool(latched), topic
+            checked.add(topic)
+    always = {"camera_info", "select", "bbox", "velocity", "selection_result"}
+    assert checked >= always
