@@ -53,7 +53,7 @@ def report(t, stamp_ns, state, reason=""):
     )
 
 
-T, C, L = TrackState.TRACKING, TrackState.COASTING, TrackState.LOST
+C, L, T = TrackState.COASTING, TrackState.LOST, TrackState.TRACKING
 
 
 def linger(seconds):
