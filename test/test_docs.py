@@ -1,5 +1,4 @@
-"""README and docs/: commands parse, files, options and links exist, the stated imports are the tested
-ones."""
+"""The pages for users: commands parse, files, options and links exist, snippets compile, lengths are kept."""
 
 from __future__ import annotations
 
@@ -7,29 +6,55 @@ import importlib
 import re
 import shlex
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from test_architecture import ALLOWED, GENERATED
 
 from efftam_ros.tools.cli import COMMANDS, Parser
-from efftam_ros.tools.doctor.install import BUILD_FOR, JETSON_6_INDEX
 
 ROOT = Path(__file__).parent.parent
+CARD = "efftam_ros/models/compact_192/README.md"
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / CARD)
 }
-JETSON = PAGES["docs/jetson.md"]
+MOST_LINES = {
+    "README.md": 120,
+    "CHANGELOG.md": 20,
+    "CONTRIBUTING.md": 110,
+    "QUALITY_DECLARATION.md": 30,
+    "SECURITY.md": 50,
+    "docs/api.md": 85,
+    "docs/benchmarks.md": 80,
+    "docs/bundle.md": 70,
+    "docs/flight.md": 150,
+    "docs/gpu.md": 140,
+    "docs/node.md": 120,
+    "docs/operator.md": 80,
+    "docs/quickstart.md": 80,
+    "docs/track_json.md": 40,
+    "docs/tracking.md": 100,
+    "docs/troubleshooting.md": 80,
+    "docs/workspace.md": 75,
+    CARD: 80,
+}
+MOST_LINES_OF_A_DECISION = 25
+MOST_WORDS = 14_000  # of all pages, as `wc -w` counts
+MOST_COLUMNS = 140  # of a line of prose
+MOST_BYTES = 2_000_000  # of a picture
 
 
-def blocks(text: str) -> list[str]:
-    return re.findall(r"^```bash\n(.*?)^```", text, flags=re.S | re.M)
+def blocks(text: str, language: str = "bash") -> list[str]:
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```", text, flags=re.S | re.M)
+    return [textwrap.dedent(block) for block in found]
 
 
 def spans(text: str) -> list[str]:
     """Code within lines, without line breaks."""
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
 
 
@@ -117,6 +142,21 @@ def fault_of_launch(words: list[str]) -> str:
     return ""
 
 
+def fault_of_module(words: list[str]) -> str:
+    """What is wrong with ``python -m PACKAGE COMMAND ...`` of a package of the checkout, "" for nothing."""
+    package, command, *rest = words[2:]
+    if not (ROOT / package.replace(".", "/")).is_dir():
+        return f"there is no {package} in the checkout"
+    asked = [sys.executable, "-m", package, command, "--help"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return f"{shlex.join(words)}: {done.stderr.strip()[-200:]}"
+    missing = [
+        word for word in rest if word.startswith("--") and not re.search(rf"{word}(?![\w-])", done.stdout)
+    ]
+    return f"{package} {command} has no {', '.join(missing)}" if missing else ""
+
+
 def fault_of_script(words: list[str]) -> str:
     path = ROOT / words[0]
     return "" if path.is_file() and path.stat().st_mode & 0o111 else f"{words[0]} is no program of ours"
@@ -199,8 +239,97 @@ def test_service_calls_fit_the_interface(words):
         assert re.search(rf"^\S+ {name}\b", fields, flags=re.M), name
 
 
-def test_the_readme_states_the_imports_that_are_checked():
-    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]+) \|$", PAGES["README.md"], flags=re.M)
+@pytest.mark.parametrize("words", in_blocks("python -m "))
+def test_modules_take_every_command_as_it_is_shown(words):
+    assert fault_of_module(words) == ""
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        pytest.param(s, id=f"{page}: {s[:60]}")
+        for page, text in PAGES.items()
+        for s in spans(text)
+        if re.match(r"python -m (benchmarks|simulation|training) [a-z]", s)
+    ],
+)
+def test_modules_have_the_commands_that_prose_names(span):
+    assert fault_of_module(shlex.split(span)) == ""
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(b, id=f"{page} {n}")
+        for page, text in PAGES.items()
+        for n, b in enumerate(blocks(text, "python"), 1)
+    ],
+)
+def test_every_python_snippet_compiles(block):
+    compile(block, "snippet", "exec")
+
+
+def test_names_that_snippets_import_from_this_package_exist():
+    for page, text in PAGES.items():
+        for block in blocks(text, "python"):
+            if "import efftam_ros as et" in block:
+                package = importlib.import_module("efftam_ros")
+                for name in re.findall(r"\bet\.(\w+)", block):
+                    assert hasattr(package, name), f"{page}: et.{name}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_keep_to_their_length(page):
+    most = MOST_LINES_OF_A_DECISION if page.startswith("docs/decisions/") else MOST_LINES[page]
+    assert len(PAGES[page].splitlines()) <= most
+
+
+def test_pages_keep_to_their_words():
+    assert sum(len(text.split()) for text in PAGES.values()) <= MOST_WORDS
+
+
+def test_lines_of_prose_are_short():
+    for page, text in PAGES.items():
+        prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)
+        for line in prose.splitlines():
+            table = line.lstrip().startswith("|") or page == "docs/bundle.md"
+            assert table or len(line) <= MOST_COLUMNS, f"{page}: {line}"
+
+
+def test_every_picture_is_shown_and_small():
+    shown = {
+        ((ROOT / page).parent / target).resolve()
+        for page, text in PAGES.items()
+        for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    }
+    pictures = set((ROOT / "docs" / "images").iterdir())
+    assert {path.name for path in pictures} == {path.name for path in shown}
+    for path in pictures:
+        assert path.stat().st_size < MOST_BYTES, path.name
+
+
+def test_the_page_on_track_json_names_every_field():
+    from efftam_ros.core.types import Track, TrackState
+    from efftam_ros.tools.track import track_record
+
+    _, frames = PAGES["docs/track_json.md"].split("A record of `frames`:")
+    assert re.findall(r"^\| `(\w+)` \|", frames, flags=re.M) == list(
+        track_record(0, Track(0, TrackState.IDLE))
+    )
+
+
+def test_pages_that_the_code_names_exist():
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in files.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix in (".py", ".cu", ".xml", ".yaml", "") and path.is_file() and "engines" not in name:
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            for page in re.findall(r"\bdocs/[a-z_]+\.md\b", text):
+                assert (ROOT / page).is_file(), f"{name}: {page}"
+
+
+def test_contributing_states_the_imports_that_are_checked():
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]+) \|$", PAGES["CONTRIBUTING.md"], flags=re.M)
     stated = {
         folder: set(re.findall(r"`([\w.]+)`", allowed)) for folder, allowed in rows if folder in ALLOWED
     }
@@ -209,7 +338,7 @@ def test_the_readme_states_the_imports_that_are_checked():
     for folder, allowed in stated.items():
         if folder != "tools":  # "all but ros"
             assert allowed == ALLOWED[folder] - GENERATED, folder
-    assert ALLOWED["tools"] == set(ALLOWED) - {"tools", "ros", "training"}
+    assert ALLOWED["tools"] == set(stated) - {"tools", "ros"}
 
 
 def test_faults_in_a_page_are_found():
@@ -236,6 +365,10 @@ def test_faults_in_a_page_are_found():
         fault_of_launch(["ros2", "launch", "efftam_ros", "tracker.launch.py", "image_transport:=raw"]) == ""
     )
     assert fault_of_script(["./scripts/setup_everything"]) != ""
+    assert fault_of_module(["python", "-m", "training", "fly"]) != ""
+    assert fault_of_module(["python", "-m", "training", "evaluate", "--wings"]) != ""
+    assert fault_of_module(["python", "-m", "training", "evaluate", "--sequences", "F"]) == ""
+    assert blocks("1. Run it:\n\n   ```bash\n   a\n     b\n   ```\n") == ["a\n  b\n"]
 
 
 def test_links_between_pages_lead_somewhere():
@@ -250,7 +383,13 @@ def test_links_between_pages_lead_somewhere():
                 assert anchor in slugs, f"{page}: {target}"
 
 
-def test_the_jetson_guide_and_doctor_name_the_same_packages():
-    assert f"pip install onnxruntime-gpu {JETSON_6_INDEX}" in JETSON
-    assert "pip install 'cuda-bindings>=12.6,<13'" in JETSON
-    assert f"CMAKE_CUDA_ARCHITECTURES={BUILD_FOR['Orin']}   # Thor: {BUILD_FOR['Thor']}" in JETSON
+def test_the_gpu_page_and_the_table_of_back_ends_name_the_same_packages():
+    from efftam_ros.runtime.pipeline import BUILD_FOR, JETSON_6_INDEX, TABLE
+
+    page = PAGES["docs/gpu.md"]
+    assert f"pip install onnxruntime-gpu {JETSON_6_INDEX}" in page
+    assert f"CMAKE_CUDA_ARCHITECTURES={BUILD_FOR['Orin']}` (Thor: {BUILD_FOR['Thor']})" in page
+    for row in TABLE:
+        assert f"| `{row.name}` |" in page
+        for requirement in re.findall(r"'[^']+'", row.install.cuda13):
+            assert requirement in page, f"{row.name}: {requirement}"

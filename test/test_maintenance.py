@@ -18,11 +18,10 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "QUALITY_DECLARATION.md",
-    ROOT / "docs" / "architecture.md",
-    ROOT / "docs" / "testing.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
-FOLDERS = "efftam_ros|test|docs|scripts|config|msg|srv|launch|training|\\.github"
+FOLDERS = "efftam_ros|test|docs|scripts|config|msg|srv|launch|benchmarks|simulation|training|\\.github"
 PATHS = rf"(?:{FOLDERS})/[\w./*-]*|[\w-]+\.(?:toml|xml|txt|md)"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from training_helpers import ROOT, run_training
+from training_helpers import run_training
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences
@@ -244,22 +244,6 @@ def test_command_says_what_is_there_and_exits_with_1(tmp_path):
     assert done.stdout.splitlines() == [f"{tmp_path / 'out/set1'}: 0 of {len(wanted)} sequences"]
     assert all(f"set1/{source.sequence}" in done.stderr for source in wanted)
     assert "Traceback" not in done.stderr
-
-
-def test_sets_of_the_documentation_are_those_of_the_table():
-    text = (ROOT / "docs/benchmarks.md").read_text().split("### Footage of other benchmarks")[1]
-    first, second = text.split("chosen: ")[1], text.split("Second set: ")[1]
-    moved = (
-        text.split("training footage now: ")[1].replace(" of the first,", ",").replace(" of the second.", ".")
-    )
-    for use, listed in (("set1", first), ("set2", second)):
-        listed = listed.split(".")[0]
-        names = {name.strip() for name in re.sub(r"\([^)]*\)", "", listed.replace("\n", " ")).split(",")}
-        assert {source.sequence for source in read_sources() if source.use == use} == names
-    trained_on = {source.sequence for source in read_sources() if source.use == "training"}
-    names = {name.strip() for name in moved.split(".")[0].replace("\n", " ").split(",")}
-    assert len(names) == 16
-    assert names <= trained_on
 
 
 def test_what_is_judged_was_not_trained_on():

@@ -51,7 +51,7 @@ def known_error(error: BaseException, ort: Any) -> BackendError | None:
         return BackendError(
             f"onnxruntime {ort.__version__} has no code for this GPU (CUDA error 209, no kernel image"
             f"{f'; it has {codes}' if codes else ''})",
-            "install a build that has (on a Jetson see docs/jetson.md)",
+            "install a build that has (on a Jetson see docs/gpu.md)",
         )
     if _OUT_OF_MEMORY.search(text):
         return BackendError(

@@ -1,0 +1,89 @@
+"""docs/node.md on the real middleware: its consumer does what the page says, its topics have that QoS."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "node.md"
+
+
+@pytest.fixture
+def consumer(ros):
+    (source,) = (
+        block
+        for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+        if "class" in block
+    )
+    names = {"__name__": "page"}
+    exec(compile(source, str(PAGE), "exec"), names)
+    node = names["Consumer"]()
+    yield node
+    node.destroy_node()
+
+
+@pytest.fixture
+def publish(ros, consumer):
+    """Publish a TargetVelocity and let the consumer have it."""
+    from efftam_ros.msg import TargetVelocity
+    from rclpy.executors import SingleThreadedExecutor
+
+    node = ros.create_node("stand_in_for_the_tracker")
+    publisher = node.create_publisher(TargetVelocity, "velocity", 10)
+    executor = SingleThreadedExecutor()
+    executor.add_node(consumer)
+
+    def send(**fields):
+        until = time.monotonic() + 10
+        while publisher.get_subscription_count() == 0 and time.monotonic() < until:
+            executor.spin_once(timeout_sec=0.05)
+        heard_ns = consumer.heard_ns
+        publisher.publish(TargetVelocity(predicted_azimuth=0.2, predicted_elevation=-0.1, **fields))
+        while consumer.heard_ns == heard_ns and time.monotonic() < until:
+            executor.spin_once(timeout_sec=0.05)
+        assert consumer.heard_ns > heard_ns
+
+    yield send
+    executor.shutdown()
+    node.destroy_node()
+
+
+def test_a_valid_message_with_a_bearing_is_used(consumer, publish):
+    publish(valid=True, has_bearing=True)
+    assert consumer.command == (0.2, -0.1)
+
+
+@pytest.mark.parametrize(("valid", "has_bearing"), [(False, True), (True, False)])
+def test_other_messages_stop_it(consumer, publish, valid, has_bearing):
+    publish(valid=True, has_bearing=True)
+    publish(valid=valid, has_bearing=has_bearing)
+    assert consumer.command is None
+
+
+def test_silence_of_half_a_second_stops_it(consumer, publish):
+    publish(valid=True, has_bearing=True)
+    consumer.control()
+    assert consumer.command == (0.2, -0.1)
+    consumer.heard_ns -= 510_000_000
+    consumer.control()
+    assert consumer.command is None
+
+
+def test_topics_have_the_qos_that_the_page_states(peer):
+    from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+
+    rows = re.findall(r"^\| `(\w+)`( \(in\))? \|[^|]+\| ([RB]) \d+(, latched)? ", PAGE.read_text(), re.M)
+    node, checked = peer.node, set()
+    for topic, is_input, reliability, latched in rows:
+        name = node.resolve_topic_name(topic)
+        of = node.get_subscriptions_info_by_topic if is_input else node.get_publishers_info_by_topic
+        for found in (info.qos_profile for info in of(name) if info.node_name == "efftam_tracker"):
+            wanted = ReliabilityPolicy.RELIABLE if reliability == "R" else ReliabilityPolicy.BEST_EFFORT
+            assert found.reliability is wanted, topic
+            assert (found.durability is DurabilityPolicy.TRANSIENT_LOCAL) == bool(latched), topic
+            checked.add(topic)
+    always = {"camera_info", "select", "bbox", "velocity", "selection_result"}
+    assert checked >= always
