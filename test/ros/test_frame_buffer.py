@@ -27,7 +27,7 @@ def frame(stamp_ms: float, nbytes: int = 100) -> BufferedFrame:
         arrived_s=0.0,
         nbytes=nbytes,
         size=(4, 4),
-        read=lambda: PIXELS,
+        pixels=PIXELS,
     )
 
 

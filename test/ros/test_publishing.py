@@ -17,21 +17,24 @@ from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.tracker import publishing
 from efftam_ros.ros.tracker.frame_buffer import Command
+from efftam_ros.ros.tracker.publishing import Answer
 
 pytestmark = pytest.mark.ros
-LAST = Track(1000, TrackState.TRACKING, image_size=(64, 48))
+LAST = Answer(Header(), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 1, 0.0, 0.0)
 
 
 @pytest.fixture
 def outputs(ros):
     node = rclpy.create_node("outputs", namespace=new_namespace())
-    yield publishing.Outputs(node, with_detections=False, with_annotations=False)
+    outputs = publishing.Outputs(node, with_detections=False, with_annotations=False)
+    outputs._latest = LAST
+    yield outputs
     node.destroy_node()
 
 
 def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.close()
-    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
+    outputs.take_back("no image for 0.3 s")
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
 
 
@@ -69,6 +72,6 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
+    outputs.take_back("no image for 0.3 s")
     closing.join()
     assert closed.is_set()

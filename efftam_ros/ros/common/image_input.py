@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rclpy.node import Node
@@ -235,7 +236,7 @@ class ImageInput:
         made.handle = self._node.create_subscription(
             CompressedImage if self._compressed else ImageMessage,
             topic,
-            lambda message: self._on_image(made, message),
+            partial(self._on_image, made),
             # Depth 1: an image that has not been read is replaced by the next.
             QoSProfile(depth=1, reliability=reliability),
             event_callbacks=self._callbacks(topic),

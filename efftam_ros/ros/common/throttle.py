@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 PERIOD_S = 5.0
 
@@ -30,3 +31,17 @@ class Throttle:
             passed.append(now)
             held = self._held.pop(kind, 0)
         self._write(f"{text} ({held} more like it)" if held else text)
+
+
+class ThrottledLog:
+    """A node's log, of which each kind of line appears once per period; of information, ten lines.
+
+    Thread-safe. ``remind`` is for warnings of what lasts.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        # rclpy ties each logging call site to one severity, so each severity needs its own.
+        self.fail = Throttle(lambda text: logger.error(text))
+        self.warn = Throttle(lambda text: logger.warning(text))
+        self.remind = Throttle(lambda text: logger.warning(text), period_s=30.0)
+        self.inform = Throttle(lambda text: logger.info(text), burst=10)
