@@ -18,12 +18,11 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Image, Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.throttle import ThrottledLog
+from efftam_ros.ros.common.reporting import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
-from efftam_ros.ros.tracker.loop import TrackingLoop
+from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.publishing import Answer
-from efftam_ros.ros.tracker.shared import Shared
 from efftam_ros.runtime.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))

@@ -20,7 +20,7 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
-from efftam_ros.ros.common.lifecycle import UNKNOWN_NODE
+from efftam_ros.ros.common.reporting import UNKNOWN_NODE
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from efftam_ros.core.errors import InputError, PipelineLostError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Track, TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, Task
-from efftam_ros.ros.tracker.shared import Shared
+from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.ros.tracker.diagnostics import Statistics
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, Task
+from efftam_ros.ros.tracker.publishing import Outputs
 
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
 # Gain of the moving average of the frame time, per frame.
 FRAME_TIME_GAIN = 0.2
+
+
+class Shared(NamedTuple):
+    """What the loop shares with the executor's thread; all of it is thread-safe.
+
+    ``buffer``: images and commands for the loop; ``outputs``: publishers and its latest answer.
+    """
+
+    buffer: FrameBuffer
+    outputs: Outputs
+    statistics: Statistics
+    log: ThrottledLog
 
 
 class TrackingLoop:

@@ -19,16 +19,15 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.lifecycle import ReportingNode, reported
 from efftam_ros.ros.common.parameters import changed, read_parameters
-from efftam_ros.ros.common.throttle import Throttle, ThrottledLog
+from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, reported
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
+from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
-from efftam_ros.ros.tracker.selecting import Selections
+from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
-from efftam_ros.ros.tracker.shared import Shared
 from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker

@@ -29,7 +29,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.ros.common.lifecycle import other_publishers
+from efftam_ros.ros.common.reporting import other_publishers
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 

@@ -14,12 +14,10 @@ from rclpy.node import Node
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import STEERABLE, Outcome
-from efftam_ros.ros.common.subscriptions import Subscriptions
-from efftam_ros.ros.tracker.loop import TrackingLoop
+from efftam_ros.ros.common.reporting import Subscriptions
+from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.parameters import NodeConfig
-from efftam_ros.ros.tracker.receiving import Receiver
-from efftam_ros.ros.tracker.selecting import Selections
-from efftam_ros.ros.tracker.shared import Shared
+from efftam_ros.ros.tracker.receiving import Receiver, Selections
 
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
