@@ -51,10 +51,10 @@ class TrackerNode(ReportingNode):
 
     | transition | creates | releases |
     |---|---|---|
-    | configure | parameters, worker thread, in it bundle and back end, publishers, services | |
+    | configure | the loop's thread, in it bundle and back end, publishers, services | |
     | activate | subscriptions | |
     | deactivate | | subscriptions (after the current frame), the target |
-    | cleanup, shutdown | | publishers, services, back end, worker thread |
+    | cleanup, shutdown | | publishers, services, back end, the loop's thread |
 
     Raises InputError when a parameter given at start-up is not allowed.
     """
@@ -177,12 +177,11 @@ class TrackerNode(ReportingNode):
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view if view == "bundle" else view,
-                "detections": "published" if outputs.has_detections else "not published",
-                "annotations": "published" if outputs.has_annotations else "not published",
+                **outputs.facts,
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and not outputs.has_annotations:
+        if config.publish_annotations and outputs.facts["annotations"] != "published":
             self.get_logger().info(
                 "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
                 " ros-$ROS_DISTRO-foxglove-msgs)"

@@ -88,7 +88,8 @@ class Outputs:
     def _open(self, with_detections: bool, with_annotations: bool) -> None:
         self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
         self._velocity = self._create(TargetVelocity, "velocity", RESULT_DEPTH)
-        self._results = self._create(SelectionResult, "selection_result", 1, DurabilityPolicy.TRANSIENT_LOCAL)
+        lasting = DurabilityPolicy.TRANSIENT_LOCAL
+        self._results = self._create(SelectionResult, "selection_result", 1, durability=lasting)
         self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
         self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
         self._vision = optional_messages("vision_msgs") if with_detections else None
@@ -98,28 +99,19 @@ class Outputs:
         if self._foxglove is not None:
             self._annotations = self._create(self._foxglove.ImageAnnotations, "annotations", RESULT_DEPTH)
 
-    def _create(
-        self,
-        message_type: Any,
-        topic: str,
-        depth: int,
-        durability: DurabilityPolicy = DurabilityPolicy.VOLATILE,
-    ) -> Any:
+    def _create(self, message_type: Any, topic: str, depth: int, **qos: Any) -> Any:
         # A new profile each time: rclpy writes overrides into the object it is given.
-        qos = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
-        publisher = self._node.create_publisher(
-            message_type, topic, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies()
-        )
-        self._publishers.append(publisher)
-        return publisher
+        profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, **qos)
+        options = QoSOverridingOptions.with_default_policies()
+        made = self._node.create_publisher(message_type, topic, profile, qos_overriding_options=options)
+        self._publishers.append(made)
+        return made
 
     @property
-    def has_detections(self) -> bool:
-        return self._vision is not None
-
-    @property
-    def has_annotations(self) -> bool:
-        return self._foxglove is not None
+    def facts(self) -> dict[str, str]:
+        """Whether the optional outputs are there, as values for diagnostics."""
+        optional = {"detections": self._vision, "annotations": self._foxglove}
+        return {name: "published" if module else "not published" for name, module in optional.items()}
 
     @property
     def others(self) -> str:
@@ -156,22 +148,14 @@ class Outputs:
     def publish(
         self, frame: BufferedFrame, track: Track, tracker: Tracker, selection: int, withheld: str, stale: str
     ) -> tuple[Answer, str]:
-        """Publish box and velocity for one image.
+        """Publish box and velocity for one image, as the answer to the selection of this number.
 
-        The predicted box is for the image's stamp plus the time since the image arrived on the steady clock,
-        so only the image's own clock is used. Delays before arrival (exposure, transport) are unknown and not
-        included.
+        ``withheld``: why control must not use the answer, empty if it may; ``stale``: the same for stale
+        input; the velocity then contains no numbers either. The predicted box is for the image's stamp plus
+        the time since the image arrived on the steady clock, so only the image's own clock is used. Delays
+        before arrival (exposure, transport) are unknown and not included.
 
-        Args:
-            frame: The image as received.
-            track: The tracker's answer.
-            tracker: For predictions.
-            selection: Number of the selection that is being answered.
-            withheld: Why control must not use the answer; empty if it may.
-            stale: Like ``withheld``, for stale input; the velocity then contains no numbers either.
-
-        Returns:
-            The answer, and why it has no bearing although the camera is known (empty when it has one).
+        Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
         """
         with self._lock:
             withheld = stale or self._ending or withheld
