@@ -206,7 +206,8 @@ def not_valid(track: Track, withheld: str = "") -> str:
     if track.state not in STEERABLE or box is None or motion is None:
         return track.reason or UNCLAIMED.get(track.state, "the motion is not known")
     width, height = track.image_size
-    for cx, cy in ((box.cx, box.cy), (motion.box.cx, motion.box.cy)):
+    for place in (box, motion.box):
+        cx, cy = place.x + place.width / 2, place.y + place.height / 2
         if not (0 <= cx <= width and 0 <= cy <= height):
             return f"the box's centre ({cx:.0f}, {cy:.0f}) px is outside the image of {width} x {height} px"
     return ""
@@ -298,8 +299,8 @@ def _answer_fields(
 
 
 def _box_fields(box: Box | None) -> dict[str, float]:
-    x, y, width, height = (math.nan,) * 4 if box is None else box.xywh()
-    return {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
+    box = UNKNOWN_MOTION.box if box is None else box
+    return {"x": float(box.x), "y": float(box.y), "width": float(box.width), "height": float(box.height)}
 
 
 def bearing_of(

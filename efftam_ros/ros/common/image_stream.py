@@ -40,6 +40,7 @@ FEWEST_OF_SLOW, MOST_MISSED = 4, 3.0
 class ImageStream:
     """The images of the last `WINDOW_S`. Times in s on the steady clock, stamps in ns. Not thread-safe.
 
+    Older ones are dropped when it is asked with a time, which must happen now and then.
     ``has_several``: several publishers may send; then no loss is told, as mixed stamps look as if some were
     lost.
     """
@@ -55,7 +56,6 @@ class ImageStream:
         if self._arrivals and stamp_ns < self._arrivals[-1][1]:
             self._arrivals.clear()
         self._arrivals.append((now_s, stamp_ns))
-        forget(self._arrivals, now_s)
 
     def published_by(self, has_several: bool) -> None:
         if self.has_several and self._arrivals:
@@ -68,6 +68,7 @@ class ImageStream:
         return now_s - self._arrivals[-1][0] if self._arrivals else math.inf
 
     def rate_hz(self, now_s: float) -> float | None:
+        forget(self._arrivals, now_s)
         return rate_hz([moment_s for moment_s, _ in self._arrivals], now_s)
 
     def lost_share(self) -> float | None:

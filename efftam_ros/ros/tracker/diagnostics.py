@@ -255,11 +255,11 @@ class Statistics:
     def _values(self, now_s: float) -> dict[str, str]:
         forget(self._answers, now_s)
         latencies_s = sorted(latency_s for _, latency_s in self._answers)
-        share, track = self._stream.lost_share(), self._track
+        image_rate_hz, share, track = self._stream.rate_hz(now_s), self._stream.lost_share(), self._track
         values = {
             "state": track.state.name if track is not None else "",
             "reason": track.reason if track is not None else "",
-            "image rate (Hz)": _number(self._stream.rate_hz(now_s)),
+            "image rate (Hz)": _number(image_rate_hz),
             "answer rate (Hz)": _number(rate_hz([moment_s for moment_s, _ in self._answers], now_s)),
             "latency p50 (ms)": _quantile_ms(latencies_s, 0.5),
             "latency p99 (ms)": _quantile_ms(latencies_s, 0.99),

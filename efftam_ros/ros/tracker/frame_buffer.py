@@ -137,11 +137,11 @@ class KeptImages:
         if self.newest is None:
             return
         newest_ns, recent = self.newest.stamp_ns, self._recent
-        while newest_ns - recent[0].stamp_ns > LEAST_RECENT_NS and (
-            newest_ns - recent[0].stamp_ns > RECENT_NS or self._is_full()
+        while (age_ns := newest_ns - recent[0].stamp_ns) > LEAST_RECENT_NS and (
+            age_ns > RECENT_NS or self._is_full()
         ):
             self._thin(recent.popleft())
-        while (oldest := next(iter(self))) is not self.newest and (
+        while (oldest := (self._thinned or recent)[0]) is not self.newest and (
             newest_ns - oldest.stamp_ns > self._keep_s * 1e9 or self._is_full()
         ):
             self._bytes -= (self._thinned or recent).popleft().nbytes
