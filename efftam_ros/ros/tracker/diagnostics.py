@@ -85,7 +85,6 @@ class Statistics:
         self._is_lost = False  # the network has failed for good
         self._stall = ""
         self._refusal = ""
-        self._waiting_s: float | None = None
         self._input: Mapping[str, str] = {}
         self._explanation = "is the topic image right?"
         self._shared: Sequence[str] = ()
@@ -94,23 +93,18 @@ class Statistics:
         with self._lock:
             self._counts["received"] += 1
             self._stream.received(now_s, stamp_ns, nbytes)
-            if self._waiting_s is None:
-                self._waiting_s = now_s
 
-    def answered(
-        self, now_s: float, latency_s: float, track: Track, again: bool = False, is_newest: bool = True
-    ) -> None:
+    def answered(self, now_s: float, latency_s: float, track: Track, again: bool = False) -> None:
         """Record that a box was published ``latency_s`` after its image arrived.
 
         ``again`` is set for an image that had been answered before: after a selection on an older image the
-        images since then are processed a second time. ``is_newest``: no other image waits.
+        images since then are processed a second time.
         """
         with self._lock:
             self._counts["again" if again else "processed"] += 1
             self._answers.append((now_s, latency_s))
             forget(self._answers, now_s)
             self._track, self._stall, self._refusal = track, "", ""
-            self._waiting_s = None if is_newest else now_s
 
     def state(self, track: Track) -> None:
         """Store a change of the target's state that happened without an image."""
@@ -139,7 +133,7 @@ class Statistics:
 
     def image_refused(self, reason: str) -> None:
         with self._lock:
-            self._refusal, self._waiting_s = reason, None
+            self._refusal = reason
         self._fault("image", reason, f"image refused: {reason}")
 
     def selection_refused(self, reason: str) -> None:
@@ -185,11 +179,6 @@ class Statistics:
         """Why the last image was refused; empty once another was answered."""
         with self._lock:
             return self._refusal
-
-    def waiting_s(self, now_s: float) -> float:
-        """How long an image has been waiting for its answer; 0 while none is."""
-        with self._lock:
-            return 0.0 if self._waiting_s is None else now_s - self._waiting_s
 
     def loss(self, now_s: float) -> str:
         """Describe images lost in transport, with the remedy; empty when none are lost or there are too few

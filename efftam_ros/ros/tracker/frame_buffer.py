@@ -203,6 +203,7 @@ class FrameBuffer:
         self._furthest = 0  # highest number that was ever taken or skipped
         self._cursor_stamp_ns = 0
         self._behind = False
+        self._waiting_s: float | None = None  # since when an image has been waiting to be processed
         self._command: Task | None = None  # pending
         self._settings: TrackerConfig | None = None  # pending
         self._selecting = False  # a selection was taken and its image is in work
@@ -231,6 +232,16 @@ class FrameBuffer:
             return ""
         return f"no image for {silence_s:.2f} s (image_timeout is {timeout_s:g} s)"
 
+    def done(self, frame: BufferedFrame, now_s: float) -> None:
+        """The image was answered or refused; a newer one waits from now on."""
+        with self._condition:
+            self._waiting_s = None if frame is self._kept.newest else now_s
+
+    def waiting_s(self, now_s: float) -> float:
+        """How long the newest image or one before it has been waiting to be processed; 0 while none is."""
+        with self._condition:
+            return 0.0 if self._waiting_s is None else now_s - self._waiting_s
+
     def put(self, frame: BufferedFrame) -> None:
         """Store the newest image. Raises InputError when its stamp equals the last one's."""
         with self._condition:
@@ -243,6 +254,8 @@ class FrameBuffer:
             self._count += 1
             frame.number = self._count
             self._kept.append(frame)
+            if self._waiting_s is None:
+                self._waiting_s = frame.arrived_s
             self._condition.notify()
 
     def find(self, stamp_ns: int) -> BufferedFrame:

@@ -75,7 +75,7 @@ class TrackingLoop:
             image = frame.pixels if isinstance(frame.pixels, Image) else frame.pixels()
         except InputError as refusal:
             self._refuse(task.command, str(refusal))
-            self._statistics.image_refused(str(refusal))
+            self._refuse_image(frame, str(refusal))
             return
         try:
             if self._lost:
@@ -97,7 +97,7 @@ class TrackingLoop:
         if track.processed:
             self._publish(frame, image, track)
         else:
-            self._statistics.image_refused(track.reason)
+            self._refuse_image(frame, track.reason)
         try:
             self._tracker.commit()
         except Exception as error:
@@ -121,8 +121,8 @@ class TrackingLoop:
                 answer.published_s - frame.arrived_s,
                 track,
                 again=frame.arrived_s <= self._furthest_s,
-                is_newest=frame is self._buffer.newest,
             )
+            self._buffer.done(frame, answer.published_s)
             self._furthest_s = max(self._furthest_s, frame.arrived_s)
             self._tell_state(track)
             if no_bearing:
@@ -158,6 +158,10 @@ class TrackingLoop:
             self._buffer.resume()
             self._statistics.selection_refused(reason)
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
+
+    def _refuse_image(self, frame: BufferedFrame, reason: str) -> None:
+        self._statistics.image_refused(reason)
+        self._buffer.done(frame, time.monotonic())
 
     def _drop_target(self, error: Exception) -> str:
         """Clear the target after any exception, so that tracking does not continue in an inconsistent state;

@@ -60,12 +60,8 @@ class Receiver:
         attitude: AttitudeInput | None,
     ) -> None:
         self._buffer, self._outputs, self._statistics, self._log = shared
-        self._config, self._subscriptions, self._prefetch, self._attitude = (
-            config,
-            subscriptions,
-            prefetch,
-            attitude,
-        )
+        self._config, self._subscriptions = config, subscriptions
+        self._prefetch, self._attitude = prefetch, attitude
         self._camera_info: Any = None  # the last message
         receive = self._on_compressed if config.image_transport == "compressed" else self._on_image
         transport, reliability = config.image_transport, config.image_reliability

@@ -96,7 +96,7 @@ class Watch:
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
-        answer, waiting_s = self._outputs.latest, self._statistics.waiting_s(now_s)
+        answer, waiting_s = self._outputs.latest, self._buffer.waiting_s(now_s)
         if answer is None or answer.track.state not in STEERABLE:
             patience_s = max(patience_s, STALL_PATIENCE_S)
         return f"no answer for {waiting_s:.2f} s while images come" if waiting_s > patience_s else ""
