@@ -1,4 +1,4 @@
-"""What waits for the worker: newest first, in order after a late selection, bounded in time and bytes."""
+"""What waits for the loop: newest first, in order after a late selection, bounded in time and bytes."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_images_passed_over_again_are_not_counted_twice():
     frame_ms=st.integers(0, 300),
     behind=st.integers(1, 60),
 )
-def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, behind):
-    """A simulated worker: each frame takes its time, in which the camera goes on."""
+def test_a_loop_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, behind):
+    """A simulated loop: each frame takes its time, in which the camera goes on."""
     frame_buffer = filled(*range(period_ms, (behind + 2) * period_ms, period_ms), keep_s=1e6)
     newest = (behind + 1) * period_ms
     frame_buffer.take()
