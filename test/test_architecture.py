@@ -22,6 +22,8 @@ MOST_IMPORTED = {"CPU": 55, "GPU": 79}
 limit."""
 MOST_IN_A_FRAME = {"calls": 200, "files": 18, "changes": 64}
 """Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
+MOST_OF_AN_IMAGE = {"calls": 228, "files": 27, "changes": 82}
+"""The same in the node, from the image's callback to the published box: step and ROS side together."""
 
 ALLOWED = {
     "core": set(),
@@ -184,6 +186,15 @@ def test_the_path_of_a_frame_stays_short():
     assert printed is not None
     found = dict(zip(MOST_IN_A_FRAME, map(int, printed.split(" / ")), strict=True))
     assert {name: n for name, n in found.items() if n > MOST_IN_A_FRAME[name]} == {}
+
+
+def test_the_path_of_an_image_through_the_node_stays_short():
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+    printed = figures()["calls_of_an_image"]("auto")
+    assert printed is not None
+    found = dict(zip(MOST_OF_AN_IMAGE, map(int, printed.split(" / ")), strict=True))
+    assert {name: n for name, n in found.items() if n > MOST_OF_AN_IMAGE[name]} == {}
 
 
 FLIGHT = """

@@ -110,7 +110,7 @@ def test_hooks_are_tools_of_the_environment():
 def test_every_ros_package_that_is_imported_is_declared():
     declared = {element.text for element in MANIFEST if element.tag.endswith("depend")}
     known = {
-        "ament_index_python", "builtin_interfaces", "cv_bridge", "diagnostic_msgs", "geometry_msgs", "launch",
+        "ament_index_python", "builtin_interfaces", "diagnostic_msgs", "geometry_msgs", "launch",
         "launch_ros", "lifecycle_msgs", "rcl_interfaces", "rclpy", "rosgraph_msgs", "sensor_msgs", "std_msgs",
         "std_srvs", "tf2_ros",
     }  # fmt: skip

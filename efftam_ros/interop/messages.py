@@ -34,6 +34,10 @@ UNCLAIMED = {
     TrackState.ACQUIRING: "what is seen is not confirmed yet",
     TrackState.LOST: "the target is lost",
 }
+# Numbers of what is not known.
+_NAN = math.nan
+UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4, 4), _NAN), (_NAN, _NAN))
+UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
 MOST_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
 MOST_NORMALIZED = 1.5
@@ -202,7 +206,8 @@ def not_valid(track: Track, withheld: str = "") -> str:
     if track.state not in STEERABLE or box is None or motion is None:
         return track.reason or UNCLAIMED.get(track.state, "the motion is not known")
     width, height = track.image_size
-    for cx, cy in ((box.cx, box.cy), (motion.box.cx, motion.box.cy)):
+    for place in (box, motion.box):
+        cx, cy = place.x + place.width / 2, place.y + place.height / 2
         if not (0 <= cx <= width and 0 <= cy <= height):
             return f"the box's centre ({cx:.0f}, {cy:.0f}) px is outside the image of {width} x {height} px"
     return ""
@@ -216,23 +221,10 @@ def bbox_fields(
     ``header``: the image's; ``selection``: number of the selection being answered; ``withheld``: see
     `not_valid`.
     """
+    fields = _answer_fields(track, header, selection, withheld, target_id)
     width, height = track.image_size
-    reason = not_valid(track, withheld)
-    return {
-        "header": header,
-        "target_id": target_id,
-        "selection": selection,
-        "state": int(track.state),
-        "reason": reason or track.reason,
-        "valid": not reason,
-        "measured": track.measured,
-        **_box_fields(track.box),
-        "presence": float(track.presence),
-        "quality": float(track.quality),
-        "age": float(track.age_s),
-        "image_width": int(width),
-        "image_height": int(height),
-    }
+    more = {"quality": float(track.quality), "image_width": int(width), "image_height": int(height)}
+    return fields | _box_fields(track.box) | more | {"reason": fields["reason"] or track.reason}
 
 
 def velocity_fields(
@@ -257,49 +249,58 @@ def velocity_fields(
         withheld: See `not_valid`.
         target_id: Identifier of the target.
     """
-    motion = track.motion
+    if track.motion is None:
+        predicted = bearing = predicted_bearing = None
+    motion, later = track.motion or UNKNOWN_MOTION, predicted or track.motion
+    seen, soon = bearing or UNKNOWN_BEARING, predicted_bearing or UNKNOWN_BEARING
+    place = None if later is None else later.box
+    return {
+        **_answer_fields(track, header, selection, withheld, target_id),
+        "center_x": float(motion.box.cx),
+        "center_y": float(motion.box.cy),
+        "velocity_x": float(motion.velocity[0]),
+        "velocity_y": float(motion.velocity[1]),
+        "covariance": motion.covariance.flatten(),
+        "width": float(motion.box.width),
+        "height": float(motion.box.height),
+        "width_rate": float(motion.size_rate[0]),
+        "height_rate": float(motion.size_rate[1]),
+        "predicted_stamp": header.stamp if later is None else stamp_like(header.stamp, later.stamp_ns),
+        **{f"predicted_{name}": value for name, value in _box_fields(place).items()},
+        "has_bearing": bearing is not None,
+        "azimuth": seen.azimuth,
+        "elevation": seen.elevation,
+        "bearing_covariance": seen.covariance.flatten(),
+        "azimuth_rate": seen.azimuth_rate,
+        "elevation_rate": seen.elevation_rate,
+        "rate_covariance": seen.rate_covariance.flatten(),
+        "predicted_azimuth": soon.azimuth,
+        "predicted_elevation": soon.elevation,
+        "predicted_bearing_covariance": soon.covariance.flatten(),
+    }
+
+
+def _answer_fields(
+    track: Track, header: Any, selection: int, withheld: str, target_id: int
+) -> dict[str, Any]:
+    """The fields that BoundingBox and TargetVelocity have in common, with the same values."""
     reason = not_valid(track, withheld)
-    later = motion if predicted is None else predicted
-    if motion is None:
-        later = bearing = predicted_bearing = None
-    nan = math.nan
-    cx, cy, vx, vy = (motion.box.cx, motion.box.cy, *motion.velocity) if motion is not None else (nan,) * 4
-    width, height = (motion.box.width, motion.box.height) if motion is not None else (nan, nan)
-    width_rate, height_rate = motion.size_rate if motion is not None else (nan, nan)
     return {
         "header": header,
         "target_id": target_id,
         "selection": selection,
         "state": int(track.state),
-        "valid": not reason,
         "reason": reason,
+        "valid": not reason,
         "measured": track.measured,
-        "age": float(track.age_s),
         "presence": float(track.presence),
-        "center_x": float(cx),
-        "center_y": float(cy),
-        "velocity_x": float(vx),
-        "velocity_y": float(vy),
-        "covariance": _flat(None if motion is None else motion.covariance, 16),
-        "width": float(width),
-        "height": float(height),
-        "width_rate": float(width_rate),
-        "height_rate": float(height_rate),
-        "predicted_stamp": header.stamp if later is None else stamp_like(header.stamp, later.stamp_ns),
-        **{f"predicted_{name}": v for name, v in _box_fields(None if later is None else later.box).items()},
-        "has_bearing": bearing is not None,
-        "azimuth": nan if bearing is None else bearing.azimuth,
-        "elevation": nan if bearing is None else bearing.elevation,
-        "bearing_covariance": _flat(None if bearing is None else bearing.covariance, 4),
-        "azimuth_rate": nan if bearing is None else bearing.azimuth_rate,
-        "elevation_rate": nan if bearing is None else bearing.elevation_rate,
-        "rate_covariance": _flat(None if bearing is None else bearing.rate_covariance, 4),
-        "predicted_azimuth": nan if predicted_bearing is None else predicted_bearing.azimuth,
-        "predicted_elevation": nan if predicted_bearing is None else predicted_bearing.elevation,
-        "predicted_bearing_covariance": _flat(
-            None if predicted_bearing is None else predicted_bearing.covariance, 4
-        ),
+        "age": float(track.age_s),
     }
+
+
+def _box_fields(box: Box | None) -> dict[str, float]:
+    box = UNKNOWN_MOTION.box if box is None else box
+    return {"x": float(box.x), "y": float(box.y), "width": float(box.width), "height": float(box.height)}
 
 
 def bearing_of(
@@ -341,15 +342,6 @@ def detections_message(vision: Any, track: Track, header: Any, target_id: int = 
         detection.bbox.size_y = float(track.box.height)
         message.detections = [detection]
     return message
-
-
-def _flat(matrix: NDArray[np.float64] | None, numbers: int) -> NDArray[np.float64]:
-    return np.full(numbers, math.nan) if matrix is None else np.array(matrix, np.float64).reshape(numbers)
-
-
-def _box_fields(box: Box | None) -> dict[str, float]:
-    x, y, width, height = (math.nan,) * 4 if box is None else box.xywh()
-    return {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
 
 
 def check_target(target_id: int) -> None:

@@ -18,7 +18,7 @@ from efftam_ros.ros.common.process import why_ros_does_not_start
 from efftam_ros.ros.common.signals import SIGNALS, StopFlag
 
 SELECT, KIND = "select_target", "efftam_ros/srv/SelectTarget"
-# How long the worker may take to begin, s: it waits for the frame in work.
+# How long the loop may take to begin, s: it waits for the frame in work.
 DECISION_S = 10.0
 NO_ROS = (
     "efftam select: ROS 2 or the built messages are not in this environment ({error}); source"

@@ -56,8 +56,9 @@ class LevelPipeline(NullPipeline):
         super().encode(image, view)
         self._grey = to_bgr(image)[..., 1].astype(int)
         time.sleep(self._delay_s)
-        stall = os.environ.get("TEST_STALL_FILE", "")
-        while stall and Path(stall).exists():
+        stall = Path(os.environ.get("TEST_STALL_FILE", os.devnull))
+        while stall.is_file():  # says so in a file beside it
+            stall.with_suffix(".reached").touch()
             time.sleep(0.01)
 
     def decode(self, prompt):

@@ -11,7 +11,7 @@ import pytest
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES, large_image_remedy
-from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.tracker import latency
 from efftam_ros.ros.tracker.diagnostics import (
     Level,

@@ -1,9 +1,10 @@
-"""What waits for the worker: newest first, in order after a late selection, bounded in time and bytes."""
+"""What waits for the loop: newest first, in order after a late selection, bounded in time and bytes."""
 
 from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def frame(stamp_ms: float, nbytes: int = 100) -> BufferedFrame:
         arrived_s=0.0,
         nbytes=nbytes,
         size=(4, 4),
-        read=lambda: PIXELS,
+        pixels=PIXELS,
     )
 
 
@@ -113,8 +114,8 @@ def test_images_passed_over_again_are_not_counted_twice():
     frame_ms=st.integers(0, 300),
     behind=st.integers(1, 60),
 )
-def test_a_worker_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, behind):
-    """A simulated worker: each frame takes its time, in which the camera goes on."""
+def test_a_loop_of_any_speed_gets_level_with_the_camera(period_ms, frame_ms, behind):
+    """A simulated loop: each frame takes its time, in which the camera goes on."""
     frame_buffer = filled(*range(period_ms, (behind + 2) * period_ms, period_ms), keep_s=1e6)
     newest = (behind + 1) * period_ms
     frame_buffer.take()
@@ -155,6 +156,32 @@ def test_clear_takes_a_waiting_selection_back():
     assert work.frame is None
     assert work.prompt is None
     assert work.command is OTHER
+
+
+def test_a_selection_in_work_counts_until_the_next_task_is_taken():
+    """So that a clear that comes meanwhile is not refused for want of a target."""
+    frame_buffer = filled(10)
+    select(frame_buffer, 0)
+    frame_buffer.take()
+    assert frame_buffer.has_selection
+    frame_buffer.put(frame(20))
+    frame_buffer.take()
+    assert not frame_buffer.has_selection
+
+
+def test_how_long_an_image_waits_is_from_its_arrival_or_from_the_end_of_the_one_before():
+    frame_buffer = filled()
+    assert frame_buffer.waiting_s(1.0) == 0.0
+    for stamp_ms, arrived_s in ((10, 1.0), (20, 2.0), (30, 3.0)):
+        image = replace(frame(stamp_ms), arrived_s=arrived_s)
+        frame_buffer.put(image)
+        if stamp_ms == 20:
+            first = image
+    assert frame_buffer.waiting_s(4.0) == 3.0
+    frame_buffer.done(first, 3.5)
+    assert frame_buffer.waiting_s(4.0) == 0.5
+    frame_buffer.done(image, 4.5)
+    assert frame_buffer.waiting_s(5.0) == 0.0
 
 
 def test_the_last_selection_counts():

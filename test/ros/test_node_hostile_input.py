@@ -132,7 +132,7 @@ def test_the_most_pixels_are_a_parameter_for_raw_images_too(tracker):
 
 
 def test_a_selection_is_judged_without_decoding_its_image(tracker):
-    """Decoding belongs to the worker: the service answers by the announced size, the refusal comes later."""
+    """Decoding belongs to the loop: the service answers by the announced size, the refusal comes later."""
     peer = tracker(
         *("-p", "image_transport:=compressed", "-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1"),
         peer={"image_type": CompressedImage},

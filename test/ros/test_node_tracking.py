@@ -188,7 +188,7 @@ def test_late_selection_starts_on_the_image_it_was_drawn_on(peer):
 
 def test_stamps_of_what_may_be_steered_by_rise_strictly(tracker):
     """Selections on old images, a stop of the camera and a clear between them."""
-    peer = tracker("-p", "image_timeout:=0.3")
+    peer = tracker("-p", "image_timeout:=0.8")
     peer.show(0)
     peer.follow(0, bright_box(0))
     images = iter(range(1, 40))
@@ -196,7 +196,7 @@ def test_stamps_of_what_may_be_steered_by_rise_strictly(tracker):
         peer.show(i)
     for back in (15, 19, 4):
         assert peer.select(box_selection(bright_box(back), stamp_of(back))).success
-        peer.spin_for(0.4)  # longer than image_timeout
+        peer.spin_for(1.0)  # longer than image_timeout
         for i in islice(images, 4):
             peer.show(i)
     assert peer.clear().success
@@ -260,15 +260,25 @@ def test_a_late_subscriber_hears_what_became_of_the_last_command(peer, peers):
     assert late.results[-1].selection == answer.selection
 
 
-def test_a_selection_that_is_overtaken_is_refused(slow_peer):
-    peer = slow_peer
+@pytest.fixture
+def held_peer(tracker, tmp_path):
+    """A tracker that follows the bright square and has image 1 in work, and the file that holds it there."""
+    stall = tmp_path / "stall"
+    peer = tracker("-p", "image_timeout:=60.0", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
     peer.show(0)
     peer.follow(0, bright_box(0))
+    stall.touch()
     peer.images.publish(image_message(scene(1), stamp_of(1)))
-    peer.spin_for(0.05)  # now it is in work
+    peer.wait(stall.with_suffix(".reached").exists, "image 1 to be in work")
+    return peer, stall
+
+
+def test_a_selection_that_is_overtaken_is_refused(held_peer):
+    peer, stall = held_peer
     peer.results.clear()
     for box in (bright_box(0), grey_box(0)):
         assert peer.select(box_selection(box, stamp_of(0))).success
+    stall.unlink()
     refused = SelectionResult.REFUSED
     peer.wait(lambda: any(r.outcome == refused for r in peer.results), "the refusal of the one overtaken")
     (found,) = [r for r in peer.results if r.outcome == refused]
@@ -289,7 +299,8 @@ def test_clear_is_announced_at_once_also_while_no_image_comes(peer):
 
 
 def test_a_drag_of_seconds_starts_on_the_nearest_picture_that_is_kept_and_says_so(tracker):
-    peer = tracker("-p", "image_timeout:=60.0")
+    # A tracker that is slow for a moment skips seconds of images to catch up.
+    peer = tracker("-p", "image_timeout:=60.0", "-p", "max_gap:=60.0")
     count, slowly = 180, 4  # six seconds in which the scene moves on with every fourth image
     for i in range(count):
         peer.images.publish(image_message(scene(i // slowly), stamp_of(i)))
@@ -309,11 +320,12 @@ def test_a_drag_of_seconds_starts_on_the_nearest_picture_that_is_kept_and_says_s
     peer.wait(lambda: stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(count - 1), "the newest image")
     for box in peer.boxes:
         i = (stamp_ns(box.header.stamp) - stamp_of(0)) // FRAME_NS
-        assert iou(box_of(box), bright_box(i // slowly)) > 0.8
+        assert iou(box_of(box), bright_box(i // slowly)) > 0.8 or not box.measured
 
 
-def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(slow_peer):
-    peer = slow_peer
+def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(tracker):
+    # Half a second of a frame would be enough to skip all at once.
+    peer = tracker("-p", "image_timeout:=60.0", TEST_FRAME_DELAY="0.1")
     for i in range(36):
         peer.show(i)
     del peer.boxes[:]
@@ -322,23 +334,25 @@ def test_a_slow_tracker_skips_until_it_is_level_with_the_camera(slow_peer):
         lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(35), "the newest image"
     )
     assert stamp_ns(peer.boxes[0].header.stamp) == stamp_of(0)
-    assert 2 < len(peer.boxes) < 12
+    assert 2 < len(peer.boxes) < 18
     assert iou(box_of(peer.boxes[-1]), bright_box(35)) > 0.9
 
 
-def test_while_a_frame_is_in_work_only_the_newest_image_waits(slow_peer):
-    peer = slow_peer
-    peer.show(0)
-    peer.follow(0, bright_box(0))
-    _, before = peer.diagnosis(lambda s, v: True, "any")
+def test_while_a_frame_is_in_work_only_the_newest_image_waits(held_peer):
+    peer, stall = held_peer
+    received, dropped = "images received", "images dropped (newer came)"
+
+    def unanswered(values) -> int:
+        return int(values[received]) - int(values["images processed"]) - int(values[dropped])
+
     del peer.boxes[:]
-    for i in range(1, 9):
+    for i in range(2, 9):
         peer.images.publish(image_message(scene(i), stamp_of(i)))
-        peer.spin_for(0.05 if i == 1 else 0.005)
+        _, before = peer.diagnosis(lambda s, v, i=i: unanswered(v) == i, f"image {i} received")
+    stall.unlink()
     peer.wait(lambda: peer.boxes and stamp_ns(peer.boxes[-1].header.stamp) == stamp_of(8), "the newest image")
     assert [stamp_ns(b.header.stamp) for b in peer.boxes] == [stamp_of(1), stamp_of(8)]
-    name = "images dropped (newer came)"
-    peer.diagnosis(lambda s, v: int(v[name]) == int(before[name]) + 6, "six images dropped")
+    peer.diagnosis(lambda s, v: int(v[dropped]) == int(before[dropped]) + 6, "six images dropped")
 
 
 def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
@@ -348,16 +362,15 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
     for i in range(1, 10):
         peer.images.publish(image_message(scene(i), stamp_of(i)))
         peer.spin_for(0.033)
-    peer.wait(lambda: peer.velocity_of(stamp_of(9)) is not None, "the last velocity")
-    del peer.velocities[:], peer.boxes[:]
-    peer.wait(lambda: peer.velocities, "the velocity that is not valid", seconds=2.0)
+
+    def last(messages):
+        return [m for m in messages if stamp_ns(m.header.stamp) == stamp_of(9)]
+
+    peer.wait(lambda: len(last(peer.velocities)) > 1, "the velocity that is not valid")
     peer.spin_for(0.5)
-    assert len(peer.velocities) == 1
-    (stale,), (box,) = peer.velocities, peer.boxes
-    assert stamp_ns(box.header.stamp) == stamp_of(9)
+    (_, stale), (_, box) = last(peer.velocities), last(peer.boxes)
     assert (box.valid, box.reason) == (False, stale.reason)
     assert math.isnan(box.x)
-    assert stamp_ns(stale.header.stamp) == stamp_of(9)
     assert not stale.valid
     assert "no image for" in stale.reason
     assert "image_timeout" in stale.reason
@@ -406,7 +419,7 @@ def test_an_answer_that_comes_after_images_have_stopped_is_not_to_be_steered_by(
 
 def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(tracker, tmp_path):
     stall = tmp_path / "stall"
-    peer = tracker("-p", "image_timeout:=0.3", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
+    peer = tracker("-p", "image_timeout:=1.0", "-p", "diagnostics_period:=0.1", TEST_STALL_FILE=str(stall))
     images = iter(range(10_000))
 
     def camera(condition):
@@ -429,7 +442,7 @@ def test_a_network_that_hangs_takes_the_last_answer_back_while_images_come(track
         assert not message.valid
         # An answer that is only on its way is not taken back: the last one holds for image_timeout at least.
         (silence_s,) = map(float, re.findall(r"no answer for ([\d.]+) s", message.reason))
-        assert silence_s >= 0.3
+        assert silence_s >= 1.0
     assert math.isnan(peer.velocities[-1].velocity_x)
     peer.diagnostics.clear()
     said = "no answer for"

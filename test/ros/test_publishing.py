@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import rclpy
+from builtin_interfaces.msg import Time
 from ros_helpers import new_namespace
 from std_msgs.msg import Header
 
-from efftam_ros.core.types import Track, TrackState
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.tracker import publishing
-from efftam_ros.ros.tracker.frame_buffer import Command
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
+from efftam_ros.ros.tracker.publishing import Answer
 
 pytestmark = pytest.mark.ros
-LAST = Track(1000, TrackState.TRACKING, image_size=(64, 48))
+LAST = Answer(Header(), Track(1000, TrackState.TRACKING, image_size=(64, 48)), 1, 0.0, 0.0)
 
 
 @pytest.fixture
 def outputs(ros):
     node = rclpy.create_node("outputs", namespace=new_namespace())
-    yield publishing.Outputs(node, with_detections=False, with_annotations=False)
+    outputs = publishing.Outputs(node, with_detections=False, with_annotations=False)
+    outputs._latest = LAST
+    yield outputs
     node.destroy_node()
 
 
 def test_after_closing_the_watch_publishes_nothing(outputs):
     outputs.close()
-    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
+    outputs.take_back("no image for 0.3 s")
     outputs.publish_result(Command(None, 0, 1), Outcome.ACCEPTED)
 
 
@@ -69,6 +78,53 @@ def test_closing_waits_for_a_message_that_is_being_published(outputs, monkeypatc
 
     closing = threading.Thread(target=close)
     closing.start()
-    outputs.publish_not_valid(Header(), LAST, 1, "no image for 0.3 s")
+    outputs.take_back("no image for 0.3 s")
     closing.join()
     assert closed.is_set()
+
+
+@pytest.fixture
+def boxes(outputs, monkeypatch):
+    """The boxes that are published."""
+    published = []
+    monkeypatch.setattr(outputs._bbox, "publish", published.append)
+    return published
+
+
+def publish(outputs, stamp_ns: int, selection: int) -> Answer:
+    """The answer to an image, of a target that may be steered by."""
+    box = Box(10.0, 10.0, 20.0, 20.0)
+    motion = Motion(stamp_ns, box, (0.0, 0.0), np.eye(4))
+    track = Track(stamp_ns, TrackState.TRACKING, box, True, motion=motion, image_size=(64, 48))
+    header = Header(stamp=Time(nanosec=stamp_ns))
+    frame = BufferedFrame(header, stamp_ns, time.monotonic(), 100, (64, 48), lambda: None)
+    predictions = SimpleNamespace(predict=lambda stamp_ns: motion)
+    return outputs.publish(frame, track, predictions, selection, "", "")[0]
+
+
+def test_an_answer_is_taken_back_under_its_own_stamp(outputs, boxes):
+    publish(outputs, 1000, 1)
+    answer = publish(outputs, 2000, 2)
+    assert outputs.latest is answer
+    outputs.take_back("no image for 0.3 s", answer)
+    found = [(box.header.stamp.nanosec, box.selection, box.valid, math.isnan(box.x)) for box in boxes]
+    assert found == [(1000, 1, True, False), (2000, 2, True, False), (2000, 2, False, True)]
+
+
+def test_an_answer_that_a_newer_one_followed_is_not_taken_back(outputs, boxes):
+    """The loop may publish while the executor's thread decides that answers are missing."""
+    old = publish(outputs, 1000, 1)
+    publish(outputs, 2000, 2)
+    outputs.take_back("no answer for 0.3 s", old)
+    assert [box.valid for box in boxes] == [True, True]
+
+
+def test_a_frame_that_is_finished_while_the_node_ends_is_not_to_be_steered_by(outputs, boxes):
+    publish(outputs, 1000, 1)
+    outputs.end("the node was deactivated")
+    publish(outputs, 2000, 1)
+    assert [(box.valid, box.reason) for box in boxes[1:]] == [(False, "the node was deactivated")] * 2
+    outputs.begin()
+    assert outputs.latest is None
+    publish(outputs, 3000, 1)
+    assert boxes[-1].valid

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rclpy.node import Node
@@ -19,7 +20,7 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
-from efftam_ros.ros.common.lifecycle import UNKNOWN_NODE
+from efftam_ros.ros.common.reporting import UNKNOWN_NODE
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 SUFFIX = "/compressed"
@@ -235,7 +236,7 @@ class ImageInput:
         made.handle = self._node.create_subscription(
             CompressedImage if self._compressed else ImageMessage,
             topic,
-            lambda message: self._on_image(made, message),
+            partial(self._on_image, made),
             # Depth 1: an image that has not been read is replaced by the next.
             QoSProfile(depth=1, reliability=reliability),
             event_callbacks=self._callbacks(topic),

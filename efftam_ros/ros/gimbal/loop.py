@@ -19,7 +19,7 @@ from efftam_ros.msg import GimbalManager, TargetVelocity, VehicleHeading
 from efftam_ros.ros.common.attitudes import attitude_of, attitude_of_mavros, vehicle_of
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, sampled
-from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.gimbal.conversions import (
     control_of,
     estimate_of,

@@ -11,8 +11,8 @@ from efftam_ros.flight.control_config import GimbalCommand, Instant
 from efftam_ros.flight.values import STOPPED, Rates
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
-from efftam_ros.ros.common.lifecycle import other_publishers
 from efftam_ros.ros.common.qos import latched, reliable
+from efftam_ros.ros.common.reporting import other_publishers
 from efftam_ros.ros.gimbal.conversions import status_message
 
 # How long the last words wait for their readers before the publishers go, s.

@@ -25,7 +25,7 @@ from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.ros.common.parameters import read_parameters
 from efftam_ros.ros.common.polling import Polled
 from efftam_ros.ros.common.qos import latched, sampled
-from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.gimbal.conversions import estimate_of, intrinsics_of
 from efftam_ros.ros.mavlink.gimbal_topics import GimbalTopics
 from efftam_ros.ros.mavlink.parameters import PARAMETERS, BridgeParameters

@@ -19,7 +19,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
 from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
 from efftam_ros.ros.common.image_input import ImageInput
-from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.parameters import OperatorConfig

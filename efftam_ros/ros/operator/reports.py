@@ -36,8 +36,8 @@ def image_stamp(message: Any) -> int:
 
 def raw_picture(message: Any, most_pixels: int) -> Picture:
     """A sensor_msgs/Image; its pixels are read when somebody looks. Raises InputError where they can't be."""
-    image_from_message(message, most_pixels)
-    return Picture(image_stamp(message), bgr=lambda: to_bgr(image_from_message(message, most_pixels)))
+    image = image_from_message(message, most_pixels)
+    return Picture(image_stamp(message), bgr=lambda: to_bgr(image))
 
 
 def compressed_picture(message: Any, most_pixels: int) -> Picture:

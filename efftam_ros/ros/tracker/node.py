@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +19,15 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.ros.common.lifecycle import ReportingNode, reported
 from efftam_ros.ros.common.parameters import changed, read_parameters
-from efftam_ros.ros.common.throttle import Throttle
+from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, reported
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
-from efftam_ros.ros.tracker.frame_buffer import Command
+from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
+from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import PARAMETERS, NodeConfig
 from efftam_ros.ros.tracker.publishing import Outputs
+from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
-from efftam_ros.ros.tracker.worker import WorkThread
 from efftam_ros.runtime.image.prompts import reserve_workspace
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
 from efftam_ros.runtime.tracker import open_tracker
@@ -33,6 +35,7 @@ from efftam_ros.srv import ClearTarget, SelectTarget
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
+    from efftam_ros.core.types import PipelineSpec
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
@@ -48,10 +51,10 @@ class TrackerNode(ReportingNode):
 
     | transition | creates | releases |
     |---|---|---|
-    | configure | parameters, worker thread, in it bundle and back end, publishers, services | |
+    | configure | the loop's thread, in it bundle and back end, publishers, services | |
     | activate | subscriptions | |
     | deactivate | | subscriptions (after the current frame), the target |
-    | cleanup, shutdown | | publishers, services, back end, worker thread |
+    | cleanup, shutdown | | publishers, services, back end, the loop's thread |
 
     Raises InputError when a parameter given at start-up is not allowed.
     """
@@ -65,15 +68,12 @@ class TrackerNode(ReportingNode):
         self._statistics = Statistics()
         self._setup = Setup()
         self._warn = Throttle(lambda text: self.get_logger().warning(text))
-        self._thread: WorkThread | None = None
-        self._pipeline: Pipeline | None = None
+        self._made = ExitStack()  # how to release what `on_configure` created
         self._tracker: Tracker | None = None
         self._outputs: Outputs | None = None
-        self._session: Session | None = None
         self._attitude: AttitudeInput | None = None
+        self._session: Session | None = None
         self._accepted = 0
-        self._selection_services: list[Any] = []
-        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._diagnostics_timer = self._start_diagnostics()
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -139,12 +139,15 @@ class TrackerNode(ReportingNode):
         self._read_parameters()
         config = self._config
         bundle = Path(config.bundle).expanduser() if config.bundle else None
-        self._thread = WorkThread()
-        self._pipeline = self._thread.call(
-            lambda: self._pipeline_factory(
-                bundle, config.backend, config.threads, config.verify, config.zero_copy
-            )
-        )
+        # One thread opens, uses and closes the pipeline: GPU libraries keep state per thread (the current
+        # device, captured graphs, library handles), which a new one would create again, during the first
+        # frame.
+        self._thread = ThreadPoolExecutor(1, "efftam_loop")
+        self._made.callback(self._thread.shutdown)
+        pipeline = self._thread.submit(
+            self._pipeline_factory, bundle, config.backend, config.threads, config.verify, config.zero_copy
+        ).result()
+        self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
         source = None
         if self._tracker_config.camera_motion == "topic":
@@ -153,13 +156,19 @@ class TrackerNode(ReportingNode):
 
             self._attitude = AttitudeInput(config.attitude_offset)
             source = self._attitude.source
-        self._tracker = open_tracker(self._pipeline, self._tracker_config, source)
+        self._tracker = open_tracker(pipeline, self._tracker_config, source)
         self._outputs = Outputs(self, config.publish_detections, config.publish_annotations)
-        self._selection_services = [
-            self.create_service(SelectTarget, "~/select_target", self._on_select_target),
-            self.create_service(ClearTarget, "~/clear_target", self._on_clear_target),
-        ]
-        spec = self._pipeline.spec
+        self._made.callback(self._outputs.close)
+        for service, name, answer in (
+            (SelectTarget, "~/select_target", self._on_select_target),
+            (ClearTarget, "~/clear_target", self._on_clear_target),
+        ):
+            self._made.callback(self.destroy_service, self.create_service(service, name, answer))
+        self._report_configured(pipeline.spec)
+
+    def _report_configured(self, spec: PipelineSpec) -> None:
+        config, outputs, view = self._config, self._outputs, self._tracker_config.view
+        assert outputs is not None
         self._setup = Setup(
             "inactive",
             {
@@ -167,15 +176,12 @@ class TrackerNode(ReportingNode):
                 "back end": config.backend,
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
-                "view": spec.default_view
-                if self._tracker_config.view == "bundle"
-                else self._tracker_config.view,
-                "detections": "published" if self._outputs.has_detections else "not published",
-                "annotations": "published" if self._outputs.has_annotations else "not published",
+                "view": spec.default_view if view == "bundle" else view,
+                **outputs.facts,
             },
         )
         self.get_logger().info(f"configured: bundle {spec.name} on {config.backend}")
-        if config.publish_annotations and not self._outputs.has_annotations:
+        if config.publish_annotations and outputs.facts["annotations"] != "published":
             self.get_logger().info(
                 "no annotations for Foxglove: foxglove_msgs is not installed (apt-get install"
                 " ros-$ROS_DISTRO-foxglove-msgs)"
@@ -190,23 +196,17 @@ class TrackerNode(ReportingNode):
     def on_activate(self, state: LifecycleState) -> None:
         assert self._tracker is not None
         assert self._outputs is not None
-        assert self._thread is not None
-        self._statistics = Statistics()
+        log = ThrottledLog(self.get_logger())
+        self._statistics = Statistics(log.warn)
+        config = self._config
+        buffer = FrameBuffer(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
+        shared = Shared(buffer, self._outputs, self._statistics, log)
         self._session = Session(
-            self,
-            self._tracker,
-            self._outputs,
-            self._statistics,
-            self._config,
-            self._accepted,
-            self._thread,
-            self._attitude,
+            self, self._tracker, shared, config, self._accepted, self._thread, self._attitude
         )
-        more = {"image topic": self._session.image_topic, "image conversion": self._session.conversion}
-        self._setup = Setup("active", self._setup.values | more)
-        self.get_logger().info(
-            f"active: images from {self._session.image_topic}, read by {self._session.conversion}"
-        )
+        topic = self._session.image_topic
+        self._setup = Setup("active", self._setup.values | {"image topic": topic})
+        self.get_logger().info(f"active: images from {topic}")
 
     @reported
     def on_deactivate(self, state: LifecycleState) -> None:
@@ -229,24 +229,16 @@ class TrackerNode(ReportingNode):
     def _deactivate(self, reason: str) -> None:
         if self._session is not None:
             self._session.close(reason)
-            self._accepted, self._session = self._session.accepted, None
+            self._accepted, self._session = self._session.selections.accepted, None
             assert self._tracker is not None
-            # The worker takes settings with the next image, which may not have come.
+            # The loop takes settings with the next image, which may not have come.
             self._tracker.reconfigure(self._tracker_config)
             self._tracker.clear()
             self._setup = replace(self._setup, lifecycle="inactive")
 
     def release(self) -> None:
-        for service in self._selection_services:
-            self.destroy_service(service)
-        self._selection_services = []
-        if self._outputs is not None:
-            self._outputs.close()
-        if self._thread is not None:
-            if self._pipeline is not None:
-                self._thread.call(self._pipeline.close)
-            self._thread.end()
-        self._thread = self._pipeline = self._tracker = self._outputs = self._attitude = None
+        self._made.close()
+        self._tracker = self._outputs = self._attitude = None
         self._setup = Setup()
 
     # Parameters
@@ -257,7 +249,7 @@ class TrackerNode(ReportingNode):
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
         changes = {parameter.name: parameter.value for parameter in parameters}
-        reasons = PARAMETERS.refusals(changes, configured=self._pipeline is not None)
+        reasons = PARAMETERS.refusals(changes, configured=self._tracker is not None)
         if reasons:
             return SetParametersResult(successful=False, reason="; ".join(reasons))
         before = self._config
@@ -267,8 +259,7 @@ class TrackerNode(ReportingNode):
             self.destroy_timer(self._diagnostics_timer)
             self._diagnostics_timer = self._start_diagnostics()
         if self._session is not None:
-            self._session.reconfigure(self._config)
-            self._session.reconfigure_tracker(self._tracker_config)
+            self._session.reconfigure(self._config, self._tracker_config)
         elif self._tracker is not None:
             self._tracker.reconfigure(self._tracker_config)
         return SetParametersResult(successful=True)
@@ -278,8 +269,8 @@ class TrackerNode(ReportingNode):
     def _on_select_target(self, request: Any, response: Any) -> Any:
         selection = request.selection
         try:
-            session = self._active_session(Command(selection.header, selection.target_id))
-            response.selection, response.message = session.select(selection)
+            selections = self._active_selections(Command(selection.header, selection.target_id))
+            response.selection, response.message = selections.select(selection)
         except InputError as refusal:
             response.message = str(refusal)
         else:
@@ -289,28 +280,27 @@ class TrackerNode(ReportingNode):
     def _on_clear_target(self, request: Any, response: Any) -> Any:
         command = Command(None, request.target_id)
         try:
-            self._active_session(command).clear(command)
+            self._active_selections(command).clear(command)
         except InputError as refusal:
             response.message = str(refusal)
         else:
             response.success = True
         return response
 
-    def _active_session(self, command: Command) -> Session:
+    def _active_selections(self, command: Command) -> Selections:
         if self._session is None:
             reason = "the node is inactive; activate it first (ros2 lifecycle set)"
             assert self._outputs is not None  # as long as the services are offered
             self._outputs.publish_result(command, Outcome.REFUSED, reason)
             self._warn("selection", f"command refused: {reason}")
             raise InputError(reason)
-        return self._session
+        return self._session.selections
 
     # Diagnostics
 
     def _start_diagnostics(self) -> Any:
-        return self.create_timer(
-            self._config.diagnostics_period, self.publish_diagnostics, clock=self._steady
-        )
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        return self.create_timer(self._config.diagnostics_period, self.publish_diagnostics, clock=steady)
 
     def publish_diagnostics(self) -> None:
         """Publish the node's diagnostics; also called at every transition, so that a failure is visible at

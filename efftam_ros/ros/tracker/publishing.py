@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import Image, Track
+from efftam_ros.core.types import Image, Track, TrackState
 from efftam_ros.interop.messages import (
     MOST_FRAME_ID,
     CameraModel,
@@ -29,7 +29,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.ros.common.lifecycle import other_publishers
+from efftam_ros.ros.common.reporting import other_publishers
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command
 from efftam_ros.runtime.image.encodings import to_bgr
 
@@ -51,14 +51,34 @@ def optional_messages(package: str) -> Any:
         return None
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A published answer: what it said, and when its image arrived and it was published on the steady clock.
+
+    ``header``: of the image; ``selection``: number of the selection it answers.
+    """
+
+    header: Any
+    track: Track
+    selection: int
+    arrived_s: float
+    published_s: float
+
+
 class Outputs:
-    """Publishers of a configured node. `publish` and `publish_not_valid` may be called from different
-    threads."""
+    """Publishers of a configured node, and the answer that was published last.
+
+    Thread-safe: the loop publishes answers, the executor's thread takes the last one back. `publish_views` is
+    the loop's alone. ``camera``: the images' calibration, None if unknown; replaced as a whole.
+    """
 
     def __init__(self, node: Node, with_detections: bool, with_annotations: bool) -> None:
         self._node = node
         self._lock = threading.Lock()
         self._publishers: list[Any] = []
+        self._latest: Answer | None = None
+        self._ending = ""  # why all answers are withheld
+        self.camera: CameraModel | None = None
         try:
             self._open(with_detections, with_annotations)
         except BaseException:
@@ -68,7 +88,8 @@ class Outputs:
     def _open(self, with_detections: bool, with_annotations: bool) -> None:
         self._bbox = self._create(BoundingBox, "bbox", RESULT_DEPTH)
         self._velocity = self._create(TargetVelocity, "velocity", RESULT_DEPTH)
-        self._results = self._create(SelectionResult, "selection_result", 1, DurabilityPolicy.TRANSIENT_LOCAL)
+        lasting = DurabilityPolicy.TRANSIENT_LOCAL
+        self._results = self._create(SelectionResult, "selection_result", 1, durability=lasting)
         self._mask = self._create(ImageMessage, "mask", PICTURE_DEPTH)
         self._overlay = self._create(ImageMessage, "overlay", PICTURE_DEPTH)
         self._vision = optional_messages("vision_msgs") if with_detections else None
@@ -78,28 +99,19 @@ class Outputs:
         if self._foxglove is not None:
             self._annotations = self._create(self._foxglove.ImageAnnotations, "annotations", RESULT_DEPTH)
 
-    def _create(
-        self,
-        message_type: Any,
-        topic: str,
-        depth: int,
-        durability: DurabilityPolicy = DurabilityPolicy.VOLATILE,
-    ) -> Any:
+    def _create(self, message_type: Any, topic: str, depth: int, **qos: Any) -> Any:
         # A new profile each time: rclpy writes overrides into the object it is given.
-        qos = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
-        publisher = self._node.create_publisher(
-            message_type, topic, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies()
-        )
-        self._publishers.append(publisher)
-        return publisher
+        profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, **qos)
+        options = QoSOverridingOptions.with_default_policies()
+        made = self._node.create_publisher(message_type, topic, profile, qos_overriding_options=options)
+        self._publishers.append(made)
+        return made
 
     @property
-    def has_detections(self) -> bool:
-        return self._vision is not None
-
-    @property
-    def has_annotations(self) -> bool:
-        return self._foxglove is not None
+    def facts(self) -> dict[str, str]:
+        """Whether the optional outputs are there, as values for diagnostics."""
+        optional = {"detections": self._vision, "annotations": self._foxglove}
+        return {name: "published" if module else "not published" for name, module in optional.items()}
 
     @property
     def others(self) -> str:
@@ -122,63 +134,91 @@ class Outputs:
             self._node.destroy_publisher(publisher)
         self._publishers.clear()
 
-    def publish(
-        self,
-        arrival: BufferedFrame,
-        track: Track,
-        tracker: Tracker,
-        camera: CameraModel | None,
-        selection: int,
-        withheld: str,
-        stale: str,
-    ) -> tuple[float, str]:
-        """Publish box and velocity for one image.
-
-        The predicted box is for the image's stamp plus the time since the image arrived on the steady clock,
-        so only the image's own clock is used. Delays before arrival (exposure, transport) are unknown and not
-        included.
-
-        Args:
-            arrival: The image as received.
-            track: The tracker's answer.
-            tracker: For predictions.
-            camera: Calibration, None if unknown.
-            selection: Number of the selection that is being answered.
-            withheld: Why control must not use the answer; empty if it may.
-            stale: Like ``withheld``, for stale input; the velocity then contains no numbers either.
-
-        Returns:
-            The seconds from arrival to the published box, and why there is no bearing although the camera is
-                known (empty when there is one).
-        """
-        moving = replace(track, motion=None) if stale else track
-        bearing, no_bearing = _bearing(moving, camera)
+    @property
+    def latest(self) -> Answer | None:
+        """The last published answer; None before the first of this activation."""
         with self._lock:
-            fields = bbox_fields(track, arrival.header, selection, stale or withheld)
-            self._bbox.publish(BoundingBox(**fields))
-            latency_s = time.monotonic() - arrival.arrived_s
-            predicted = tracker.predict(arrival.stamp_ns + round(latency_s * 1e9))
-            # Stays NaN where the camera model has no inverse at the predicted position.
-            later, _ = (None, "") if bearing is None else _bearing(replace(moving, motion=predicted), camera)
-            fields = velocity_fields(
-                moving, arrival.header, selection, predicted, bearing, later, stale or withheld
-            )
-            self._velocity.publish(TargetVelocity(**fields))
-        return latency_s, no_bearing
+            return self._latest
 
-    def publish_views(self, arrival: BufferedFrame, image: Image, track: Track, tracker: Tracker) -> None:
+    def begin(self) -> None:
+        """Start an activation: nothing has been answered, and the camera is not known."""
+        with self._lock:
+            self._latest, self._ending, self.camera = None, "", None
+
+    def publish(
+        self, frame: BufferedFrame, track: Track, tracker: Tracker, selection: int, withheld: str, stale: str
+    ) -> tuple[Answer, str]:
+        """Publish box and velocity for one image, as the answer to the selection of this number.
+
+        ``withheld``: why control must not use the answer, empty if it may; ``stale``: the same for stale
+        input; the velocity then contains no numbers either. The predicted box is for the image's stamp plus
+        the time since the image arrived on the steady clock, so only the image's own clock is used. Delays
+        before arrival (exposure, transport) are unknown and not included.
+
+        Returns the answer, and why it has no bearing although the camera is known (empty when it has one).
+        """
+        with self._lock:
+            withheld = stale or self._ending or withheld
+            self._bbox.publish(BoundingBox(**bbox_fields(track, frame.header, selection, withheld)))
+            now_s = time.monotonic()
+            answer = self._latest = Answer(frame.header, track, selection, frame.arrived_s, now_s)
+            moving = replace(track, motion=None) if stale else track
+            predicted = tracker.predict(frame.stamp_ns + round((now_s - frame.arrived_s) * 1e9))
+            bearing, no_bearing = _bearing(moving, self.camera)
+            # Stays NaN where the camera model has no inverse at the predicted position.
+            later = None if bearing is None else _bearing(replace(moving, motion=predicted), self.camera)[0]
+            fields = velocity_fields(moving, frame.header, selection, predicted, bearing, later, withheld)
+            self._velocity.publish(TargetVelocity(**fields))
+            return answer, no_bearing
+
+    def take_back(self, reason: str, answer: Answer | None = None) -> None:
+        """Invalidate the last answer: publish it again under its own stamp, without numbers.
+
+        Does nothing when ``answer`` is given and a newer one was published since.
+        """
+        with self._lock:
+            if answer is None or answer is self._latest:
+                self._publish_not_valid(reason)
+
+    def clear(self, reason: str) -> Track | None:
+        """Publish and return an IDLE answer at once, because there may be no further image to answer; None
+        when nothing was answered yet."""
+        with self._lock:
+            if self._latest is None:
+                return None
+            last = self._latest.track
+            track = Track(last.stamp_ns, TrackState.IDLE, image_size=last.image_size, reason=reason)
+            self._latest = replace(self._latest, track=track, selection=0)
+            self._publish_not_valid(reason)
+            return track
+
+    def end(self, reason: str) -> None:
+        """Invalidate the last answer and, until `begin`, every one that follows."""
+        with self._lock:
+            self._ending = reason
+            self._publish_not_valid(reason)
+
+    def _publish_not_valid(self, reason: str) -> None:
+        if self._latest is None or not self._publishers:
+            return
+        header, selection = self._latest.header, self._latest.selection
+        nothing = replace(self._latest.track, box=None, motion=None, measured=False)
+        self._velocity.publish(TargetVelocity(**velocity_fields(nothing, header, selection, withheld=reason)))
+        self._bbox.publish(BoundingBox(**bbox_fields(nothing, header, selection, reason)))
+
+    def publish_views(self, header: Any, image: Image, track: Track, tracker: Tracker) -> None:
         """Publish the outputs for other tools and viewers: detections, annotations, mask and overlay, each
         only while it is subscribed to."""
         if self._vision is not None and self._detections.get_subscription_count():
-            self._detections.publish(detections_message(self._vision, track, arrival.header))
+            self._detections.publish(detections_message(self._vision, track, header))
         if self._foxglove is not None and self._annotations.get_subscription_count():
             # Imported only when a viewer subscribes.
             from efftam_ros.interop.annotations import annotations_message
 
-            self._annotations.publish(annotations_message(self._foxglove, track, arrival.header))
-        self._publish_pictures(arrival, image, track, tracker)
+            self._annotations.publish(annotations_message(self._foxglove, track, header))
+        self._publish_pictures(header, image, track, tracker)
 
-    def _publish_pictures(self, arrival: BufferedFrame, image: Image, track: Track, tracker: Tracker) -> None:
+    def _publish_pictures(self, header: Any, image: Image, track: Track, tracker: Tracker) -> None:
         wants_mask = self._mask.get_subscription_count() > 0
         wants_overlay = self._overlay.get_subscription_count() > 0
         if not (wants_mask or wants_overlay):
@@ -188,7 +228,7 @@ class Outputs:
             # A mask is published for every box; it is empty where no target is visible.
             shown = np.zeros((image.height, image.width), np.uint8) if mask is None else mask
             pixels = np.ascontiguousarray(shown)
-            self._mask.publish(fill_image(ImageMessage(), pixels, "mono8", arrival.header))
+            self._mask.publish(fill_image(ImageMessage(), pixels, "mono8", header))
         if wants_overlay:
             # See `publish_views`.
             from efftam_ros.runtime.image.overlay import draw_overlay
@@ -197,16 +237,7 @@ class Outputs:
             if not picture.flags.writeable or np.may_share_memory(picture, image.rows):
                 picture = picture.copy()
             draw_overlay(picture, track, mask)
-            self._overlay.publish(fill_image(ImageMessage(), picture, "bgr8", arrival.header))
-
-    def publish_not_valid(self, header: Any, track: Track, selection: int, reason: str) -> None:
-        """Invalidate the last answer: publish it again under its own stamp, without numbers."""
-        nothing = replace(track, box=None, motion=None, measured=False)
-        with self._lock:
-            if self._publishers:
-                fields = velocity_fields(nothing, header, selection, withheld=reason)
-                self._velocity.publish(TargetVelocity(**fields))
-                self._bbox.publish(BoundingBox(**bbox_fields(nothing, header, selection, reason)))
+            self._overlay.publish(fill_image(ImageMessage(), picture, "bgr8", header))
 
     def publish_result(self, command: Command, outcome: Outcome, message: str = "") -> None:
         """Publish the outcome of a command."""

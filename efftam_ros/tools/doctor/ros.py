@@ -47,11 +47,6 @@ def ros_findings() -> Iterator[Finding]:
             "launch files",
             "ros2 launch is not in the wheels: start scripts/efftam_tracker instead",
         ),
-        (
-            "cv_bridge",
-            "images (else this package's own conversion)",
-            f"apt install ros-{distro or '<distro>'}-cv-bridge",
-        ),
         ("vision_msgs", "topic detections", f"apt install ros-{distro or '<distro>'}-vision-msgs"),
     ):
         problem = loads(module)

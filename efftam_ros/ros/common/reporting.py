@@ -1,0 +1,183 @@
+"""How nodes report: why a transition failed, who else publishes, whose QoS does not match, lines once in a
+while."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, qos_policy_name_from_kind
+from rclpy.qos_overriding_options import QoSOverridingOptions
+
+from efftam_ros.core.errors import shown
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
+# rclpy's name for a node whose name has not been discovered yet.
+UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
+
+# Within which a throttled line is logged once, s.
+PERIOD_S = 5.0
+
+Owner = TypeVar("Owner", bound="ReportingNode")
+
+
+def reported(
+    transition: Callable[[Owner, LifecycleState], None],
+) -> Callable[[Owner, LifecycleState], TransitionCallbackReturn]:
+    """Make a method the callback of a transition, which succeeds unless the method raises."""
+
+    def run(node: Owner, state: LifecycleState) -> TransitionCallbackReturn:
+        result = TransitionCallbackReturn.SUCCESS
+        try:
+            transition(node, state)
+        except Exception as error:
+            result = node.failed(error)
+        node.transition_ended()
+        return result
+
+    return run
+
+
+class ReportingNode(LifecycleNode):
+    """A lifecycle node whose transitions are `reported`: rclpy discards the exceptions of its callbacks.
+
+    The service ~/change_state refuses a transition that the state does not have; rclpy's own callback raises
+    then, which would end the process.
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._make_transition = self._service_change_state.callback
+        self._service_change_state.callback = self._on_change_state
+
+    def _on_change_state(self, request: Any, response: Any) -> Any:
+        asked = request.transition
+        # Identifier, label, and the states before and after.
+        possible = {number: label for number, label, *_ in self._state_machine.available_transitions}
+        # As in rclpy, a label counts more than a number.
+        if asked.label in possible.values() if asked.label else asked.id in possible:
+            return self._make_transition(request, response)
+        self.get_logger().warning(
+            f"transition {shown(asked.label) if asked.label else asked.id} refused: the node is"
+            f" {self._state_machine.current_state[1]}; possible are"
+            f" {', '.join(f'{label} ({number})' for number, label in possible.items()) or 'none'}"
+        )
+        response.success = False
+        return response
+
+    def failed(self, error: Exception) -> TransitionCallbackReturn:
+        """Log why a transition failed; returns the transition's result."""
+        self.get_logger().error("".join(traceback.format_exception(error)).rstrip())
+        return TransitionCallbackReturn.ERROR
+
+    def transition_ended(self) -> None:
+        """Called after every transition, successful or not."""
+
+    @reported
+    def on_cleanup(self, state: LifecycleState) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release what `on_configure` created."""
+        raise NotImplementedError
+
+
+def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str:
+    """Name the first of a node's own topics that another node publishes too, and the consequence, in one
+    line; empty when there is none."""
+    for topic in topics:
+        name = node.resolve_topic_name(topic)
+        found = node.get_publishers_info_by_topic(name)
+        # A publisher may be discovered before the name of its node; wait until a later check knows the name.
+        if len(found) > 1 and all(info.node_name != UNKNOWN_NODE for info in found):
+            names = sorted({shown(info.node_name)[1:-1] for info in found})
+            return f"{len(found)} publishers on {name} ({', '.join(names)}): {consequence}"
+    return ""
+
+
+class Subscriptions:
+    """Subscriptions of a node that end together. ``report``: takes one line for each incompatible
+    publisher."""
+
+    def __init__(self, node: Node, report: Callable[[str], None]) -> None:
+        self._node, self._report = node, report
+        self._made: list[Any] = []
+
+    def add(self, message_type: Any, topic: str, callback: Callable[[Any], None], qos: QoSProfile) -> Any:
+        """Subscribe. ``qos`` must be a new profile: rclpy writes overrides into the object it is given."""
+        made = self._node.create_subscription(
+            message_type,
+            topic,
+            callback,
+            qos,
+            event_callbacks=self.callbacks(self._node.resolve_topic_name(topic)),
+            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+        )
+        self._made.append(made)
+        return made
+
+    def remove(self, subscription: Any) -> None:
+        self._made.remove(subscription)
+        self._node.destroy_subscription(subscription)
+
+    def close(self) -> None:
+        while self._made:
+            self.remove(self._made[-1])
+
+    def callbacks(self, topic: str) -> SubscriptionEventCallbacks:
+        """Event callbacks for a subscription to ``topic``."""
+
+        def on_incompatible(event: Any) -> None:
+            policy = qos_policy_name_from_kind(event.last_policy_kind)
+            self._report(
+                f"a publisher of {topic} offers a QoS the subscription can't accept (policy {policy}):"
+                f" nothing arrives from it; set qos_overrides.{topic}.subscription.{policy.lower()}"
+            )
+
+        return SubscriptionEventCallbacks(incompatible_qos=on_incompatible)
+
+
+class Throttle:
+    """Passes ``burst`` lines per kind and period to ``write``, with the number of lines of that kind
+    suppressed since."""
+
+    def __init__(self, write: Callable[[str], object], burst: int = 1, period_s: float = PERIOD_S) -> None:
+        self._write, self._burst, self._period_s = write, burst, period_s
+        self._lock = threading.Lock()
+        self._passed: dict[str, deque[float]] = {}  # when the last lines of a kind were passed
+        self._held: dict[str, int] = {}
+
+    def __call__(self, kind: str, text: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            passed = self._passed.setdefault(kind, deque(maxlen=self._burst))
+            if len(passed) == self._burst and now - passed[0] < self._period_s:
+                self._held[kind] = self._held.get(kind, 0) + 1
+                return
+            passed.append(now)
+            held = self._held.pop(kind, 0)
+        self._write(f"{text} ({held} more like it)" if held else text)
+
+
+class ThrottledLog:
+    """A node's log, of which each kind of line appears once per period; of information, ten lines.
+
+    Thread-safe. ``remind`` is for warnings of what lasts.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        # rclpy ties each logging call site to one severity, so each severity needs its own.
+        self.fail = Throttle(lambda text: logger.error(text))
+        self.warn = Throttle(lambda text: logger.warning(text))
+        self.remind = Throttle(lambda text: logger.warning(text), period_s=30.0)
+        self.inform = Throttle(lambda text: logger.info(text), burst=10)

@@ -1,0 +1,254 @@
+"""Receives and checks images, their calibration and commands, and puts them into the buffer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CameraInfo
+
+from efftam_ros.core.errors import MOST_SHOWN, InputError
+from efftam_ros.core.types import Image, TrackState
+from efftam_ros.interop.messages import (
+    Kind,
+    Outcome,
+    camera_model,
+    check_header,
+    check_selection,
+    check_target,
+    compressed_size,
+    image_from_compressed,
+    image_from_message,
+    selection_prompt,
+    stamp_ns,
+)
+from efftam_ros.msg import TargetSelection
+from efftam_ros.ros.common.image_input import ImageInput
+from efftam_ros.ros.common.reporting import Subscriptions
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, seconds
+from efftam_ros.ros.tracker.loop import Shared
+from efftam_ros.ros.tracker.parameters import NodeConfig
+
+if TYPE_CHECKING:
+    from efftam_ros.ros.tracker.attitude_input import AttitudeInput
+
+# Memory of a kept image besides its data and strings: the message and its Python objects.
+OVERHEAD_BYTES = 2048
+SELECTION_DEPTH = 10
+
+
+class Receiver:
+    """Checks every image and puts it into the buffer; hands the calibration to the outputs. All in the
+    executor's thread.
+
+    ``prefetch``: takes each raw image before it is buffered, see `Tracker.prefetch`.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        shared: Shared,
+        config: NodeConfig,
+        subscriptions: Subscriptions,
+        prefetch: Callable[[Image], None],
+        attitude: AttitudeInput | None,
+    ) -> None:
+        self._buffer, self._outputs, self._statistics, self._log = shared
+        self._config, self._subscriptions = config, subscriptions
+        self._prefetch, self._attitude = prefetch, attitude
+        self._camera_info: Any = None  # the last message
+        receive = self._on_compressed if config.image_transport == "compressed" else self._on_image
+        transport, reliability = config.image_transport, config.image_reliability
+        self.input = ImageInput(node, transport, reliability, receive, subscriptions.callbacks)
+        self._subscribe_camera_info()
+
+    def close(self) -> None:
+        self.input.close()
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        before, self._config = self._config, config
+        if config.rectified != before.rectified and self._camera_info is not None:
+            self._read_camera(self._camera_info)
+
+    def look(self) -> None:
+        """Follow changes of the image publishers."""
+        self.input.look()
+        if self.input.camera_info_topic != self._camera_topic:
+            self._subscriptions.remove(self._camera_subscription)
+            self._subscribe_camera_info()
+
+    def explain_no_image(self) -> str:
+        """Why no image was accepted yet."""
+        refusal = self._statistics.refusal
+        why = f"every image is refused: {refusal}" if refusal else self.input.explain()
+        return f"no image has arrived yet: {why}"
+
+    def _on_image(self, message: Any) -> None:
+        now_s = time.monotonic()
+        try:
+            image = image_from_message(message, self._config.max_image_pixels)
+            self._prefetch(image)
+            self._put(message, now_s, (image.width, image.height), image)
+        except InputError as refusal:
+            self._statistics.image_refused(str(refusal))
+
+    def _on_compressed(self, message: Any) -> None:
+        now_s, most = time.monotonic(), self._config.max_image_pixels
+        message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
+        try:
+            # Decoding takes milliseconds, so the loop does it, and only for images that are used.
+            decode = partial(image_from_compressed, message, most)
+            self._put(message, now_s, compressed_size(message, most), decode)
+        except InputError as refusal:
+            self._statistics.image_refused(str(refusal))
+
+    def _put(
+        self, message: Any, now_s: float, size: tuple[int, int], pixels: Image | Callable[[], Image]
+    ) -> None:
+        header, stamp = message.header, stamp_ns(message.header.stamp)
+        check_header(header)
+        if stamp == 0:
+            raise InputError("image stamp is zero; set header.stamp to the time of exposure in the driver")
+        nbytes = len(message.data) + len(header.frame_id) + OVERHEAD_BYTES
+        self._buffer.put(BufferedFrame(header, stamp, now_s, nbytes, size, pixels))
+        self._statistics.image_received(now_s, stamp, len(message.data))
+
+    def _subscribe_camera_info(self) -> None:
+        self._camera_topic = self.input.camera_info_topic
+        newest_wins = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self._camera_subscription = self._subscriptions.add(
+            CameraInfo, self._camera_topic, self._on_camera_info, newest_wins
+        )
+
+    def _on_camera_info(self, message: Any) -> None:
+        # camera_info comes with every image and rarely changes.
+        if self._camera_info is None or _calibration(message) != _calibration(self._camera_info):
+            self._read_camera(message)
+
+    def _read_camera(self, message: Any) -> None:
+        self._camera_info = message
+        try:
+            self._outputs.camera = model = camera_model(message, self._config.rectified)
+        except InputError as refusal:
+            self._outputs.camera = model = None
+            self._statistics.no_bearing(str(refusal))
+        if self._attitude is not None:
+            self._attitude.set_camera(None if model is None else model.intrinsics)
+        if model is not None and model.intrinsics is None:
+            said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
+            self._log.inform("camera_info", said)
+
+    def describe_camera(self) -> str:
+        """State of the calibration, for diagnostics."""
+        message, model = self._camera_info, self._outputs.camera
+        if message is None:
+            return f"none on {self._camera_topic}"
+        state = "refused"
+        if model is not None:
+            state = "calibrated" if model.intrinsics is not None else "not calibrated"
+        return f"{state}, {message.width} x {message.height} px, {self._camera_topic}"
+
+
+def _calibration(message: Any) -> tuple[Any, ...]:
+    """The fields of a CameraInfo that affect the bearing."""
+    roi = message.roi
+    region = (roi.x_offset, roi.y_offset, roi.width, roi.height, message.binning_x, message.binning_y)
+    # As bytes: a NaN equals itself.
+    matrices = (bytes(message.k), bytes(message.d), bytes(message.p))
+    return (message.width, message.height, message.distortion_model, *region, *matrices)
+
+
+class Selections:
+    """Checks commands and puts them into the buffer. All in the executor's thread.
+
+    ``accepted``: selections accepted since the node started. ``explain_no_image``: says why none came.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        config: NodeConfig,
+        subscriptions: Subscriptions,
+        explain_no_image: Callable[[], str],
+        accepted: int,
+    ) -> None:
+        self._buffer, self._outputs, self._statistics, self._log = shared
+        self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
+        subscriptions.add(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH))
+        if config.clicks != "off":
+            # Clicks of other tools are off by default.
+            from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
+
+            take = partial(self._on_click, click_selection)
+            subscriptions.add(CLICK_TYPES[config.clicks], "click", take, QoSProfile(depth=SELECTION_DEPTH))
+
+    def select(self, message: Any) -> tuple[int, str]:
+        """Carry out a TargetSelection.
+
+        Returns its number (0 for CLEAR) and a remark for the response. Raises InputError, in which case
+        nothing changes.
+        """
+        command = Command(message.header, message.target_id, self.accepted + 1)
+        try:
+            return self._carry_out(message, command)
+        except InputError as refusal:
+            self._refuse(command, str(refusal))
+            raise
+
+    def clear(self, command: Command) -> None:
+        """Clear the target. Raises InputError when there is none, in which case nothing changes."""
+        try:
+            check_target(command.target_id)
+            answer = self._outputs.latest
+            is_idle = answer is None or answer.track.state is TrackState.IDLE
+            if is_idle and not self._buffer.has_selection:
+                raise InputError("there is no target to clear")
+        except InputError as refusal:
+            self._outputs.publish_result(command, Outcome.REFUSED, str(refusal))
+            raise
+        self._replaced(self._buffer.clear(command))
+
+    def _carry_out(self, message: Any, command: Command) -> tuple[int, str]:
+        if check_selection(message) is Kind.CLEAR:
+            self._replaced(self._buffer.clear(replace(command, number=0)))
+            return 0, ""
+        if self._buffer.newest is None:
+            raise InputError(self._explain_no_image())
+        named = stamp_ns(message.header.stamp)
+        frame = self._buffer.find(named)
+        prompt = selection_prompt(message, *frame.size, self.config.max_image_pixels)
+        note = ""
+        if named and frame.stamp_ns != named:
+            offset_ms = abs(frame.stamp_ns - named) * 1e-6
+            note = f"the image of {seconds(frame.stamp_ns)} is taken, {offset_ms:.1f} ms from the one named"
+        self._replaced(self._buffer.select(frame, prompt, replace(command, note=note)))
+        self.accepted = command.number
+        self._log.inform("selection", f"selection {command.number} accepted: {Kind(message.kind).name}")
+        return command.number, note
+
+    def _replaced(self, command: Command | None) -> None:
+        if command is not None:
+            self._outputs.publish_result(command, Outcome.REFUSED, "a newer command took its place")
+
+    def _refuse(self, command: Command, reason: str) -> None:
+        self._statistics.selection_refused(reason)
+        self._outputs.publish_result(command, Outcome.REFUSED, reason)
+
+    def _on_selection(self, message: Any) -> None:
+        with suppress(InputError):  # reported on selection_result and in the log
+            self.select(message)
+
+    def _on_click(self, selection_of: Callable[[Any, Any], TargetSelection], message: Any) -> None:
+        newest = self._buffer.newest
+        try:
+            selection = selection_of(message, None if newest is None else newest.header)
+        except InputError as refusal:
+            self._refuse(Command(message.header, 0), str(refusal))
+            return
+        self._on_selection(selection)

@@ -1,0 +1,233 @@
+"""The loop that tracks: what it publishes and keeps when the tracker, the network or an output raises."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import InputError, PipelineLostError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Image, Prompt, Track, TrackState
+from efftam_ros.interop.messages import Outcome
+from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
+from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
+from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
+from efftam_ros.ros.tracker.publishing import Answer
+from efftam_ros.runtime.null_pipeline import NullPipeline
+
+PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
+PROMPT = Prompt(box=Box(10.0, 10.0, 12.0, 12.0))
+LOST = "cudaMemcpyAsync failed: CUDA_ERROR_UNKNOWN (999); restart it"
+
+
+class Faulty(NullPipeline):
+    """Raises what it is told to: ``error`` in every call of encode, ``refusal`` in decode with a prompt,
+    ``late_error`` in remember."""
+
+    error: Exception | None = None
+    refusal: InputError | None = None
+    late_error: Exception | None = None
+    calls = 0
+    remembered = 0
+
+    def encode(self, image, view):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        super().encode(image, view)
+
+    def decode(self, prompt):
+        if prompt is not None and self.refusal is not None:
+            raise self.refusal
+        return super().decode(prompt)
+
+    def remember(self, choice, slot, present):
+        if self.late_error is not None:
+            raise self.late_error
+        self.remembered += 1
+        super().remember(choice, slot, present)
+
+
+class Published:
+    """Outputs that keep what is published."""
+
+    def __init__(self, pipeline: Faulty) -> None:
+        self.pipeline = pipeline
+        self.tracks: list[Track] = []
+        self.results: list[tuple[Outcome, int, str]] = []
+        self.changed = threading.Condition()
+        self.remembered_when_published: list[int] = []
+        self.fault: Exception | None = None  # raised by `publish_views`
+
+    def publish(self, frame, track, tracker, selection, withheld, stale):
+        with self.changed:
+            self.remembered_when_published.append(self.pipeline.remembered)
+            self.tracks.append(track)
+            self.changed.notify()
+        return Answer(None, track, selection, 0.0, 0.0), ""
+
+    def publish_views(self, header, image, track, tracker):
+        if self.fault is not None:
+            raise self.fault
+
+    def publish_result(self, command, outcome, message=""):
+        with self.changed:
+            self.results.append((outcome, command.number, message))
+            self.changed.notify()
+
+    def clear(self, reason):
+        return None
+
+    def of(self, outcome: Outcome) -> list[tuple[int, str]]:
+        return [(number, message) for found, number, message in self.results if found is outcome]
+
+
+class Bench:
+    """A loop with one image after another."""
+
+    def __init__(self) -> None:
+        self.pipeline, self.buffer = Faulty(), FrameBuffer(10.0, 10**9)
+        self.outputs, self.statistics = Published(self.pipeline), Statistics()
+        self.logged: list[str] = []
+        logger = SimpleNamespace(**dict.fromkeys(("error", "warning", "info"), self.logged.append))
+        shared = Shared(self.buffer, self.outputs, self.statistics, ThrottledLog(logger))
+        self.tracker = Tracker(self.pipeline)
+        self.thread = ThreadPoolExecutor(1)
+        self.running = self.thread.submit(TrackingLoop(self.tracker, shared).run)
+        self._stamp_ns = 0
+
+    def step(self, select: bool = False) -> Track:
+        """The answer for the next image, with the target selected on it or not."""
+        self._stamp_ns += 33_000_000
+        with self.outputs.changed:
+            count = len(self.outputs.tracks)
+            if select:  # the image waits for its selection, so that the loop sees them together
+                with self.buffer._condition:
+                    self.buffer.put(self._frame())
+                    self.select(0)
+            else:
+                self.buffer.put(self._frame())
+            assert self.outputs.changed.wait_for(lambda: len(self.outputs.tracks) > count, 5.0)
+            return self.outputs.tracks[-1]
+
+    def select(self, stamp_ns: int) -> None:
+        self.buffer.select(self.buffer.find(stamp_ns), PROMPT, Command(None, 0, 1))
+
+    def _frame(self) -> BufferedFrame:
+        return BufferedFrame(None, self._stamp_ns, 0.0, 100, (PIXELS.width, PIXELS.height), PIXELS)
+
+    def finish(self) -> None:
+        """Have the frame in work finished, and end the loop."""
+        self.buffer.close()
+        self.running.result(5.0)
+
+    def faults(self) -> tuple[Level, str]:
+        verdict = self.statistics.verdict(0.0, Setup("active"), 60.0)
+        return verdict.level, verdict.values["last internal error"]
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    bench.finish()
+    bench.thread.shutdown()
+
+
+def test_an_internal_error_costs_the_target_and_no_more(bench):
+    assert bench.step(select=True).state is TrackState.ACQUIRING
+    bench.pipeline.error = ZeroDivisionError("by zero")
+    track = bench.step()
+    assert track.state is TrackState.IDLE
+    assert "ZeroDivisionError" in track.reason
+    assert "select it again" in track.reason
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    assert bench.step().state is TrackState.IDLE  # the tracker itself has no target any more
+    assert bench.pipeline.calls == calls
+    bench.pipeline.error = ZeroDivisionError("by zero")
+    assert bench.step(select=True).state is TrackState.IDLE  # the error is in the selected image itself
+    assert bench.outputs.of(Outcome.REFUSED) == [(1, bench.outputs.tracks[-1].reason)]
+    bench.pipeline.error = None
+    assert bench.step(select=True).state is TrackState.ACQUIRING
+    assert bench.outputs.of(Outcome.ACCEPTED) == [(1, "")] * 2
+
+
+def test_after_a_refused_selection_on_an_older_image_the_newest_image_is_next(bench):
+    """The images since the one it was drawn on are not gone through: nothing is to be followed in them."""
+    for _ in range(4):
+        bench.step()
+    answered = len(bench.outputs.tracks)
+    bench.pipeline.refusal = InputError("the network finds nothing at the selected point")
+    bench.select(2 * 33_000_000)
+    with bench.outputs.changed:
+        assert bench.outputs.changed.wait_for(lambda: bench.outputs.results, 5.0)
+    assert bench.outputs.of(Outcome.REFUSED) == [(1, str(bench.pipeline.refusal))]
+    bench.step()
+    assert [track.stamp_ns for track in bench.outputs.tracks[answered:]] == [5 * 33_000_000]
+
+
+def test_a_lost_gpu_is_asked_for_nothing_again_and_every_answer_says_why(bench):
+    bench.step(select=True)
+    bench.pipeline.error = PipelineLostError(LOST)
+    assert bench.step().reason == LOST
+    bench.pipeline.error, calls = None, bench.pipeline.calls
+    for _ in range(3):
+        track = bench.step()
+        assert (track.state, track.box, track.reason) == (TrackState.IDLE, None, LOST)
+    assert bench.step(select=True).reason == LOST
+    assert bench.outputs.of(Outcome.REFUSED) == [(1, LOST)]
+    assert bench.pipeline.calls == calls
+    for _ in range(2):  # as long as the process runs
+        assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
+    assert sum("Traceback" in line for line in bench.logged) == 1
+
+
+def test_an_answer_is_published_before_its_frame_is_remembered(bench):
+    for select in (True, False, False):
+        bench.step(select)
+    assert bench.outputs.remembered_when_published == [0, 1, 2]
+    bench.finish()
+    assert bench.pipeline.remembered == 3
+
+
+def test_a_fault_while_publishing_costs_neither_the_target_nor_the_thread(bench):
+    bench.step(select=True)
+    bench.outputs.fault = MemoryError("no room for the mask")
+    for _ in range(2):
+        assert bench.step().state in (TrackState.ACQUIRING, TrackState.TRACKING)
+    bench.outputs.fault = None
+    assert bench.step().measured
+    bench.finish()
+    assert bench.faults() == (Level.ERROR, "MemoryError: no room for the mask")
+    assert bench.pipeline.remembered == 4
+
+
+@pytest.mark.parametrize("at", ["publishing", "remembering"])
+def test_a_gpu_that_is_lost_after_the_answer_is_asked_for_nothing_again(bench, at):
+    bench.step(select=True)
+    lost = PipelineLostError(LOST)
+    bench.outputs.fault, bench.pipeline.late_error = (lost, None) if at == "publishing" else (None, lost)
+    bench.step()
+    bench.outputs.fault, calls = None, bench.pipeline.calls
+    assert bench.step().reason == LOST
+    assert bench.pipeline.calls == calls
+    assert bench.faults() == (Level.ERROR, f"PipelineLostError: {LOST}")
+
+
+def test_settings_apply_from_the_next_task_on(bench):
+    bench.step(select=True)
+    config = TrackerConfig(lost_after=0.7)
+    bench.buffer.reconfigure(config)
+    bench.step()
+    bench.finish()
+    assert bench.tracker.config is config
