@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
 
+from benchmarks.backends import open_measurable
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.tools.common.backends import open_measurable
 
 ABSENT = 2
 

@@ -1,30 +1,35 @@
-"""Evaluate trackers on sequences with ground truth.
+"""Evaluate the tracker on sequences with ground truth.
 
 Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
-boxes.csv, masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box;
-frame 0 and frames without ground truth are not scored; a frame without a result has overlap 0. False claims:
-share of frames whose box is reported as measured although it misses the target (overlap below 0.1) or the
-target is absent.
+boxes.csv, masks.npz), or as DAVIS and OTB are published. One pass from the first true box; frame 0 and frames
+without ground truth are not scored; a frame without a result has overlap 0.
+
+columns, each 0..1: AO: mean overlap (IoU). +-: its standard deviation over --repeats. AUC: area under the
+success plot. SR50: share of frames with an overlap above 0.5. P@20px: share whose centre is at most 20 px
+off. norm P: the same in units of the target's size, mean over thresholds to 0.5. J: mean overlap of masks.
+false claims: share of frames whose box is reported as measured although it misses the target (overlap below
+0.1) or the target is absent.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import POLICIES, VIEWS
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
@@ -53,8 +58,6 @@ from efftam_ros.tools.eval.metrics import (
     score,
     success_curve,
 )
-from efftam_ros.tools.eval.peers.peer import Peer
-from efftam_ros.tools.eval.peers.registry import add_peer_arguments, open_peer
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences, folders_read
 
 COLUMNS = {
@@ -87,8 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", type=list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
     )
     ours.add_argument("--view", type=list_of(VIEWS), default=["bundle"], metavar="A,B", help=", ".join(VIEWS))
-    add_peer_arguments(ours)
-    ours.add_argument("--only-peers", action="store_true", help="run the trackers of --peers only")
     add_backend_arguments(ours)
     add_settings_argument(ours)
     output = parser.add_argument_group("scoring and output")
@@ -106,10 +107,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return evaluate(args, own_entries(args))
+
+
+def evaluate(args: argparse.Namespace, entries: list[Entry]) -> int:
+    """Run every entry over every sequence, and print and write the scores as `add_arguments` says."""
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
-    if args.only_peers and not args.peers:
-        raise InputError("--only-peers without --peers; name trackers with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     check_outputs(
         [Output("--json", args.json), Output("--plot", args.plot, "picture"), rerun_output(args.rerun)],
@@ -119,7 +123,6 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
-    entries = _entries(args)
     results = [Result(entry.name) for entry in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
@@ -173,7 +176,7 @@ class Entry:
     """A tracker configuration to evaluate: its name and how to open it."""
 
     name: str
-    open: Callable[[], Any]
+    open: Callable[[], AbstractContextManager[EvaluatedTracker]]
 
 
 @dataclass(frozen=True)
@@ -351,29 +354,15 @@ def _print_means(results: list[Result], sequences: int, repeats: int) -> None:
     )
 
 
-def _entries(args: argparse.Namespace) -> list[Entry]:
+def own_entries(args: argparse.Namespace) -> list[Entry]:
+    """Every bundle with every policy and view."""
     found: list[Entry] = []
-    if not args.only_peers:
-        configs = {
-            (policy, view): tracker_config(args.settings, policy=policy, view=view)
-            for policy in args.policy
-            for view in args.view
-        }
-        bundles = args.bundle or [None]
-        for bundle in bundles:
-            for (policy, view), config in configs.items():
-                parts = [str(bundle)] if len(bundles) > 1 else []
-                parts += [policy] + ([view] if view != "bundle" or len(args.view) > 1 else [])
-
-                def open_ours(bundle: Path | None = bundle, config: Any = config) -> Any:
-                    return _opened(lambda: open_pipeline(bundle, args.backend, args.threads), config)
-
-                found.append(Entry(" ".join(parts), open_ours))
-    for name in args.peers:
-        peer = open_peer(
-            name, args.peer_models, args.threads
-        )  # opened early, so that errors are raised before the first run
-        found.append(Entry(name, lambda peer=peer: nullcontext(PeerTracker(peer))))  # type: ignore[misc]
+    bundles = args.bundle or [None]
+    for bundle, policy, view in itertools.product(bundles, args.policy, args.view):
+        config = tracker_config(args.settings, policy=policy, view=view)
+        name = [str(bundle)] if len(bundles) > 1 else []
+        name += [policy, *([view] if view != "bundle" or len(args.view) > 1 else [])]
+        found.append(Entry(" ".join(name), partial(_opened, bundle, args, config)))
     return found
 
 
@@ -392,29 +381,12 @@ class OwnTracker:
         return Answer(track.box, track.measured, None if mask is None else mask > 0, track)
 
 
-class PeerTracker:
-    """A tracker of another project as `EvaluatedTracker`; all its boxes count as measured."""
-
-    has_masks = False
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-
-    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
-        if first is not None:
-            self._peer.start(bgr, first)
-            return Answer(first, True)
-        box = self._peer.update(bgr)
-        return Answer(box, box is not None)
-
-
 @contextmanager
-def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[EvaluatedTracker]:
-    pipeline = open_()
-    try:
+def _opened(
+    bundle: Path | None, args: argparse.Namespace, config: TrackerConfig
+) -> Iterator[EvaluatedTracker]:
+    with closing(open_pipeline(bundle, args.backend, args.threads)) as pipeline:
         yield OwnTracker(open_tracker(pipeline, config))
-    finally:
-        pipeline.close()
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:
