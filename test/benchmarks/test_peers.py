@@ -1,4 +1,4 @@
-"""The peer trackers of `efftam eval`, on stand-in networks with known answers."""
+"""The peer trackers, on stand-in networks with known answers."""
 
 from __future__ import annotations
 
@@ -493,19 +493,26 @@ def test_unknown_peers_get_the_list():
         open_peer("siamese")
 
 
-def test_the_command_runs_peers_and_refuses_in_one_line(efftam, tmp_path: Path):
+def test_the_command_runs_peers_and_refuses_in_one_line(benchmark_here, tmp_path: Path):
     write_own(tmp_path / "one", [f"{i},{40 + i},30,16,16" for i in range(3)], frames=3)
-    command = ("eval", "one", "--only-peers", "--threads", "1", "--peers")
-    assert_refused(efftam(*command, "fear_xs"), "fear_xs", "--peer-models DIR")
-    assert_refused(efftam(*command, "nanotrack_v3", "--peer-models", "."), "0 files nanotrack_v3_backbone*")
+    command = ("peers", "one", "--only-peers", "--threads", "1", "--peers")
+    assert_refused(benchmark_here(*command, "fear_xs"), "fear_xs", "--peer-models DIR")
+    assert_refused(
+        benchmark_here(*command, "nanotrack_v3", "--peer-models", "."), "0 files nanotrack_v3_backbone*"
+    )
     (tmp_path / "fear_xs_track.onnx").write_bytes(b"not a network")
     stand_in.write_backbone(tmp_path / "fear_xs_backbone.onnx", ("image", "features"), 256, kernel=16)
-    assert_refused(efftam(*command, "fear_xs", "--peer-models", "."), "fear_xs_track.onnx", "fetch")
+    assert_refused(benchmark_here(*command, "fear_xs", "--peer-models", "."), "fear_xs_track.onnx", "fetch")
     same = stand_in.distances(16, 25.6, 25.6, 25.6, 25.6)
     stand_in.write_fear(tmp_path, stand_in.peak(16, (8, 8), 9.0), same)
-    result = efftam(*command, "fear_xs", "--peer-models", ".")
+    result = benchmark_here(*command, "fear_xs", "--peer-models", ".")
     assert (result.returncode, result.stderr) == (0, "")
     assert "fear_xs" in result.stdout
+    beside = benchmark_here("peers", "one", "--threads", "1", "--peers", "mosse", "--quiet")
+    assert (beside.returncode, beside.stderr) == (0, "")
+    means = beside.stdout[beside.stdout.index("mean over 1 sequences") :]
+    assert {"default", "mosse"} <= {line.split()[0] for line in means.splitlines() if line}
+    assert_refused(benchmark_here("peers", "one"), "--peers csrt")
 
 
 # The published networks, where a folder of them is named

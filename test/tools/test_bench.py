@@ -1,0 +1,152 @@
+"""`efftam bench`: that what it prints was measured; no figure is asserted against a clock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools_helpers import assert_refused
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.interop.moving_target import endless
+from efftam_ros.runtime.null_pipeline import NullPipeline
+from efftam_ros.tools.bench import frames
+from efftam_ros.tools.bench.frames import drawn_frames, measure_soak, measure_stages
+
+NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
+SMALL = ("bench", "--threads", "1", "--image", "320x192", "--frames", "3")
+
+
+def test_the_stages_are_those_of_the_node_and_end_in_the_whole_frame(efftam, tmp_path: Path):
+    result = efftam(*SMALL, "--json", "b.json")
+    assert (result.returncode, result.stderr) == (0, "")
+    report = json.loads((tmp_path / "b.json").read_text())
+    assert (report["bundle"], report["backend"]) == ("compact_192", "onnxruntime-cpu")
+    stages = report["stages"]
+    assert set(stages) == NETWORK | {"camera motion", "points", "colours", "image to box", "whole frame"}
+    assert all(0 < stage["median_ms"] <= stage["p99_ms"] for stage in stages.values())
+    assert stages["whole frame"]["median_ms"] >= stages["image to box"]["median_ms"]
+    lines = result.stdout.splitlines()
+    assert lines[0] == "compact_192 on onnxruntime-cpu"
+    assert lines[-1].split()[:2] == ["whole", "frame"]
+    assert lines[-1].endswith("100%")
+
+
+def test_a_users_video_is_measured_from_its_box(efftam_here, square_video: Path, monkeypatch):
+    monkeypatch.setattr(frames, "WARM_UP", 4)
+    result = efftam_here(*SMALL[:3], "--video", square_video, "--box", "40,30,24,24", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["stages"]["whole frame"]["median_ms"] > 0
+    monkeypatch.setattr(frames, "WARM_UP", 12)
+    short = efftam_here(*SMALL[:3], "--video", square_video, "--box", "40,30,24,24")
+    assert_refused(short, "the first 12 frames are a warm-up")
+
+
+def test_operators_are_those_of_the_networks_modules(efftam_here, monkeypatch):
+    monkeypatch.setattr(frames, "WARM_UP", 4)
+    result = efftam_here(*SMALL, "--operators", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)["operators"]
+    assert {one["module"] for one in found} == NETWORK - {"preprocess"}
+    assert found == sorted(found, key=lambda one: -one["ms"])
+    calls = {(one["module"], one["operator"]): one["calls"] for one in found}
+    assert calls["image_encoder", "Conv"] > 1
+    assert all(count == pytest.approx(round(count), abs=0.5) for count in calls.values())
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
+def test_a_long_run_sees_memory_that_grows(monkeypatch):
+    monkeypatch.setattr(frames, "SETTLED", 4)
+    monkeypatch.setattr(frames, "device_used_mb", lambda: None)
+    kept: list[mmap.mmap] = []
+
+    class Leaking(NullPipeline):
+        def attend(self, plan) -> None:
+            fresh = mmap.mmap(-1, 8_000_000)  # pages of its own: malloc would use up what is free first
+            fresh.write(bytes(8_000_000))
+            kept.append(fresh)
+            super().attend(plan)
+
+    def grown(pipeline) -> float:
+        soak = measure_soak(pipeline, TrackerConfig(camera_motion="off"), drawn_frames((160, 90)), 0.3)
+        assert soak["device_mb"] == [None, None]
+        assert soak["frames"] > 0
+        start, end = soak["resident_mb"]
+        return end - start
+
+    assert grown(NullPipeline()) < 8
+    before = len(kept)
+    assert grown(Leaking()) > 6 * (len(kept) - before - 5)
+
+
+def test_a_soak_reports_start_and_end(efftam_here, monkeypatch):
+    monkeypatch.setattr(frames, "SETTLED", 2)
+    result = efftam_here(*SMALL[:-2], "--soak", "0.2")
+    assert result.returncode == 0, result.stderr
+    rows = [line for line in result.stdout.splitlines() if line.startswith(("resident", "GPU", "whole"))]
+    assert [len(row.split()) - len(row.split(",")[0].split()) for row in rows] == [3, 3, 3]
+
+
+def test_every_stage_of_a_gpu_is_timed_in_every_frame():
+    class Sampling(NullPipeline):
+        stage_interval = 30
+
+    pipeline = Sampling()
+    measure_stages(pipeline, TrackerConfig(), drawn_frames((160, 90)), 1)
+    assert pipeline.stage_interval == 1
+
+
+def test_the_drawn_target_moves_without_a_jump_while_time_goes_on():
+    taken = list(itertools.islice(endless((160, 90)), 60))
+    stamps = [stamp for _, stamp, _ in taken]
+    assert stamps == sorted(set(stamps))
+    steps = [np.hypot(b.x - a.x, b.y - a.y) for (*_, a), (*_, b) in itertools.pairwise(taken)]
+    assert 0 < max(steps) < 4
+    picture, _, box = taken[10]
+    left, top, right, bottom = map(int, box.edges())
+    inside = picture[top:bottom, left:right, 2].mean()
+    assert inside > picture[..., 2].mean() + 30
+
+
+def test_bad_requests_are_one_line(efftam_here, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert_refused(efftam_here("bench", "--frames", "0"), "--frames is 0")
+    assert_refused(efftam_here("bench", "--soak", "0"), "--soak is 0")
+    assert_refused(efftam_here("bench", "--video", "x.mp4"), "--video needs --box")
+    assert_refused(efftam_here("bench", "--box", "1,2,3,4"), "--video needs --box")
+    assert_refused(efftam_here("bench", "--backend", "tensorrt"), "tensorrt can't run")
+    assert_refused(efftam_here("bench", "--operators", "--backend", "tensorrt"), "nsys", "trtexec")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--backend", "abacus"), ("'abacus'", "onnxruntime-cpu")),
+        (("--image", "12x"), ("'12x' is not WxH",)),
+        (("--soak", "1", "--node"), ("not allowed with",)),
+    ],
+)
+def test_unknown_values_are_one_line(efftam_here, arguments, words):
+    assert_refused(efftam_here("bench", *arguments), *words)
+
+
+def test_the_node_needs_ros_and_says_what_is_missing(efftam_here, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert_refused(efftam_here("bench", "--node"), "rclpy is missing", "source")
+
+
+@pytest.mark.ros
+def test_the_live_node_is_measured_over_the_middleware(efftam_here, monkeypatch):
+    pytest.importorskip("rclpy", reason="needs ROS 2")
+    pytest.importorskip("efftam_ros.msg", reason="needs the built messages: colcon build")
+    monkeypatch.setattr("efftam_ros.tools.bench.command.NODE_SECONDS", 2.0)
+    result = efftam_here("bench", "--node", "--threads", "1", "--image", "320x192", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    node = json.loads(result.stdout)["node"]
+    assert 0 < node["answered"] <= node["sent"] <= 61  # 2 s at 30 Hz
+    assert 0 < node["p50_ms"] <= node["p99_ms"]
+    assert 0 < node["callback_p50_ms"] <= node["callback_p99_ms"]
