@@ -106,6 +106,7 @@ def test_bfloat16_tracks_as_fp32_does_but_for_rounding(shipped: Bundle, exact: l
     assert any((a.ious != b.ious).any() for (a, _), (b, _) in zip(found, exact, strict=True))
 
 
+@pytest.mark.slow
 def test_a_compiled_clip_tracks_as_fp32_does_and_compiles_nothing_after_opening(
     compiled: TorchPipeline, exact: list, recompiling_is_an_error: None
 ):
@@ -127,6 +128,7 @@ def test_a_compiled_clip_may_be_prompted_in_any_way(
     compiled.decode(None)
 
 
+@pytest.mark.slow
 def test_a_tracked_frame_of_a_compiled_clip_runs_every_module_compiled(
     compiled: TorchPipeline, frame: Image, monkeypatch: pytest.MonkeyPatch
 ):
@@ -145,6 +147,7 @@ def test_a_tracked_frame_of_a_compiled_clip_runs_every_module_compiled(
     track_one()
 
 
+@pytest.mark.slow
 def test_what_a_compiled_module_returned_is_not_overwritten_by_its_next_run(compiled: TorchPipeline):
     modules, side = compiled._modules, COMPACT.side
     with torch.inference_mode():
@@ -155,6 +158,7 @@ def test_what_a_compiled_module_returned_is_not_overwritten_by_its_next_run(comp
     assert not torch.equal(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_the_fixed_form_attends_as_the_free_one_does(pooling: Pooling):
     torch.manual_seed(1)
@@ -278,6 +282,7 @@ def test_a_network_that_does_not_fit_into_the_device_is_refused(monkeypatch: pyt
         open_modules(network, torch.device("cuda"), "fp32")
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_be_compiled_is_refused():
     def broken(_graph, _inputs):
         raise RuntimeError("no code for this operator")
@@ -296,6 +301,7 @@ def test_other_modes_and_devices_are_errors_that_list_what_there_is(shipped: Bun
         torch_device("meta")
 
 
+@pytest.mark.slow
 def test_the_eager_modes_do_not_load_the_compiler(shipped: Bundle):
     code = """
 import sys
