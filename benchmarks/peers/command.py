@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ from benchmarks.peers.registry import Peer, add_peer_arguments, open_peer
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.tools.eval import command as own
-from efftam_ros.tools.eval.command import Answer, Entry, EvaluatedTracker
+from efftam_ros.tools.eval.command import Answer, EvaluatedTracker
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,17 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not args.peers:
         raise InputError("no --peers; name trackers of other projects, as in --peers csrt")
-    entries = [] if args.only_peers else own.own_entries(args)
+    entries = {} if args.only_peers else own.own_entries(args)
     for name in args.peers:  # opened early, so that errors are raised before the first run
-        opened: nullcontext[EvaluatedTracker] = nullcontext(
+        opened: AbstractContextManager[EvaluatedTracker] = nullcontext(
             PeerTracker(open_peer(name, args.peer_models, args.threads))
         )
-        entries.append(Entry(name, partial(_itself, opened)))
+        entries[name] = partial(lambda one: one, opened)
     return own.evaluate(args, entries)
-
-
-def _itself(opened: nullcontext[EvaluatedTracker]) -> nullcontext[EvaluatedTracker]:
-    return opened
 
 
 class PeerTracker:

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     return evaluate(args, own_entries(args))
 
 
-def evaluate(args: argparse.Namespace, entries: list[Entry]) -> int:
+def evaluate(args: argparse.Namespace, entries: Entries) -> int:
     """Run every entry over every sequence, and print and write the scores as `add_arguments` says."""
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
@@ -123,20 +123,24 @@ def evaluate(args: argparse.Namespace, entries: list[Entry]) -> int:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
-    results = [Result(entry.name) for entry in entries]
+    results = [Result(name) for name in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
-        for entry, result in zip(entries, results, strict=True):
-            with entry.open() as tracker:
+        for result in results:
+            with entries[result.name]() as tracker:
                 for sequence in sequences:
                     for repeat in range(args.repeats):
-                        bar.set_description(f"{entry.name}: {sequence.name}")
-                        recorder = _recorder(recording, entry.name, sequence) if repeat == 0 else None
+                        bar.set_description(f"{result.name}: {sequence.name}")
+                        recorder = _recorder(recording, result.name, sequence) if repeat == 0 else None
                         result.add(sequence, one_pass(tracker, sequence, repeat, bar.update, recorder))
+    first, *more = COLUMNS.values()
+    headers = [first, *(["+-"] if args.repeats > 1 else []), *more]
     for result in results:
-        result.print(args.repeats)
+        print_table(["sequence", "frames", *headers], result.rows(), title=f"\n{result.name}")
     if len(results) > 1:
-        _print_means(results, len(sequences), args.repeats)
+        title = f"\nmean over {len(sequences)} sequences, {args.repeats} run{'s'[: args.repeats > 1]} each"
+        rows = [[r.name, *score_cells(r.mean, r.repeats), f"{r.ms_per_frame:.1f}"] for r in results]
+        print_table(["tracker", *headers, "ms/frame"], rows, title=title)
     if args.json is not None:
         text = json.dumps(
             {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
@@ -171,12 +175,8 @@ class EvaluatedTracker(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A tracker configuration to evaluate: its name and how to open it."""
-
-    name: str
-    open: Callable[[], AbstractContextManager[EvaluatedTracker]]
+Entries = dict[str, Callable[[], AbstractContextManager[EvaluatedTracker]]]
+"""Trackers to evaluate: how to open each, by name."""
 
 
 @dataclass(frozen=True)
@@ -291,18 +291,14 @@ class Result:
     def ms_per_frame(self) -> float:
         return 1e3 * float(np.mean([one.seconds_per_frame for one in self._all]))
 
-    def print(self, repeats: int) -> None:
-        """Print one row per sequence, then their mean."""
+    def rows(self) -> list[list[Cell]]:
+        """One row per sequence, then their mean."""
         rows = [
-            self._row(name, self.of(name), [one.scores for one in passes], repeats)
+            [name, self.of(name).frames, *score_cells(self.of(name), [one.scores for one in passes])]
             for name, passes in self.passes.items()
         ]
-        if len(rows) > 1:
-            rows.append(self._row("mean", self.mean, self.repeats, repeats))
-        print_table(["sequence", "frames", *_score_headers(repeats)], rows, title=f"\n{self.name}")
-
-    def _row(self, name: str, scores: Scores, repeats: list[Scores], count: int) -> list[Cell]:
-        return [name, scores.frames, *score_cells(scores, repeats, count)]
+        mean: list[Cell] = ["mean", self.mean.frames, *score_cells(self.mean, self.repeats)]
+        return [*rows, mean] if len(rows) > 1 else rows
 
     def record(self) -> dict[str, Any]:
         """The scores written by --json; unknown numbers are null."""
@@ -329,40 +325,20 @@ def spread(scores: list[Scores]) -> dict[str, float]:
     return {name: float(np.std([getattr(s, name) for s in scores], ddof=1)) for name in names}
 
 
-def score_cells(scores: Scores, repeats: list[Scores], count: int) -> list[Cell]:
-    cells: list[Cell] = []
-    for name in COLUMNS:
-        cells.append(getattr(scores, name))
-        if name == "ao" and count > 1:
-            cells.append(spread(repeats)["ao"])
-    return cells
+def score_cells(scores: Scores, repeats: list[Scores]) -> list[Cell]:
+    first, *more = [getattr(scores, name) for name in COLUMNS]
+    return [first, *([spread(repeats)["ao"]] if len(repeats) > 1 else []), *more]
 
 
-def _score_headers(repeats: int) -> list[str]:
-    headers = list(COLUMNS.values())
-    return [headers[0], "+-", *headers[1:]] if repeats > 1 else headers
-
-
-def _print_means(results: list[Result], sequences: int, repeats: int) -> None:
-    rows: list[list[Cell]] = [
-        [result.name, *score_cells(result.mean, result.repeats, repeats), f"{result.ms_per_frame:.1f}"]
-        for result in results
-    ]
-    headers = ["tracker", *_score_headers(repeats), "ms/frame"]
-    print_table(
-        headers, rows, title=f"\nmean over {sequences} sequences, {repeats} run{'s'[: repeats > 1]} each"
-    )
-
-
-def own_entries(args: argparse.Namespace) -> list[Entry]:
+def own_entries(args: argparse.Namespace) -> Entries:
     """Every bundle with every policy and view."""
-    found: list[Entry] = []
+    found: Entries = {}
     bundles = args.bundle or [None]
     for bundle, policy, view in itertools.product(bundles, args.policy, args.view):
         config = tracker_config(args.settings, policy=policy, view=view)
         name = [str(bundle)] if len(bundles) > 1 else []
         name += [policy, *([view] if view != "bundle" or len(args.view) > 1 else [])]
-        found.append(Entry(" ".join(name), partial(_opened, bundle, args, config)))
+        found[" ".join(name)] = partial(_opened, bundle, args, config)
     return found
 
 
