@@ -115,7 +115,7 @@ def _frames(args: argparse.Namespace) -> Frames:
     if args.video is None:
         yield from drawn_frames(args.image)
         return
-    from efftam_ros.tools.common.video import open_video
+    from efftam_ros.interop.video import open_video
 
     video = open_video(args.video)
     prompt: Prompt | None = Prompt(box=read_box(args.box, video.width, video.height))
