@@ -1,4 +1,4 @@
-"""Runs an efftam command (`gpu_check_calls.py OUT.json bench ...`), counts its CUDA calls through CUPTI."""
+"""Runs a benchmark (`gpu_check_calls.py OUT.json compare ...`), counts its CUDA calls through CUPTI."""
 
 from __future__ import annotations
 
@@ -68,9 +68,10 @@ def main(arguments: list[str]) -> int:
         print(f"gpu_check_calls: libcupti is not installed; {INSTALL}", file=sys.stderr)
         return 2
     counter = CallCounter(library)
-    from efftam_ros.tools.cli import main as efftam
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from benchmarks.__main__ import main as benchmark
 
-    code = efftam(command)
+    code = benchmark(command)
     Path(out).write_text(json.dumps(counter.counts, indent=1) + "\n", encoding="utf-8")
     return code
 

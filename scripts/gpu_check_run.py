@@ -16,13 +16,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gpu_check_calls
 import gpu_check_waits
 from gpu_check_summary import summary
 
-from efftam_ros.baselines.opening import BASELINES
+from benchmarks.backends import BASELINES
+from benchmarks.machine import environment
 from efftam_ros.runtime.pipeline import GPU_BACKENDS
-from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.doctor.gpu_facts import Facts, gather
 from efftam_ros.tools.doctor.system import System
@@ -42,8 +43,7 @@ CAPTURED_BACKENDS = (
 PRECISIONS = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
 SINGLE = "captures each of its graphs by itself"
 GROWTH_MB, WAITS = 5.0, 1.0
-FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_SHARE = 300, 30, 5, 17
-LEAST_SOAK = 4
+FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_S = 300, 30, 5, 0.2
 INSTALL = "pip install -r scripts/requirements-gpu-check.txt"
 OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
@@ -106,6 +106,10 @@ class Check:
 
 def efftam(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "efftam_ros", *arguments]
+
+
+def benchmark(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks", *arguments]
 
 
 def check_environment(check: Check) -> None:
@@ -271,7 +275,7 @@ def _bench(
     check: Check, name: str, bundle: Path | None, backends: Sequence[str], frames: int, *options: str
 ) -> bool:
     stem = check.folder / name.replace(" ", "_")
-    command = efftam("bench", "--frames", str(frames), "--quiet", "--skip-unavailable", *options)
+    command = benchmark("compare", "--frames", str(frames), "--quiet", "--skip-unavailable", *options)
     command += ["--backend", ",".join(backends), "--json", f"{stem}.json", "--plot", f"{stem}.png"]
     try:
         check.run(name, [*command, *([] if bundle is None else ["--bundle", str(bundle)])])
@@ -292,21 +296,22 @@ def check_soak(check: Check) -> None:
     if not backend:
         check.note(name, NOT_RUN, reason)
         return
+    seconds = str(check.frames * SOAK_S)
     path = check.folder / "soak.json"
-    frames = str(max(LEAST_SOAK, check.frames * SOAK_SHARE))
-    command = efftam("bench", "--soak", frames, "--backend", backend, "--quiet", "--json", str(path))
+    command = efftam("bench", "--soak", seconds, "--backend", backend, "--json", str(path))
     try:
         check.run(name, command)
     except RuntimeError as error:
         check.note(name, FAILED, str(error))
         return
     soak = json.loads(path.read_text(encoding="utf-8"))["soak"]
-    for what, growth in (("resident", soak["growth_mb"]), ("device", soak["device_growth_mb"])):
-        if growth is None:
+    for what in ("resident", "device"):
+        start, end = soak[f"{what}_mb"]
+        if start is None or end is None:
             check.note(f"{name}, {what} memory", NOT_RUN, "the memory in use can't be asked")
         else:
-            grew = f"{growth:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
-            check.note(f"{name}, {what} memory", OK if growth < GROWTH_MB else FAILED, grew)
+            grew = f"{end - start:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
+            check.note(f"{name}, {what} memory", OK if end - start < GROWTH_MB else FAILED, grew)
 
 
 def check_waits(check: Check) -> None:
@@ -320,7 +325,7 @@ def check_waits(check: Check) -> None:
         return
     try:
         found = gpu_check_waits.measure(
-            nsys, ["bench", "--quiet", "--backend", backend], check.folder, check.run
+            nsys, ["compare", "--quiet", "--backend", backend], check.folder, check.run
         )
     except (RuntimeError, ValueError) as error:
         check.note(name, FAILED, str(error))
@@ -331,21 +336,6 @@ def check_waits(check: Check) -> None:
     check.note(
         name, OK if good else FAILED, f"{waits:g} waits (goal 1), {allocations:g} allocations (goal 0)"
     )
-
-
-def check_profile(check: Check) -> None:
-    """Profile PyTorch only, because onnxruntime reports only launch times on a GPU."""
-    name = "profile torch-cuda"
-    if reason := check.unavailable("torch-cuda"):
-        check.note(name, NOT_RUN, reason)
-        return
-    command = efftam("profile", "--backend", "torch-cuda", "--frames", str(max(1, check.frames // 15)))
-    try:
-        check.run(name, [*command, "--quiet", "--json", str(check.folder / "profile.json")])
-    except RuntimeError as error:
-        check.note(name, FAILED, str(error))
-    else:
-        check.note(name, OK, "profile.json")
 
 
 def check_benches(check: Check, bundle: Path | None) -> None:
@@ -364,7 +354,6 @@ STEPS: dict[str, Callable[[Check, Path | None], None]] = {
     "bench": check_benches,
     "soak": lambda check, _: check_soak(check),
     "waits": lambda check, _: check_waits(check),
-    "profile": lambda check, _: check_profile(check),
 }
 
 
@@ -396,7 +385,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=FRAMES,
         metavar="N",
-        help=f"of each measurement; {SOAK_SHARE} times as many for memory (default {FRAMES})",
+        help=f"of each measurement; {SOAK_S} s for each of them for memory (default {FRAMES})",
     )
     parser.add_argument(
         "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"

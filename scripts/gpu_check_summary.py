@@ -76,14 +76,15 @@ def _soak(report: dict[str, Any] | None) -> list[str]:
     if not report:
         return []
     soak = report["soak"]
-    command = f"`efftam bench --soak {soak['frames']} --backend {soak['name'].split()[-1]}`"
-    what = f"{soak['frames']:,} frames ({soak['name']})"
+    command = f"`efftam bench --soak SECONDS --backend {report['backend']}`"
+    what = f"{soak['frames']:,} frames ({report['bundle']} {report['backend']})"
     what += ": resident memory after the first 100"
-    rows = [f"| {what} | under 5 MB | {soak['growth_mb']:+.1f} MB | {command} |"]
-    if soak["device_growth_mb"] is not None:
-        growth = f"{soak['device_growth_mb']:+.1f} MB"
-        rows.append(f"| the same: device memory in use | under 5 MB | {growth} | the same |")
-    times = f"{soak['last_ms']:.2f} against {soak['first_ms']:.2f} ms"
+    start, end = soak["resident_mb"]
+    rows = [f"| {what} | under 5 MB | {end - start:+.1f} MB | {command} |"]
+    start, end = soak["device_mb"]
+    if start is not None and end is not None:
+        rows.append(f"| the same: device memory in use | under 5 MB | {end - start:+.1f} MB | the same |")
+    times = "{1:.2f} against {0:.2f} ms".format(*soak["whole_ms"])
     rows.append(f"| the same: frame time, last quarter against the first | no drift | {times} | the same |")
     return rows
 

@@ -42,7 +42,7 @@ def count_of(counts: dict[str, float], names: str) -> float:
 def measure(
     nsys: str | None, bench: Sequence[str], folder: Path, run: Callable[[str, Sequence[str]], str]
 ) -> dict[str, Any]:
-    """Count the calls of ``bench`` (arguments of efftam without --frames) in a shorter and a longer run.
+    """Count the calls of ``bench`` (arguments of benchmarks without --frames) in a shorter and a longer run.
 
     ``nsys``: path of Nsight Systems; None to count with CUPTI. ``run(title, command)`` runs a command,
     returns its stdout and raises RuntimeError when it fails.
@@ -77,7 +77,7 @@ def _traced(
 ) -> dict[str, int]:
     trace = folder / f"trace_{frames}.nsys-rep"
     command = [nsys, "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"]
-    command += [f"--output={trace}", sys.executable, "-m", "efftam_ros", *bench, "--frames", str(frames)]
+    command += [f"--output={trace}", sys.executable, "-m", "benchmarks", *bench, "--frames", str(frames)]
     run(f"trace of {frames} frames", command)
     table = ["stats", "--report", "cuda_api_sum", "--format", "csv", "--force-export=true", str(trace)]
     return calls(run(f"calls of {frames} frames", [nsys, *table]))

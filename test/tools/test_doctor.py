@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from tools_helpers import CAPTURED, ROOT, driver_module
 
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
-from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.doctor import ros
 from efftam_ros.tools.doctor.backends import backend_findings
 from efftam_ros.tools.doctor.command import page
@@ -95,7 +94,7 @@ def test_json_has_every_back_end(efftam):
     report = json.loads(efftam("doctor", "--json").stdout)
     assert report["runs"] is True
     backends = {f["name"]: f for f in report["findings"] if f["section"] == "back ends"}
-    assert list(backends) == list(MEASURABLE)
+    assert list(backends) == list(BACKENDS)
     assert backends[DEFAULT_BACKEND]["state"] == "ok"
     for finding in backends.values():
         assert finding["state"] == "ok" or (finding["found"] and finding["remedy"])
@@ -296,15 +295,15 @@ def test_without_a_driver_it_comes_before_any_package(monkeypatch: pytest.Monkey
 
 
 def test_a_fault_of_a_back_end_does_not_hide_the_next(machine, tmp_path: Path):
-    """onnxruntime that can't be imported at all: PyTorch and the refusals still answer for themselves."""
+    """onnxruntime that can't be imported at all: TensorRT still answers for itself."""
     files = {"fake/onnxruntime/__init__.py": "raise RuntimeError('wrong\\nlibrary')"}
     system = machine(files, PYTHONPATH=str(tmp_path / "fake"))
     found = by_name(backend_findings(system, BARE))
-    assert list(found) == list(MEASURABLE)
+    assert list(found) == list(BACKENDS)
     assert found[DEFAULT_BACKEND].state == "wrong"
     assert "RuntimeError: wrong library" in found[DEFAULT_BACKEND].found
     assert all(finding.remedy for finding in found.values() if finding.state != "ok")
-    assert found["torch"].state in ("ok", "absent")
+    assert "wrong library" not in found["tensorrt"].found
 
 
 # --- what is concluded --------------------------------------------------------------------------------------

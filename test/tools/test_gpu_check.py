@@ -74,14 +74,14 @@ def measured(tmp_path: Path) -> Path:
             ],
         },
         "soak.json": {
+            "bundle": "compact_192",
+            "backend": "onnxruntime-cuda",
             "soak": {
-                "name": "compact_192 onnxruntime-cuda",
                 "frames": 5000,
-                "growth_mb": 1.25,
-                "device_growth_mb": 0.0,
-                "first_ms": 2.0,
-                "last_ms": 2.1,
-            }
+                "resident_mb": [200.0, 201.25],
+                "device_mb": [900.0, 900.0],
+                "whole_ms": [2.0, 2.1],
+            },
         },
         "waits.json": {
             "counted_by": "CUPTI",
@@ -124,7 +124,7 @@ def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
     soak = next(line for line in lines if "resident memory" in line)
     assert soak == (
         "| 5,000 frames (compact_192 onnxruntime-cuda): resident memory after the first 100 | under 5 MB "
-        "| +1.2 MB | `efftam bench --soak 5000 --backend onnxruntime-cuda` |"
+        "| +1.2 MB | `efftam bench --soak SECONDS --backend onnxruntime-cuda` |"
     )
     assert "| the same: device memory in use | under 5 MB | +0.0 MB | the same |" in lines
     assert "| host waits per frame | 1 | 1 | `scripts/gpu_check` (CUPTI) |" in lines
@@ -200,7 +200,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     result = gpu_check(
         "--quick",
         "--only",
-        "bench,soak,waits,profile",
+        "bench,soak,waits",
         "--out",
         tmp_path,
         env={**NO_GPU, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"},
@@ -211,7 +211,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     failed = [item for item in items.values() if item["state"] == "FAILED"]
     assert result.returncode == (1 if failed else 0), result.stderr
     assert items["bench shipped cpu"]["state"] == "OK"
-    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame", "profile torch-cuda"):
+    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame"):
         assert items[name]["state"] == "NOT RUN"
         assert items[name]["why"]
     (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]
@@ -248,7 +248,7 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path):
     def run(title: str, command) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
 
-    found = gpu_check_waits.measure(str(nsys), ["bench"], tmp_path, run)
+    found = gpu_check_waits.measure(str(nsys), ["compare"], tmp_path, run)
     assert found["waits_per_frame"] == 3  # asynchronous copies are none
     assert found["allocations_per_frame"] == pytest.approx(0.02)
     assert "cudaMalloc" not in found["calls_per_frame"]

@@ -53,7 +53,7 @@ def test_a_command_s_calls_are_written_with_its_exit_code(packages: Path, tmp_pa
     environment["PYTHONPATH"] = f"{packages}:{environment['PYTHONPATH']}"
     script = ROOT / "scripts" / "gpu_check_calls.py"
     done = subprocess.run(
-        [sys.executable, script, out, "bench", "--frames", "0"],
+        [sys.executable, script, out, "compare", "--frames", "0"],
         env=environment,
         capture_output=True,
         text=True,
@@ -73,7 +73,7 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path) -> None:
         Path(command[2]).write_text(json.dumps(calls))
         return ""
 
-    found = gpu_check_waits.measure(None, ["bench"], tmp_path, run)
+    found = gpu_check_waits.measure(None, ["compare"], tmp_path, run)
     assert found["counted_by"] == "CUPTI"
     assert found["waits_per_frame"] == 1
     assert found["allocations_per_frame"] == 0

@@ -27,7 +27,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comp
     env = {**os.environ, **package_environment(), **rehearsal.environment(folder, ROOT)}
     env["PATH"] = f"{folder}:{env['PATH']}"
     command = [sys.executable, str(ROOT / "scripts" / "gpu_check_run.py"), "--frames", "1"]
-    steps = "bindings,engines,verify,agreement,copies,bench,soak,waits,profile"
+    steps = "bindings,engines,verify,agreement,copies,bench,soak,waits"
     done = subprocess.run(
         [*command, "--only", steps, "--out", str(folder)],
         env=env,
@@ -83,8 +83,7 @@ def test_memory_and_waits_are_measured_on_the_first_back_end_that_runs(
 ) -> None:
     """On a board that is TensorRT: onnxruntime has no code for it."""
     assert items[name]["state"] != "NOT RUN", items[name]["why"]
-    soak = json.loads((rehearsed[1] / "soak.json").read_text())["soak"]
-    assert soak["name"].endswith(" tensorrt")
+    assert json.loads((rehearsed[1] / "soak.json").read_text())["backend"] == "tensorrt"
 
 
 def test_engines_track_as_the_cpu_does(items: dict[str, dict[str, Any]]) -> None:
@@ -93,7 +92,7 @@ def test_engines_track_as_the_cpu_does(items: dict[str, dict[str, Any]]) -> None
 
 
 def test_what_can_not_run_says_why(items: dict[str, dict[str, Any]]) -> None:
-    for name in ("verify onnxruntime-cuda shipped", "profile torch-cuda"):
+    for name in ("verify onnxruntime-cuda shipped", "bench shipped, torch-cuda"):
         assert items[name]["state"] == "NOT RUN"
         assert items[name]["why"]
 

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
-from efftam_ros.tools.common.backends import MEASURABLE
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.doctor.finding import Finding
 from efftam_ros.tools.doctor.gpu_facts import Facts
@@ -20,7 +19,7 @@ SECTION = "back ends"
 OPEN_SECONDS = 60.0
 
 
-def backend_findings(system: System, facts: Facts, backends: Sequence[str] = MEASURABLE) -> Iterator[Finding]:
+def backend_findings(system: System, facts: Facts, backends: Sequence[str] = BACKENDS) -> Iterator[Finding]:
     """One finding per back end. Back ends of the same library share a process until it ends.
 
     A bar on stderr names the one that is waited for.

@@ -80,10 +80,10 @@ def open_backend(backend: str) -> dict[str, Any]:
     from efftam_ros.core.errors import BackendError, InputError
     from efftam_ros.core.geometry import Box, View
     from efftam_ros.core.types import Image, Prompt
-    from efftam_ros.tools.common.backends import open_measurable
+    from efftam_ros.runtime.pipeline import open_pipeline
 
     try:
-        pipeline = open_measurable(None, backend)
+        pipeline = open_pipeline(None, backend)
     except BackendError as problem:
         return {"reason": problem.reason, "remedy": problem.remedy}
     except InputError as problem:
