@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.policies.appearance import Descriptor
+from efftam_ros.core.motion import Matrix
+from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,

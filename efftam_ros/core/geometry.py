@@ -106,16 +106,6 @@ def iou(a: Box, b: Box) -> float:
     return inter / (a.width * a.height + b.width * b.height - inter)
 
 
-MOST_TILES = 64
-"""Most tiles of a search along each side of the image, for a tiny target in a huge image."""
-
-
-def least_tile_px(image_size: tuple[int, int], step: float) -> float:
-    """The smallest side of a tile, px, for at most `MOST_TILES` tiles along each side of the image. ``step``:
-    distance of neighbouring tiles, in tile sides."""
-    return max(image_size) / (step * MOST_TILES)
-
-
 @dataclass(frozen=True)
 class View:
     """The region given to the network: an axis-aligned affine map from image pixels to network pixels.
@@ -152,7 +142,7 @@ class View:
         width, height = image_size
         x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
         y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
-        return cls.window(x, y, extent, side)
+        return cls(x - extent / 2, y - extent / 2, side / extent, side / extent, side)
 
     @property
     def extent(self) -> tuple[float, float]:

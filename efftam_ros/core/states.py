@@ -21,7 +21,7 @@ class TargetState:
     def clear(self) -> None:
         self.state = TrackState.IDLE
         self.measured_ns: int | None = None
-        self._confirmed_ns: int | None = None
+        self.confirmed_ns: int | None = None
         self._streak = 0
         self._returning = False
 
@@ -50,7 +50,7 @@ class TargetState:
         self.measured_ns = stamp_ns
         confirmed = self.confirmed
         if confirmed:
-            self._confirmed_ns = stamp_ns
+            self.confirmed_ns = stamp_ns
         return confirmed
 
     def miss(self, stamp_ns: int) -> None:
@@ -58,8 +58,8 @@ class TargetState:
         self._streak = 0
         if self.state is not TrackState.LOST:
             recent = (
-                self._confirmed_ns is not None
-                and (stamp_ns - self._confirmed_ns) * 1e-9 <= self.config.lost_after
+                self.confirmed_ns is not None
+                and (stamp_ns - self.confirmed_ns) * 1e-9 <= self.config.lost_after
             )
             self.state = TrackState.COASTING if recent else TrackState.LOST
 
@@ -68,7 +68,7 @@ class TargetState:
         are invalid."""
         self.state, self._streak = TrackState.LOST, 0
         if not times_valid:
-            self.measured_ns = self._confirmed_ns = None
+            self.measured_ns = self.confirmed_ns = None
 
     def age_s(self, stamp_ns: int) -> float:
         """Time since the last accepted box, s; NaN if there is none."""

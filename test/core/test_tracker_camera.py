@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from efftam_ros.core.camera_motion import rotation_motion
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import rotation_motion
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import (
     CameraMotion,

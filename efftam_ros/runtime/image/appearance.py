@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.appearance import Descriptor
+from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.encodings import Region, to_bgr
 

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import MOST_SHIFT, Matrix, rejection
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import MOST_SHIFT, Matrix, rejection
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.encodings import to_grey
 from efftam_ros.runtime.image.landmarks import Landmarks
