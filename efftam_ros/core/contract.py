@@ -106,7 +106,8 @@ class CameraMotionSource(Protocol):
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
         """Estimate the motion since the image of the previous call. Does not raise on a bad image.
 
-        ``target``: box of the target in the previous image, px; it is excluded because it moves on its own.
+        ``target``: box of the target in the previous image, px, not empty; it is excluded because it moves on
+        its own.
         """
         ...
 

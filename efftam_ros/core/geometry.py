@@ -57,7 +57,7 @@ class Box:
     @property
     def size(self) -> float:
         """Side of the square of equal area, sqrt(w h)."""
-        return math.sqrt(self.area)
+        return math.sqrt(max(self.width, 0.0) * max(self.height, 0.0))
 
     @property
     def is_finite(self) -> bool:
@@ -87,6 +87,21 @@ class Box:
         x0, y0 = min(max(left, 0.0), width), min(max(top, 0.0), height)
         x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
         return Box(x0, y0, x1 - x0, y1 - y0)
+
+    def pixels(self, share: float, width: int, height: int) -> tuple[int, int, int, int]:
+        """Left, top, right, bottom of the whole pixels that its inner part, ``share`` of each side, touches
+        in an image of this size, half-open; without area for an empty box."""
+        if self.is_empty:
+            return 0, 0, 0, 0
+        inner_width, inner_height = share * self.width, share * self.height
+        left = self.x + self.width / 2 - inner_width / 2
+        top = self.y + self.height / 2 - inner_height / 2
+        right, bottom = left + inner_width, top + inner_height
+        x0, y0 = min(max(left, 0.0), width), min(max(top, 0.0), height)
+        x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
+        # As a box's edges are computed, so that both agree to the last bit.
+        x1, y1 = x0 + (x1 - x0), y0 + (y1 - y0)
+        return math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)
 
     def moved(self, dx: float, dy: float) -> Box:
         return Box(self.x + dx, self.y + dy, self.width, self.height)
@@ -151,7 +166,8 @@ class View:
 
     def is_full(self, width: int, height: int) -> bool:
         """Whether it is the `full` view of an image of this size."""
-        return self == View.full(width, height, self.side)
+        scales = self.side / width, self.side / height
+        return self.x == self.y == 0.0 and (self.scale_x, self.scale_y) == scales
 
     def pixels(self, width: int, height: int, margin: int) -> tuple[int, int, int, int]:
         """Left, top, right, bottom of the pixels of an image of this size inside the view, half-open.
@@ -159,7 +175,7 @@ class View:
         ``margin``: number of neighbours to every side that belong to them. Right does not exceed left, or
         bottom top, where the view lies outside the image.
         """
-        extent_x, extent_y = self.extent
+        extent_x, extent_y = self.side / self.scale_x, self.side / self.scale_y
         return (
             max(0, math.floor(self.x) - margin),
             max(0, math.floor(self.y) - margin),

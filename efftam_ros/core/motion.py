@@ -183,7 +183,8 @@ class MotionFilter:
     def predicted(self, stamp_ns: int) -> MotionFilter:
         """A copy, moved to a later stamp as `predict` does."""
         moved = copy.copy(self)
-        moved.predict(stamp_ns)
+        moved._x, moved._p = self._moved(stamp_ns)
+        moved.stamp_ns = stamp_ns
         return moved
 
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
@@ -313,10 +314,6 @@ class TargetMotion:
     def lose(self) -> None:
         self.filter = self._whole = None
 
-    def predicted(self, stamp_ns: int) -> MotionFilter | None:
-        """A copy of the filter, moved to a later stamp."""
-        return None if self.filter is None else self.filter.predicted(stamp_ns)
-
     def is_behind(self, matrix: Matrix) -> bool:
         """Whether the camera's motion takes the target behind the camera, or nearly so: it has no pixel
         coordinates any more."""
@@ -337,8 +334,9 @@ class TargetMotion:
 
     def resize(self, matrix: Matrix, stamp_ns: int) -> None:
         """Predict, and carry over to images of another size; ``matrix`` maps old pixels to new ones."""
-        self.filter, self._whole = self.predicted(stamp_ns), None
+        self._whole = None
         if self.filter is not None:
+            self.filter = self.filter.predicted(stamp_ns)
             self.filter.follow_camera(matrix)
 
     def measure(self, stamp_ns: int, box: Box, quality: float, restart: bool, partial: bool) -> None:

@@ -22,16 +22,10 @@ class TargetState:
         self.state = TrackState.IDLE
         self.measured_ns: int | None = None
         self.confirmed_ns: int | None = None
+        self.confirmed = False
+        """Whether the state claims the target: TRACKING, or ACQUIRING since its selection without a miss."""
         self._streak = 0
         self._returning = False
-
-    @property
-    def confirmed(self) -> bool:
-        """True when the state claims the target: TRACKING, or ACQUIRING since its selection without a
-        miss."""
-        return self.state is TrackState.TRACKING or (
-            self.state is TrackState.ACQUIRING and not self._returning
-        )
 
     def select(self, stamp_ns: int) -> None:
         """The operator selected the target on this frame."""
@@ -48,14 +42,14 @@ class TargetState:
         if self._streak >= needed:
             self.state, self._returning = TrackState.TRACKING, False
         self.measured_ns = stamp_ns
-        confirmed = self.confirmed
-        if confirmed:
+        self.confirmed = not self._returning
+        if self.confirmed:
             self.confirmed_ns = stamp_ns
-        return confirmed
+        return self.confirmed
 
     def miss(self, stamp_ns: int) -> None:
         """No box was accepted on this frame."""
-        self._streak = 0
+        self._streak, self.confirmed = 0, False
         if self.state is not TrackState.LOST:
             recent = (
                 self.confirmed_ns is not None
@@ -66,7 +60,7 @@ class TargetState:
     def lose(self, times_valid: bool = True) -> None:
         """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
         are invalid."""
-        self.state, self._streak = TrackState.LOST, 0
+        self.state, self._streak, self.confirmed = TrackState.LOST, 0, False
         if not times_valid:
             self.measured_ns = self.confirmed_ns = None
 

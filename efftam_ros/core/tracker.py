@@ -216,8 +216,9 @@ class Tracker:
             interruption = f"the image's size changed from {previous_size} to {size}"
         camera = None if self._camera is None else self._follow_camera(self._camera, frame, dt_s)
         state, describe = self._target.state, self._describer(frame)
-        motion = None if interruption else self._motion.predicted(stamp)
-        expected = None if motion is None else motion.ground
+        known = None if interruption else self._motion.filter
+        motion = None if known is None else known.predicted(stamp)
+        expected = None if motion is None else motion.at(stamp, camera=False)
         self._shown = None
         windows: tuple[View, ...] = ()
         try:

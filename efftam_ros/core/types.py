@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +38,16 @@ class Image:
 
     ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride if
     the source pads). R equals ``height`` except for planar YUV (nv12: 3/2 ``height``); B is the number of
-    bytes per row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``.
+    bytes per row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``. The bytes must
+    not change while the image is in use: ``derived`` holds what the runtime has made of them once (the
+    checked encoding, the grey version).
     """
 
     rows: NDArray[np.uint8]
     width: int
     height: int
     encoding: str
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def from_array(cls, array: NDArray[np.uint8], encoding: str = "bgr8") -> Image:
@@ -103,12 +106,15 @@ class Candidates:
 
     @cached_property
     def _boxes(self) -> list[Box]:
-        return [Box(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in self.boxes.tolist()]
+        x0, y0, x1, y1 = self.boxes.astype(np.float64).T
+        return list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
 
     @property
     def visible(self) -> list[tuple[int, Box]]:
         """Index and box of the candidates that show something."""
-        return [(index, box) for index, box in enumerate(self._boxes) if not box.is_empty]
+        shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
+        indices = np.flatnonzero(shows).tolist()
+        return list(zip(indices, map(self._boxes.__getitem__, indices), strict=True))
 
     @property
     def is_finite(self) -> bool:

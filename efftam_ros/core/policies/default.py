@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -36,13 +37,14 @@ DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points hav
 @dataclass(frozen=True)
 class VisibleCandidate:
     """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
-    box."""
+    box; ``score``: by which the candidates are ranked."""
 
     index: int
     box: Box
     area: float
     quality: float
-    overlap: float = 0.0
+    overlap: float
+    score: float
 
 
 class DefaultPolicy:
@@ -239,16 +241,15 @@ class DefaultPolicy:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
             score = quality + favours[index] + self.config.motion_weight * overlap
-            # All indices differ, so that sorting never compares the candidates themselves.
-            seen = VisibleCandidate(index, box, box.width * box.height, quality, overlap)
-            found.append((-score, index, seen))
-        return [seen for _, _, seen in sorted(found)]
+            found.append(VisibleCandidate(index, box, box.width * box.height, quality, overlap, score))
+        found.sort(key=attrgetter("score"), reverse=True)
+        return found
 
     def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
         if not confirmed or choice.box is None:
             return context.is_prompted
         model, quality = self._model, float(candidates.ious[choice.index])
-        area, keeps = max(choice.box.area, 1.0), context.is_prompted
+        area, keeps = max(choice.box.width * choice.box.height, 1.0), context.is_prompted
         if not context.is_prompted:
             self._scale.add(candidates)
             share, is_clear = model.share(area), not quality < model.least_quality(self.KEPT_SHARE)

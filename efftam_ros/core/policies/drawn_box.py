@@ -78,7 +78,7 @@ class MaskScale:
             return [0.0] * count
         fit = np.mean(fits, axis=0)
         excess = fit - fit[int(np.argmax(candidates.ious))] - CLEAR
-        return [WEIGHT * max(0.0, float(v)) for v in excess]
+        return list((WEIGHT * np.maximum(0.0, excess)).tolist())
 
     @staticmethod
     def _fit(candidates: Candidates, drawn: Box) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ class DrawnExtent:
         )
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
-        return index, self.grown(followed)
+        return index, followed if self.factors == (1.0, 1.0) else self.grown(followed)
 
     def grown(self, box: Box) -> Box:
         """The target's box, given the box of its mask; both have the same centre."""
