@@ -8,23 +8,25 @@ bounded relative to the first box.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 from efftam_ros.core.geometry import Box, View
 
 OPENED = 1.4  # side, in window sides, of a window at a position that is less certain
 
 
-class CropPolicy(Protocol):
-    """Chooses the view of each frame."""
+class WholeImage:
+    """Always shows the whole image."""
+
+    def __init__(self, side: int) -> None:
+        """``side``: of the network's input, network px."""
+        self._side = side
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
         """The view of a prompted frame, around the prompt's box or, without one, around a point."""
-        ...
+        return View.full(*image_size, self._side)
 
     def settle(self, box: Box) -> None:
         """Initialise the size from the prompted frame's measured box."""
-        ...
 
     def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
         """The view of a tracked frame, unless the target is lost.
@@ -34,48 +36,20 @@ class CropPolicy(Protocol):
             predicted: Predicted box.
             coasted_s: Time from the last measured box to the previous frame, s.
         """
-        ...
-
-    def extent(self, image_size: tuple[int, int]) -> float | None:
-        """Side of the window that follows the target, px; None for a policy that always shows the whole
-        image."""
-        ...
-
-    def update(self, box: Box, dt_s: float) -> None:
-        """Update the size by a measured box, ``dt_s`` seconds after the previous one."""
-        ...
-
-    def resize(self, factor: float) -> None:
-        """Scale the size: the images' size changed by ``factor``."""
-        ...
-
-
-class FullImageCrop:
-    """Always the whole image."""
-
-    def __init__(self, side: int) -> None:
-        self._side = side
-
-    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
-        return View.full(*image_size, self._side)
-
-    def settle(self, box: Box) -> None:
-        return
-
-    def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
         return View.full(*image_size, self._side)
 
     def extent(self, image_size: tuple[int, int]) -> float | None:
+        """Side of the window that follows the target, px; None where the whole image is shown."""
         return None
 
     def update(self, box: Box, dt_s: float) -> None:
-        return
+        """Update the size by a measured box, not empty, ``dt_s`` seconds after the previous one."""
 
     def resize(self, factor: float) -> None:
-        return
+        """Scale the size: the images' size changed by ``factor``."""
 
 
-class FollowingCrop:
+class FollowingCrop(WholeImage):
     """A square window of ``factor`` target sizes around the predicted centre, wider while coasting.
 
     The longer the target is missed, the farther from the prediction it may reappear; but the network sees
@@ -96,7 +70,8 @@ class FollowingCrop:
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
-        self._side, self._factor = side, factor
+        super().__init__(side)
+        self._factor = factor
         self._first = self._size = 1.0
         self._longest = 1.0
 
@@ -127,7 +102,8 @@ class FollowingCrop:
         return View.window_inside(image_size, x, y, self.extent(image_size) * wider, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
-        wanted = self._first * (max(box.size, 1.0) / self._first) ** self.FOLLOW
+        size = math.sqrt(box.width * box.height)
+        wanted = self._first * (max(size, 1.0) / self._first) ** self.FOLLOW
         wanted = min(max(wanted, self.LOWEST * self._first), self.HIGHEST * self._first)
         share = 1 - math.exp(-dt_s / self.SMOOTH_S)
         self._longest += (max(box.width, box.height) - self._longest) * share
@@ -141,6 +117,6 @@ class FollowingCrop:
         )
 
 
-def make_crop_policy(kind: str, side: int, factor: float) -> CropPolicy:
+def make_crop_policy(kind: str, side: int, factor: float) -> WholeImage:
     """Create the crop policy of ``kind`` "full" or "window"."""
-    return FullImageCrop(side) if kind == "full" else FollowingCrop(side, factor)
+    return WholeImage(side) if kind == "full" else FollowingCrop(side, factor)

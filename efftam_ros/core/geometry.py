@@ -88,21 +88,6 @@ class Box:
         x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
         return Box(x0, y0, x1 - x0, y1 - y0)
 
-    def pixels(self, share: float, width: int, height: int) -> tuple[int, int, int, int]:
-        """Left, top, right, bottom of the whole pixels that its inner part, ``share`` of each side, touches
-        in an image of this size, half-open; without area for an empty box."""
-        if self.is_empty:
-            return 0, 0, 0, 0
-        inner_width, inner_height = share * self.width, share * self.height
-        left = self.x + self.width / 2 - inner_width / 2
-        top = self.y + self.height / 2 - inner_height / 2
-        right, bottom = left + inner_width, top + inner_height
-        x0, y0 = min(max(left, 0.0), width), min(max(top, 0.0), height)
-        x1, y1 = min(max(right, 0.0), width), min(max(bottom, 0.0), height)
-        # As a box's edges are computed, so that both agree to the last bit.
-        x1, y1 = x0 + (x1 - x0), y0 + (y1 - y0)
-        return math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)
-
     def moved(self, dx: float, dy: float) -> Box:
         return Box(self.x + dx, self.y + dy, self.width, self.height)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.crop import CropPolicy, make_crop_policy
+from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import FrameMemory, MemoryBank
@@ -21,7 +21,6 @@ from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
-from efftam_ros.core.states import TargetState
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
@@ -45,8 +44,71 @@ POINTS_VALID_NS = 250_000_000
 """Longest interval between two images over which points are followed; beyond it they are lost anyway."""
 
 
+class TargetState:
+    """The target's state.
+
+    A selection starts ACQUIRING; enough accepted frames in a row lead to TRACKING. A missed frame leads to
+    COASTING, and to LOST once the last confirmed box is ``lost_after`` old. An accepted frame while COASTING
+    or LOST starts ACQUIRING again, so that a reappearance is not reported before it is confirmed.
+    """
+
+    def __init__(self, config: TrackerConfig) -> None:
+        self.config = config
+        self.clear()
+
+    def clear(self) -> None:
+        self.state = TrackState.IDLE
+        self.measured_ns: int | None = None
+        self.confirmed_ns: int | None = None
+        self.confirmed = False
+        """Whether the state claims the target: TRACKING, or ACQUIRING since its selection without a miss."""
+        self._streak = 0
+        self._returning = False
+
+    def select(self, stamp_ns: int) -> None:
+        """The operator selected the target on this frame."""
+        self.clear()
+        self.state = TrackState.ACQUIRING
+        self.hit(stamp_ns)
+
+    def hit(self, stamp_ns: int) -> bool:
+        """The target's box was accepted on this frame. Returns `confirmed`."""
+        if self.state in MISSED:
+            self.state, self._returning, self._streak = TrackState.ACQUIRING, True, 0
+        self._streak += 1
+        needed = self.config.reacquire_frames if self._returning else self.config.acquire_frames
+        if self._streak >= needed:
+            self.state, self._returning = TrackState.TRACKING, False
+        self.measured_ns = stamp_ns
+        self.confirmed = not self._returning
+        if self.confirmed:
+            self.confirmed_ns = stamp_ns
+        return self.confirmed
+
+    def miss(self, stamp_ns: int) -> None:
+        """No box was accepted on this frame."""
+        self._streak, self.confirmed = 0, False
+        if self.state is not TrackState.LOST:
+            recent = (
+                self.confirmed_ns is not None
+                and (stamp_ns - self.confirmed_ns) * 1e-9 <= self.config.lost_after
+            )
+            self.state = TrackState.COASTING if recent else TrackState.LOST
+
+    def lose(self, times_valid: bool = True) -> None:
+        """The previous position no longer holds. ``times_valid`` False: the stamps jumped, so earlier times
+        are invalid."""
+        self.state, self._streak, self.confirmed = TrackState.LOST, 0, False
+        if not times_valid:
+            self.measured_ns = self.confirmed_ns = None
+
+    def age_s(self, stamp_ns: int) -> float:
+        """Time since the last accepted box, s; NaN if there is none."""
+        return float("nan") if self.measured_ns is None else (stamp_ns - self.measured_ns) * 1e-9
+
+
 class Tracker:
-    """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `states.TargetState`.
+    """Tracks one target. Not thread-safe, except for `prefetch`. For the states see `TargetState`.
 
     `step` computes the answer; the frame's contribution to the memory is computed by `commit` after the
     answer was published, or at the start of the next step. With an asynchronous pipeline it is enqueued at
@@ -112,7 +174,7 @@ class Tracker:
         self._pending: list[Callable[[], None]] = []  # what `commit` calls
         self._forget_points()
 
-    def _make_window(self) -> CropPolicy:
+    def _make_window(self) -> WholeImage:
         spec, config = self._pipeline.spec, self.config
         kind = spec.default_view if config.view == "bundle" else config.view
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
@@ -149,8 +211,8 @@ class Tracker:
             self._pipeline.prefetch(image)
 
     def commit(self) -> None:
-        """Compute the memory update decided in the last step, and choose the points to follow from its image;
-        does nothing if there are none."""
+        """Compute what only later frames need of the last step's image: the memory update, the points to
+        follow, the place to recognise; does nothing if there is nothing."""
         pending, self._pending = self._pending, []
         for compute in pending:
             compute()
@@ -161,7 +223,7 @@ class Tracker:
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         stamp, size = frame.stamp_ns, _size(frame)
-        box, point = _prompt_region(prompt, *size)
+        box, point = prompt.region(*size)
         if refine:
             self.memory.require_room_for_prompt()
         window = self._make_window()
@@ -182,7 +244,7 @@ class Tracker:
             TrackState.ACQUIRING,
             size,
             self._search,
-            self._describer(frame),
+            no_description if self._appearance is None else partial(self._appearance.describe, frame.image),
             drawn=box,
             is_prompted=True,
         )
@@ -215,7 +277,9 @@ class Tracker:
         elif size != previous_size:
             interruption = f"the image's size changed from {previous_size} to {size}"
         camera = None if self._camera is None else self._follow_camera(self._camera, frame, dt_s)
-        state, describe = self._target.state, self._describer(frame)
+        state, describe = self._target.state, no_description
+        if self._appearance is not None:
+            describe = cache(partial(self._appearance.describe, frame.image))
         known = None if interruption else self._motion.filter
         motion = None if known is None else known.predicted(stamp)
         expected = None if motion is None else motion.at(stamp, camera=False)
@@ -276,11 +340,12 @@ class Tracker:
         if choice.box is None:
             self._motion.coast(stamp, was_seen)
         else:
+            if confirmed:
+                self._window.update(choice.box, max(0.0, dt_s))
             restart = choice.jumped or state is TrackState.LOST
             quality = float(candidates.ious[choice.index])
             self._motion.measure(stamp, choice.box, quality, restart, choice.partial)
         if choice.box is not None and confirmed:
-            self._window.update(choice.box, max(0.0, dt_s))
             self._confirm(frame, choice.box, (0.0, 0.0) if expected is None else expected.velocity)
         else:
             self._forget_points()
@@ -288,10 +353,6 @@ class Tracker:
         tracks = self._search.tracks
         hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
         return replace(track, windows=windows, hypotheses=hypotheses, camera=camera)
-
-    def _describer(self, frame: Frame) -> Describe:
-        source = self._appearance
-        return no_description if source is None else cache(partial(source.describe, frame.image))
 
     def _follow_camera(self, source: CameraMotionSource, frame: Frame, dt_s: float) -> CameraMotion:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
@@ -360,7 +421,8 @@ class Tracker:
         self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
     ) -> None:
         """Have the frame stored in a slot of the ring if the policy keeps it."""
-        if confirmed and choice.box is not None and not context.is_prompted:
+        is_measured = confirmed and choice.box is not None and not context.is_prompted
+        if is_measured and not self._extent.is_settled:
             self._extent.add(candidates, choice.index)
         if not self._policy.keeps(candidates, choice, context, confirmed):
             self.memory.skip()
@@ -384,7 +446,7 @@ class Tracker:
         if self._search.is_running:
             self._search.stop()
         if self._camera is not None:
-            self._camera.keep(box)
+            self._pending.append(partial(self._camera.keep, box))
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
 
@@ -437,33 +499,3 @@ class Tracker:
 
 def _size(frame: Frame) -> tuple[int, int]:
     return frame.image.width, frame.image.height
-
-
-def _prompt_region(prompt: Prompt, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
-    """The box enclosed by a prompt in an image of this size, or the point it marks.
-
-    Raises InputError when it marks nothing in the image.
-    """
-    if not all(math.isfinite(v) for point in prompt.points for v in point):
-        raise InputError(f"the selection's points are {prompt.points}; their coordinates must be finite")
-    if prompt.box is not None:
-        if prompt.box.is_empty:
-            raise InputError(
-                f"the selection is {prompt.box.xywh()} px; it needs finite numbers, width and height above 0"
-            )
-        # The window is sized by the visible part.
-        visible = prompt.box.clipped(width, height)
-        if visible.is_empty:
-            raise InputError(
-                f"the selection is {prompt.box.xywh()} px, outside the image of {width} x {height} px"
-            )
-        return visible, None
-    if prompt.mask is not None:
-        ys, xs = np.flatnonzero(prompt.mask.any(axis=1)), np.flatnonzero(prompt.mask.any(axis=0))
-        if not len(ys):
-            raise InputError("the selection's mask is empty; mark the target's pixels")
-        return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
-    on = [p for p, label in zip(prompt.points, prompt.labels, strict=False) if label == 1]
-    if not on:
-        raise InputError("the selection marks nothing; give a box, a mask or a point on the target")
-    return None, on[0]

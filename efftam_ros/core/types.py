@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 
 
@@ -75,6 +76,35 @@ class Prompt:
     points: tuple[tuple[float, float], ...] = ()
     labels: tuple[int, ...] = ()
     mask: NDArray[np.bool_] | None = None
+
+    def region(self, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
+        """The box enclosed by it in an image of this size, or the point it marks.
+
+        Raises InputError when it marks nothing in the image.
+        """
+        if not all(math.isfinite(v) for point in self.points for v in point):
+            raise InputError(f"the selection's points are {self.points}; their coordinates must be finite")
+        if self.box is not None:
+            if self.box.is_empty:
+                raise InputError(
+                    f"the selection is {self.box.xywh()} px; it needs finite numbers, both sides above 0"
+                )
+            # The window is sized by the visible part.
+            visible = self.box.clipped(width, height)
+            if visible.is_empty:
+                raise InputError(
+                    f"the selection is {self.box.xywh()} px, outside the image of {width} x {height} px"
+                )
+            return visible, None
+        if self.mask is not None:
+            ys, xs = np.flatnonzero(self.mask.any(axis=1)), np.flatnonzero(self.mask.any(axis=0))
+            if not len(ys):
+                raise InputError("the selection's mask is empty; mark the target's pixels")
+            return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
+        on = [p for p, label in zip(self.points, self.labels, strict=False) if label == 1]
+        if not on:
+            raise InputError("the selection marks nothing; give a box, a mask or a point on the target")
+        return None, on[0]
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,9 @@ def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
         ),
         PipelineSpec(name="scripted", image_side=192),
     )
-    Tracker(pipeline, None, camera).step(Frame(IMAGE, 10**9), Prompt(box=START))
+    tracker = Tracker(pipeline, None, camera)
+    tracker.step(Frame(IMAGE, 10**9), Prompt(box=START))
+    tracker.commit()
     assert kept == [START]
 
 

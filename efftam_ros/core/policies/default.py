@@ -130,7 +130,7 @@ class DefaultPolicy:
         for seen in ranked:
             refusal = self._refusal(seen, candidates.presence_logit, context)
             if refusal is None:
-                partial = context.is_confirmed and self._model.share(seen.area) < self.MOVING_SHARE
+                partial = context.is_confirmed and self._share(seen.area) < self.MOVING_SHARE
                 return Choice(seen.index, True, seen.box, motion_iou=seen.overlap, partial=partial)
             reason = reason or refusal
         context.search.begin(context.image_size, context.motion)
@@ -144,7 +144,7 @@ class DefaultPolicy:
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
         ranked = self._ranked(candidates, None) if present else []
-        least = self._model.least_quality(self.RETURN_SHARE)
+        least = self.RETURN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
             if (
@@ -188,7 +188,7 @@ class DefaultPolicy:
                     f"seen where it cannot be (distance^2 {distance:.0f} above {config.gate_mahalanobis:g}, "
                     f"overlap {seen.overlap:.2f} below {config.gate_iou:g})"
                 )
-        least = model.least_quality(self.SEEN_SHARE)
+        least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
             return f"seen unclearly (predicted IoU {seen.quality:.2f} below {least:.2f})"
         is_sure = context.is_confirmed and presence_logit > self.SURE_PRESENCE
@@ -217,6 +217,11 @@ class DefaultPolicy:
         if seen is None or not 0 <= (context.stamp_ns - seen.stamp_ns) * 1e-9 <= self.STILL_S:
             return False
         return iou(box, seen.box) >= self.config.gate_iou
+
+    def _share(self, area: float) -> float:
+        """An area as a share of the target's usual one; 1 while that is unknown."""
+        usual = self._model.usual_area
+        return 1.0 if usual is None else area / usual
 
     def _llr(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> float:
         return self._model.llr(seen.area, seen.quality, presence_logit, context.describe(seen.box))
@@ -251,10 +256,11 @@ class DefaultPolicy:
         model, quality = self._model, float(candidates.ious[choice.index])
         area, keeps = max(choice.box.width * choice.box.height, 1.0), context.is_prompted
         if not context.is_prompted:
-            self._scale.add(candidates)
-            share, is_clear = model.share(area), not quality < model.least_quality(self.KEPT_SHARE)
+            if not self._scale.is_settled:
+                self._scale.add(candidates)
+            share, is_clear = self._share(area), not quality < self.KEPT_SHARE * model.usual_quality
             # The mask seems to include another object beside the target.
-            is_merged = share > self.GROWN_SHARE and quality < model.least_quality(self.GROWN_CLEARNESS)
+            is_merged = share > self.GROWN_SHARE and quality < self.GROWN_CLEARNESS * model.usual_quality
             is_itself = share >= self.WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
         descriptor = context.describe(choice.box)

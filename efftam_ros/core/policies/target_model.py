@@ -59,6 +59,12 @@ class TargetModel:
 
     def __init__(self) -> None:
         self.appearance = Appearance()
+        self.usual_quality = -math.inf
+        """Predicted IoU; -inf where the network has not seen the target yet."""
+        self.usual_area: float | None = None
+        """Image px^2."""
+        self.least_llr = 0.0
+        """The log-likelihood ratio that a candidate must exceed to be accepted as the returning target."""
         self._areas: deque[float] = deque(maxlen=REMEMBERED_FRAMES)  # of remembered frames, image px^2
         self._qualities: deque[float] = deque(maxlen=USUAL_FRAMES)
         self._confirmed_areas: deque[float] = deque(maxlen=USUAL_FRAMES)
@@ -71,6 +77,8 @@ class TargetModel:
         self._confirmed_areas.append(area)
         if remembered:
             self._areas.append(area)
+        self.usual_quality, self.usual_area = median(self._qualities), median(self._confirmed_areas)
+        self.least_llr = max(0.0, median(self._confirmed_llrs) - RETURN_MARGIN)
 
     def resize(self, area_factor: float) -> None:
         """The images' area changed by this factor."""
@@ -78,14 +86,7 @@ class TargetModel:
             known = [area_factor * area for area in areas]
             areas.clear()
             areas.extend(known)
-
-    def least_quality(self, share: float) -> float:
-        """This share of the usual predicted IoU; -inf where the network has not seen the target yet."""
-        return share * median(self._qualities) if self._qualities else -math.inf
-
-    def share(self, area: float) -> float:
-        """An area as a share of the target's usual one; 1 while that is unknown."""
-        return area / median(self._confirmed_areas) if self._confirmed_areas else 1.0
+        self.usual_area = median(self._confirmed_areas) if self._confirmed_areas else None
 
     def llr(
         self, area: float | None, quality: float, presence_logit: float, descriptor: Descriptor | None
@@ -95,7 +96,7 @@ class TargetModel:
         ``area``: px^2, None: not weighed; ``quality``: predicted IoU; ``descriptor``: of its colours, None:
         unknown.
         """
-        usual = median(self._qualities) if self._qualities else quality
+        usual = self.usual_quality if self._qualities else quality
         size = 0.0
         if area is not None:
             usual_area = median(self._areas) if self._areas else area
@@ -106,9 +107,3 @@ class TargetModel:
         # scale so that the sum over several detections weighs against the prior as it should.
         seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(quality / max(usual, 0.1), 1.2)
         return seen - 0.33 * size - 8.0 * min(change, 0.3) - 1.0
-
-    @property
-    def least_llr(self) -> float:
-        """The log-likelihood ratio that a candidate must exceed to be accepted as the returning target."""
-        usual = self._confirmed_llrs
-        return max(0.0, median(usual) - RETURN_MARGIN) if usual else 0.0

@@ -25,7 +25,7 @@ class ColourAppearance:
     """An `AppearanceSource` that computes colour histograms."""
 
     def describe(self, image: Image, box: Box) -> Descriptor | None:
-        region = Region(*box.pixels(INNER_SHARE, image.width, image.height))
+        region = Region.inside(box, INNER_SHARE, image)
         if (region.x1 - region.x0) * (region.y1 - region.y0) < LEAST_PIXELS:
             return None
         try:

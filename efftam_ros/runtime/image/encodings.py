@@ -7,6 +7,7 @@ drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
@@ -31,6 +33,19 @@ class Region(NamedTuple):
     y0: int
     x1: int
     y1: int
+
+    @classmethod
+    def inside(cls, box: Box, share: float, image: Image) -> Region:
+        """The pixels of an image that the inner part of a box, ``share`` of each side, touches; none for an
+        empty box."""
+        if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):
+            return cls(0, 0, 0, 0)
+        width, height = share * box.width, share * box.height
+        left, top = box.x + box.width / 2 - width / 2, box.y + box.height / 2 - height / 2
+        x0, y0 = min(max(left, 0.0), image.width), min(max(top, 0.0), image.height)
+        x1, y1 = min(max(left + width, 0.0), image.width), min(max(top + height, 0.0), image.height)
+        # From corner and size, as a box computes its edges: the same pixels to the last bit.
+        return cls(math.floor(x0), math.floor(y0), math.ceil(x0 + (x1 - x0)), math.ceil(y0 + (y1 - y0)))
 
     @property
     def is_empty(self) -> bool:

@@ -13,7 +13,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.common.backends import open_measurable
 

@@ -20,8 +20,8 @@ from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
+from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.common.video import NS
 
 WARM_UP, FPS = 60, 30.0

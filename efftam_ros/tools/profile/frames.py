@@ -14,8 +14,7 @@ from typing import Any, Protocol, cast
 from efftam_ros.baselines.opening import BASELINES
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, open_tracker
 from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, WARM_UP, Timing, endless_frames, timed_step
 from efftam_ros.tools.common.options import open_bundle

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, Protocol, cast
 
 from efftam_ros.core.contract import Pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.tools.bench.contenders import Contender
 from efftam_ros.tools.bench.frames import MODULES, WARM_UP, Frames
 from efftam_ros.tools.common.outputs import replacing
