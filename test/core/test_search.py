@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.motion import MotionFilter, rotation_motion
-from efftam_ros.core.policies.target_model import KEPT, LEAST, Appearance
 from efftam_ros.core.search import (
     FADING_S,
     FORGET_S,
@@ -494,30 +493,3 @@ def test_a_recognised_place_that_confirms_the_prior_changes_nothing():
         assert not watching.show((BESIDE, 1.8))
         watching.loss.recognise_place(np.eye(3), watching.stamp)
     assert watching.images_until_taken(BESIDE) > 10
-
-
-# ---- appearance --------------------------------------------------------------------------------------------
-
-
-def descriptor(*shares: float) -> np.ndarray:
-    return np.sqrt(np.array(shares) / sum(shares))
-
-
-def test_other_colours_are_a_change_and_nothing_is_said_before_the_target_is_known():
-    known = Appearance()
-    red, blue = descriptor(0.9, 0.1), descriptor(0.1, 0.9)
-    assert known.change(blue) == 0
-    for _ in range(2 * LEAST):
-        known.add(red)
-    assert known.change(red) == pytest.approx(0, abs=1e-9)
-    assert known.change(blue) > 0.3
-    assert known.change(None) == 0
-
-
-def test_a_target_that_slowly_changes_its_colours_stays_itself_and_may_return_to_the_first():
-    known = Appearance()
-    for i in range(4 * KEPT):
-        share = i / (4 * KEPT)
-        now = descriptor(1 - share + 1e-3, share + 1e-3)
-        assert known.change(now) < 0.02
-        known.add(now)
