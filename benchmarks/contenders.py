@@ -15,7 +15,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, MemoryPlan, Prompt
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.tools.bench.frames import resident_mb
 
 PEER = "peer"

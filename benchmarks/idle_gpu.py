@@ -27,8 +27,8 @@ from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
+from efftam_ros.runtime.pipeline import open_tracker
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tracker import open_tracker
 from efftam_ros.tools.bench.command import image_size
 from efftam_ros.tools.bench.frames import drawn_frames
 from efftam_ros.tools.common.options import open_bundle

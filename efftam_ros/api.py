@@ -21,8 +21,7 @@ from efftam_ros.core.types import TrackState as State
 from efftam_ros.interop.video import NS, Camera, open_video
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.limits import check_size
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_tracker
 
 __all__ = ["BackendError", "InputError", "Result", "State", "Tracker"]
 

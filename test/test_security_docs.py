@@ -10,8 +10,8 @@ import pytest
 from efftam_ros.core.config import MOST_TEXT
 from efftam_ros.core.crop import FollowingCrop
 from efftam_ros.core.errors import MOST_SHOWN
-from efftam_ros.core.geometry import MOST_TILES
-from efftam_ros.core.search import Sweep
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.search import MOST_TILES, TURNS, BlindSearch, Sweep
 from efftam_ros.interop.messages import MOST_FRAME_ID, MOST_NORMALIZED
 from efftam_ros.runtime.image.limits import MOST_PIXELS, MOST_SIDE
 from efftam_ros.runtime.image.preprocess import MOST_SAMPLES
@@ -43,8 +43,9 @@ def test_the_page_names_the_limits_that_the_code_has(text: str):
 
 def test_both_searches_for_a_target_of_a_pixel_keep_to_the_limit_of_tiles():
     size, extent = (8192, 100), 5.0  # one row of tiles
-    crop = FollowingCrop(192, 5.0)
-    assert len({crop._tile(size, (0.0, 0.0), extent, index) for index in range(100)}) == MOST_TILES
+    blind = BlindSearch()
+    views = [blind.view(size, Box(0.0, 0.0, 5.0, 5.0), extent, 192) for _ in range(100 * len(TURNS))]
+    assert len(set(views[TURNS.index(None) :: len(TURNS)])) == MOST_TILES
     assert len(Sweep(size, extent, 192)) == MOST_TILES
 
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table

@@ -11,8 +11,7 @@ from typing import Any
 from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools import cli
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
 from efftam_ros.tools.common.table import print_table

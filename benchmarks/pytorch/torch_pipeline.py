@@ -83,7 +83,8 @@ class TorchPipeline(FramePipeline):
         torch_device(device)  # fails early, before the weights are read
         return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
 
-    def _stage_seconds_now(self) -> Mapping[str, float]:
+    @property
+    def _stage_seconds(self) -> Mapping[str, float]:  # type: ignore[override]
         return self._timer.seconds
 
     @torch.inference_mode()
@@ -130,7 +131,7 @@ class TorchPipeline(FramePipeline):
             map_, pointer = self._modules.encode_memory(
                 self._features["features"],
                 self._logits[row],
-                self._modules.upload(torch.tensor([float(present), float(self.frame.is_prompted)])),
+                self._modules.upload(torch.tensor([float(present), float(self.prompt is not None)])),
                 self._candidate_pointers[row],
                 self._prompt.get("prompt_raster"),
             )

@@ -12,9 +12,9 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import MOST_SHIFT, Matrix, moved_point, rejection, rotation_motion
 from efftam_ros.core.contract import CameraMotionSource, GuidedSource
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import MOST_SHIFT, Matrix, moved_point, rejection, rotation_motion
 from efftam_ros.core.types import CameraMotion, Image
 
 Sample = tuple[int, NDArray[np.float64]]

@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.policies.appearance import Descriptor
+from efftam_ros.core.motion import Matrix
+from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.types import (
     CameraMotion,
     Candidates,
@@ -106,7 +106,8 @@ class CameraMotionSource(Protocol):
     def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
         """Estimate the motion since the image of the previous call. Does not raise on a bad image.
 
-        ``target``: box of the target in the previous image, px; it is excluded because it moves on its own.
+        ``target``: box of the target in the previous image, px, not empty; it is excluded because it moves on
+        its own.
         """
         ...
 

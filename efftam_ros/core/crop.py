@@ -8,82 +8,53 @@ bounded relative to the first box.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
-from efftam_ros.core.geometry import Box, View, least_tile_px
+from efftam_ros.core.geometry import Box, View
 
-
-class CropPolicy(Protocol):
-    """Chooses the view of each frame."""
-
-    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
-        """The view of a prompted frame, around the prompt's box or, without one, around a point."""
-        ...
-
-    def settle(self, box: Box) -> None:
-        """Initialise the size from the prompted frame's measured box."""
-        ...
-
-    def view(
-        self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
-    ) -> View:
-        """The view of a tracked frame.
-
-        Args:
-            image_size: Width and height, px.
-            predicted: Predicted box; None if the position is unknown.
-            coasted_s: Time from the last measured box to the previous frame, s.
-            lost: Search for the target.
-        """
-        ...
-
-    def extent(self, image_size: tuple[int, int]) -> float | None:
-        """Side of the window that follows the target, px; None for a policy that always shows the whole
-        image."""
-        ...
-
-    def update(self, box: Box, dt_s: float) -> None:
-        """Update the size by a measured box, ``dt_s`` seconds after the previous one."""
-        ...
-
-    def resize(self, factor: float) -> None:
-        """Scale the size: the images' size changed by ``factor``."""
-        ...
+OPENED = 1.4  # side, in window sides, of a window at a position that is less certain
 
 
-class FullImageCrop:
-    """Always the whole image."""
+class WholeImage:
+    """Always shows the whole image."""
 
     def __init__(self, side: int) -> None:
+        """``side``: of the network's input, network px."""
         self._side = side
 
     def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
+        """The view of a prompted frame, around the prompt's box or, without one, around a point."""
         return View.full(*image_size, self._side)
 
     def settle(self, box: Box) -> None:
-        return
+        """Initialise the size from the prompted frame's measured box."""
 
-    def view(
-        self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
-    ) -> View:
+    def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
+        """The view of a tracked frame, unless the target is lost.
+
+        Args:
+            image_size: Width and height, px.
+            predicted: Predicted box.
+            coasted_s: Time from the last measured box to the previous frame, s.
+        """
         return View.full(*image_size, self._side)
 
     def extent(self, image_size: tuple[int, int]) -> float | None:
+        """Side of the window that follows the target, px; None where the whole image is shown."""
         return None
 
     def update(self, box: Box, dt_s: float) -> None:
-        return
+        """Update the size by a measured box, not empty, ``dt_s`` seconds after the previous one."""
 
     def resize(self, factor: float) -> None:
-        return
+        """Scale the size: the images' size changed by ``factor``."""
 
 
-class FollowingCrop:
+class FollowingCrop(WholeImage):
     """A square window of ``factor`` target sizes around the predicted centre, wider while coasting.
 
     The longer the target is missed, the farther from the prediction it may reappear; but the network sees
-    nothing outside its window, and in a much wider window the target is too small. When lost, wide windows
-    around the prediction therefore alternate with a sweep over the whole image, tile by tile.
+    nothing outside its window, and in a much wider window the target is too small: a lost target is searched
+    for in several (`search`).
     """
 
     GROW_PER_S = 1.5  # largest rate of the size's logarithm, 1/s
@@ -94,21 +65,15 @@ class FollowingCrop:
     FOLLOW = 0.5
     LARGE_FACTOR = 2.2  # window side in sizes of a target for which ``factor`` would exceed the short side
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
-    OPEN_AFTER_S, OPENED = 0.3, 1.4  # time of coasting, and the side from then on, in window sides
-    LOST_TURNS = (
-        1.4,
-        1.8,
-        None,
-    )  # windows around the prediction, in window sides; None: a tile of the sweep
-    SEARCH_TILE = 1.2  # tile side of the sweep, in window sides; a small target is too small in wider tiles
+    OPEN_AFTER_S = 0.3  # time of coasting after which the window is `OPENED`
     WIDEST = 1.5  # largest extent of any window, in longer sides of the image
     POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
 
     def __init__(self, side: int, factor: float) -> None:
-        self._side, self._factor = side, factor
+        super().__init__(side)
+        self._factor = factor
         self._first = self._size = 1.0
         self._longest = 1.0
-        self._turn = self._swept = 0  # windows and tiles since the target was last seen
 
     def extent(self, image_size: tuple[int, int]) -> float:
         # A window wider than the image's short side shows little more and makes the target smaller, so it is
@@ -129,41 +94,16 @@ class FollowingCrop:
         self._first = self._size = max(box.size, 1.0)
         self._longest = max(box.width, box.height)
 
-    def view(
-        self, image_size: tuple[int, int], predicted: Box | None, coasted_s: float, lost: bool = False
-    ) -> View:
+    def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
         width, height = image_size
-        if predicted is None:
-            predicted = Box.from_centre(width / 2, height / 2, self._size, self._size)
-        extent = self.extent(image_size)
-        cx, cy = min(max(predicted.cx, 0.0), width), min(max(predicted.cy, 0.0), height)
-        if not lost:
-            wider = self.OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
-            return View.window_inside(image_size, cx, cy, extent * wider, self._side)
-        turn = self.LOST_TURNS[self._turn % len(self.LOST_TURNS)]
-        self._turn += 1
-        if turn is not None:
-            return View.window_inside(image_size, cx, cy, extent * turn, self._side)
-        self._swept += 1
-        return self._tile(image_size, (cx, cy), self.SEARCH_TILE * extent, self._swept - 1)
-
-    def _tile(
-        self, image_size: tuple[int, int], start: tuple[float, float], extent: float, index: int
-    ) -> View:
-        """Tile ``index`` of the overlapping tiles that cover the image, ordered by distance from
-        ``start``."""
-        axes = []
-        extent = max(extent, least_tile_px(image_size, 0.8))
-        for length in image_size:
-            count = max(1, math.ceil(length / (0.8 * extent)))
-            axes.append([(i + 0.5) * length / count for i in range(count)])
-        tiles = sorted(((x, y) for x in axes[0] for y in axes[1]), key=lambda p: math.dist(p, start))
-        x, y = tiles[index % len(tiles)]
-        return View.window_inside(image_size, x, y, extent, self._side)
+        x, y = predicted.x + predicted.width / 2, predicted.y + predicted.height / 2
+        x, y = min(max(x, 0.0), width), min(max(y, 0.0), height)
+        wider = OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
+        return View.window_inside(image_size, x, y, self.extent(image_size) * wider, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
-        self._turn = self._swept = 0
-        wanted = self._first * (max(box.size, 1.0) / self._first) ** self.FOLLOW
+        size = math.sqrt(box.width * box.height)
+        wanted = self._first * (max(size, 1.0) / self._first) ** self.FOLLOW
         wanted = min(max(wanted, self.LOWEST * self._first), self.HIGHEST * self._first)
         share = 1 - math.exp(-dt_s / self.SMOOTH_S)
         self._longest += (max(box.width, box.height) - self._longest) * share
@@ -177,6 +117,6 @@ class FollowingCrop:
         )
 
 
-def make_crop_policy(kind: str, side: int, factor: float) -> CropPolicy:
+def make_crop_policy(kind: str, side: int, factor: float) -> WholeImage:
     """Create the crop policy of ``kind`` "full" or "window"."""
-    return FullImageCrop(side) if kind == "full" else FollowingCrop(side, factor)
+    return WholeImage(side) if kind == "full" else FollowingCrop(side, factor)

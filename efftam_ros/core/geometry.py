@@ -57,7 +57,7 @@ class Box:
     @property
     def size(self) -> float:
         """Side of the square of equal area, sqrt(w h)."""
-        return math.sqrt(self.area)
+        return math.sqrt(max(self.width, 0.0) * max(self.height, 0.0))
 
     @property
     def is_finite(self) -> bool:
@@ -106,16 +106,6 @@ def iou(a: Box, b: Box) -> float:
     return inter / (a.width * a.height + b.width * b.height - inter)
 
 
-MOST_TILES = 64
-"""Most tiles of a search along each side of the image, for a tiny target in a huge image."""
-
-
-def least_tile_px(image_size: tuple[int, int], step: float) -> float:
-    """The smallest side of a tile, px, for at most `MOST_TILES` tiles along each side of the image. ``step``:
-    distance of neighbouring tiles, in tile sides."""
-    return max(image_size) / (step * MOST_TILES)
-
-
 @dataclass(frozen=True)
 class View:
     """The region given to the network: an axis-aligned affine map from image pixels to network pixels.
@@ -152,7 +142,7 @@ class View:
         width, height = image_size
         x = min(max(x, min(extent, width) / 2), width - min(extent, width) / 2)
         y = min(max(y, min(extent, height) / 2), height - min(extent, height) / 2)
-        return cls.window(x, y, extent, side)
+        return cls(x - extent / 2, y - extent / 2, side / extent, side / extent, side)
 
     @property
     def extent(self) -> tuple[float, float]:
@@ -161,7 +151,8 @@ class View:
 
     def is_full(self, width: int, height: int) -> bool:
         """Whether it is the `full` view of an image of this size."""
-        return self == View.full(width, height, self.side)
+        scales = self.side / width, self.side / height
+        return self.x == self.y == 0.0 and (self.scale_x, self.scale_y) == scales
 
     def pixels(self, width: int, height: int, margin: int) -> tuple[int, int, int, int]:
         """Left, top, right, bottom of the pixels of an image of this size inside the view, half-open.
@@ -169,7 +160,7 @@ class View:
         ``margin``: number of neighbours to every side that belong to them. Right does not exceed left, or
         bottom top, where the view lies outside the image.
         """
-        extent_x, extent_y = self.extent
+        extent_x, extent_y = self.side / self.scale_x, self.side / self.scale_y
         return (
             max(0, math.floor(self.x) - margin),
             max(0, math.floor(self.y) - margin),

@@ -14,13 +14,17 @@ from typing import Protocol
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import MemoryPlan
 
+SPACING_NS = 150_000_000
+"""Least interval between the frames that `RankedFrames` attends to, except the newest: otherwise an object
+that covers the target within a few images would soon be all that is remembered."""
+
 
 @dataclass(frozen=True)
 class Record:
     """One remembered frame.
 
     ``quality``: predicted IoU; ``motion_iou``: overlap with the predicted box, None if the policy has none;
-    ``is_spaced``: whether enough time has passed since the previous spaced frame (the policy decides).
+    ``is_spaced``: whether enough time (`SPACING_NS`) has passed since the previous spaced frame.
     """
 
     frame: int
@@ -112,9 +116,9 @@ class RankedFrames:
         prompted = self._attended(prompted)
         room = min(self.recent, self.max_maps - len(prompted), self.temporal_rows - 1)
         recent = _newest_and_spaced(others, spaced[:-1], room)
-        maps = [(f, self.temporal_rows - 1) for f in prompted]
-        maps += [(f, len(recent) - 1 - i) for i, f in enumerate(recent)]
-        return AttendedFrames(tuple(maps), tuple((prompted + others[::-1])[: self.max_pointers]))
+        rows = [self.temporal_rows - 1] * len(prompted) + list(range(len(recent) - 1, -1, -1))
+        maps = tuple(zip(prompted + recent, rows, strict=True))
+        return AttendedFrames(maps, tuple((prompted + others[::-1])[: self.max_pointers]))
 
     def needed(self, records: Sequence[Record], frame: int) -> set[int]:
         prompted = self._attended([r.frame for r in records if r.prompted])
@@ -137,8 +141,9 @@ def _newest_and_spaced(frames: list[int], spaced: list[int], count: int) -> list
     if count <= 0:
         return []
     chosen = frames[-1:] + spaced[len(spaced) - min(count - 1, len(spaced)) :]
-    missing = [frame for frame in reversed(frames) if frame not in chosen][: count - len(chosen)]
-    return sorted(chosen + missing)
+    if len(chosen) < count:
+        chosen += [frame for frame in reversed(frames) if frame not in chosen][: count - len(chosen)]
+    return sorted(chosen)
 
 
 class MemoryBank:
@@ -162,12 +167,9 @@ class MemoryBank:
 
     def plan(self, frame: int) -> MemoryPlan:
         """The memory plan of frame ``frame``."""
-        attention = self.rule.attention(self.records, frame)
-        return MemoryPlan(
-            slots=tuple([self._slots[f] for f, _ in attention.maps]),
-            rows=tuple([row for _, row in attention.maps]),
-            pointer_slots=tuple(map(self._slots.__getitem__, attention.pointers)),
-        )
+        attention, slot = self.rule.attention(self.records, frame), self._slots.__getitem__
+        frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
+        return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))
 
     def add(self, record: Record) -> int:
         """Store a frame and return its slot, evicting frames that no later frame will attend to."""
@@ -187,18 +189,13 @@ class MemoryBank:
 
 
 class FrameMemory:
-    """Counts the frames since the prompt and keeps those that a policy stores. Per frame: `plan`, then either
-    `store` or `skip`."""
+    """Counts the frames since the prompt and keeps those that a policy wants to remember. Per frame: `plan`,
+    then either `store` or `skip`."""
 
     def __init__(self, bank: MemoryBank) -> None:
         self._bank = bank
         self._frame = 0
-        self.prompted = False
-        """Whether the present frame is a prompted one; until it is stored or skipped."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._bank.records
+        self._spaced_ns: int | None = None  # stamp of the last spaced frame
 
     def require_room_for_prompt(self) -> None:
         """Raises InputError when one more prompt can't be remembered beside those that are."""
@@ -209,14 +206,23 @@ class FrameMemory:
         return self._bank.plan(self._frame)
 
     def store(
-        self, quality: float, presence_logit: float, motion_iou: float | None = None, is_spaced: bool = True
+        self,
+        stamp_ns: int,
+        quality: float,
+        presence_logit: float,
+        motion_iou: float | None = None,
+        prompted: bool = False,
     ) -> int:
-        """Close the frame and keep it; returns its slot."""
-        record = Record(self._frame, self.prompted, quality, presence_logit, motion_iou, is_spaced)
-        self.skip()
+        """Close the frame and keep it; returns its slot. For the arguments see `Record`."""
+        spaced_ns = self._spaced_ns
+        # Earlier than the last one: the stamps went back.
+        is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS
+        if is_spaced:
+            self._spaced_ns = stamp_ns
+        record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced)
+        self._frame += 1
         return self._bank.add(record)
 
     def skip(self) -> None:
         """Close the frame without keeping it."""
         self._frame += 1
-        self.prompted = False

@@ -1,10 +1,13 @@
-"""Kalman filter on the target's box, in image pixels and seconds.
+"""Motion in image pixels: the camera's, as a homography, and the Kalman filter of the target that follows it.
 
-State (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate in the state,
-because extrapolating one through an occlusion makes the box vanish or fill the image. The rate of the size in
-the image is estimated separately, for controllers that approach the target; it is not used for prediction.
-All noise is proportional to the target's size sqrt(w h), so that wide and tall targets are treated alike and
-nothing depends on the image's resolution.
+The homography maps pixels of the previous image to pixels of the current image that show the same point of
+the ground. It moves the predicted state of the target, never a measured box.
+
+The filter's state is (cx, cy, vx, vy, w, h): centre, centre velocity in px/s, size. The size has no rate in
+the state, because extrapolating one through an occlusion makes the box vanish or fill the image. The rate of
+the size in the image is estimated separately, for controllers that approach the target; it is not used for
+prediction. All noise is proportional to the target's size sqrt(w h), so that wide and tall targets are
+treated alike and nothing depends on the image's resolution.
 
 Process noise is that of a continuous model (white acceleration, and a random walk of the size), so predicting
 over any split of an interval gives the same result, and a dropped image does not look like acceleration. The
@@ -20,11 +23,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import linearised
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Motion
 
 Array = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+MOST_SHIFT = 0.6  # of the image's longer side, per image: beyond it two images hardly overlap
+MOST_ZOOM = 1.6  # factor per image, either way
+MOST_PERSPECTIVE = 1.5  # ratio of the zooms in two corners of the image
+LEAST_DEPTH = 0.2  # `relative_depth` below which a position is treated as behind the camera
 
 # Left, top, width, height from the state; and left, top, right, bottom.
 _BOX = np.array(
@@ -53,6 +61,80 @@ INITIAL_SPEED = 6.0  # standard deviation of the unknown initial velocity, sizes
 # Shortest time that the camera's velocity is taken over, s: stamps in a burst of images are nearly equal, and
 # a shift of 3 px within 1 us would be 3 million px/s.
 LEAST_CAMERA_S = 0.01
+# Greatest age of the motion of the whole target at which it is preferred to that of its last visible part.
+WHOLE_VALID_NS = 1_000_000_000
+
+
+def rejection(matrix: Matrix, width: int, height: int, most_shift: float = MOST_SHIFT) -> str:
+    """Return why a matrix can't be the camera's motion between consecutive images of this size; empty if it
+    can."""
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or abs(matrix[2, 2]) < 1e-9:
+        return "not a finite homography"
+    # Plain numbers, because numpy is slower for five points.
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
+    determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+    x, y = width / 2, height / 2
+    # At the four corners and in the middle.
+    depths = (i, g * width + i, g * width + h * height + i, h * height + i, g * x + h * y + i)
+    if min(depths) * max(depths) <= 0 or min(map(abs, depths)) < 1e-9:
+        return "it sends a part of the image to infinity"
+    # The area's change at a point is det(H) / depth^3.
+    changes = [determinant / (depth * depth * depth) for depth in depths]
+    if min(changes) <= 0:
+        return "it mirrors the image"
+    zooms = list(map(math.sqrt, changes))
+    if not 1 / MOST_ZOOM < zooms[4] < MOST_ZOOM:
+        return f"it zooms by {zooms[4]:.2g} (at most {MOST_ZOOM:g})"
+    if max(zooms) / min(zooms) > MOST_PERSPECTIVE:
+        return f"its perspective changes by {max(zooms) / min(zooms):.2g} (at most {MOST_PERSPECTIVE:g})"
+    dx, dy = (a * x + b * y + c) / depths[4] - x, (d * x + e * y + f) / depths[4] - y
+    shift = math.hypot(dx, dy) / max(width, height)
+    return f"it shifts by {shift:.2f} image sides (at most {most_shift:g})" if shift > most_shift else ""
+
+
+def relative_depth(matrix: Matrix, x: float, y: float) -> float:
+    """Depth of a point after the motion, relative to that of the image's top-left corner.
+
+    It concerns points far outside the image. Towards 0 their pixel coordinates go to infinity; a negative
+    depth means that the motion took the point behind the camera (or from behind it to the front), so that its
+    pixel coordinates are on the opposite side of the image."""
+    return float(matrix[2] @ (x, y, 1.0)) / float(matrix[2, 2])
+
+
+def moved_point(matrix: Matrix, x: float, y: float) -> NDArray[np.float64]:
+    """Position [2] of a point after the motion, px."""
+    moved = matrix @ np.array([x, y, 1.0])
+    return np.asarray(moved[:2] / moved[2], np.float64)
+
+
+def linearised(matrix: Matrix, x: float, y: float) -> tuple[NDArray[np.float64], Matrix]:
+    """Position [2] of a point after the motion, px, and its derivative [2, 2] with respect to the point."""
+    moved = matrix @ np.array([x, y, 1.0])
+    point = np.asarray(moved[:2] / moved[2], np.float64)
+    return point, np.asarray((matrix[:2, :2] - np.outer(point, matrix[2, :2])) / moved[2], np.float64)
+
+
+def zoom(matrix: Matrix, x: float, y: float) -> float:
+    """Magnification around a point: square root of the change of area."""
+    return float(np.sqrt(abs(np.linalg.det(linearised(matrix, x, y)[1]))))
+
+
+def moved_box(matrix: Matrix, box: Box) -> Box:
+    """The box after the motion: its centre is moved and its sides are scaled by `zoom`."""
+    x, y = moved_point(matrix, box.cx, box.cy)
+    factor = zoom(matrix, box.cx, box.cy)
+    return Box.from_centre(x, y, box.width * factor, box.height * factor)
+
+
+def rotation_motion(intrinsics: Matrix, rotation: Matrix) -> Matrix:
+    """Homography of a camera that rotates about its centre: K R K^-1.
+
+    ``intrinsics``: K [3, 3] px; ``rotation``: R [3, 3] maps a direction in the previous image's optical frame
+    (x right, y down, z forward) to the current one's. For a pure rotation it holds at every distance (Hartley
+    and Zisserman, Multiple View Geometry, 8.4.2).
+    """
+    matrix = intrinsics @ rotation @ np.linalg.inv(intrinsics)
+    return np.asarray(matrix / matrix[2, 2], np.float64)
 
 
 class MotionFilter:
@@ -80,7 +162,7 @@ class MotionFilter:
         if dt < 0:
             raise ValueError(f"cannot predict {dt:.3f} s into the past")
         if dt == 0:
-            return self._x.copy(), self._p.copy()
+            return self._x, self._p
         f = _IDENTITY.copy()
         f[0, 2] = f[1, 3] = dt
         width, height = self._x[4:].tolist()
@@ -101,7 +183,8 @@ class MotionFilter:
     def predicted(self, stamp_ns: int) -> MotionFilter:
         """A copy, moved to a later stamp as `predict` does."""
         moved = copy.copy(self)
-        moved.predict(stamp_ns)
+        moved._x, moved._p = self._moved(stamp_ns)
+        moved.stamp_ns = stamp_ns
         return moved
 
     def follow_camera(self, matrix: Array, dt_s: float = math.inf) -> None:
@@ -111,7 +194,7 @@ class MotionFilter:
         velocity is the mean over at least `LEAST_CAMERA_S`; until then the previous one is kept.
 
         Args:
-            matrix: [3, 3] motion from the previous image to the current one (see `camera_motion`).
+            matrix: [3, 3] motion from the previous image to the current one (see the module).
             dt_s: Time between the two images, s.
         """
         centre, j = linearised(matrix, self._x[0], self._x[1])
@@ -143,7 +226,7 @@ class MotionFilter:
         ``camera``: True extrapolates the camera's last motion and returns the velocity in the image; False
         returns the velocity relative to the ground.
         """
-        x, p = self._moved(stamp_ns)
+        x, p = self._moved(stamp_ns) if stamp_ns != self.stamp_ns else (self._x.copy(), self._p)
         if camera:
             x[:2] += self._camera_velocity * ((stamp_ns - self.stamp_ns) * 1e-9)
             x[2:4] += self._camera_velocity
@@ -162,16 +245,16 @@ class MotionFilter:
         ``quality`` (predicted IoU, 0..1) widens the measurement noise up to three times as it falls. Raises
         ValueError for an empty or non-finite box.
         """
-        if box.is_empty:
+        x, y, width, height = box.x, box.y, box.width, box.height
+        if not (min(width, height) > 0 and math.isfinite(x + y + width + height)):
             raise ValueError(f"cannot update from an empty box {box}")
         was_measured, self._measured = self._measured, True
-        edges, size = box.edges(), box.size
-        innovation = np.array(edges) - _H @ self._x
+        innovation = np.array((x, y, x + width, y + height)) - _H @ self._x
         # An edge inside the predicted box may be the edge of an occluder: its weight decreases with its
         # distance inside, so that the opposite edge carries the estimate. Without this, a target that moves
         # behind a tree seems to shrink, stop and turn back at the tree's edge.
         hidden = np.maximum(innovation * _INWARD, 0.0)
-        r = _diagonal(self._edge_sigma(size, quality) ** 2 + hidden**2)
+        r = _diagonal(_edge_sigma(math.sqrt(width * height), quality) ** 2 + hidden**2)
         observed = _H @ self._p
         gain = np.linalg.solve(observed @ _H.T + r, observed).T
         self._x = self._x + gain @ innovation
@@ -190,10 +273,6 @@ class MotionFilter:
             self._size_rate = self._size_rate + (1 - math.exp(-dt / SIZE_RATE_S)) * (seen - self._size_rate)
         self._sized_ns, self._sized = self.stamp_ns, self._x[4:].copy()
 
-    def _edge_sigma(self, size: float, quality: float) -> float:
-        doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
-        return (EDGE * max(size, _MIN_SIZE_PX) + EDGE_PX) * doubt
-
     def mahalanobis(self, box: Box, quality: float = 1.0) -> float:
         """Squared Mahalanobis distance of a measured centre from the prediction (2 degrees of freedom).
 
@@ -203,7 +282,7 @@ class MotionFilter:
         offset = np.array([box.cx, box.cy]) - self._x[:2]
         slack = np.maximum(self._x[4:] - np.array([box.width, box.height]), 0.0) / 2
         offset = np.sign(offset) * np.maximum(np.abs(offset) - slack, 0.0)
-        spread = self._p[:2, :2] + np.eye(2) * self._edge_sigma(box.size, quality) ** 2 / 2
+        spread = self._p[:2, :2] + np.eye(2) * _edge_sigma(box.size, quality) ** 2 / 2
         return float(offset @ np.linalg.solve(spread, offset))
 
     @property
@@ -214,6 +293,75 @@ class MotionFilter:
     def motion(self) -> Motion:
         """The estimate at the filter's own stamp."""
         return self.at(self.stamp_ns)
+
+
+class TargetMotion:
+    """The filter of the target, and that of when all of it was last visible.
+
+    While a target disappears behind an occluder, its boxes lag and stop at the edge; coasting therefore
+    continues from the last motion of the whole target.
+    """
+
+    def __init__(self) -> None:
+        self.filter: MotionFilter | None = None
+        """At the last image; None: the position is unknown."""
+        self._whole: MotionFilter | None = None
+
+    def start(self, stamp_ns: int, box: Box) -> None:
+        """Start from a measured box of the whole target."""
+        self.filter, self._whole = MotionFilter(stamp_ns, box), None
+
+    def lose(self) -> None:
+        self.filter = self._whole = None
+
+    def is_behind(self, matrix: Matrix) -> bool:
+        """Whether the camera's motion takes the target behind the camera, or nearly so: it has no pixel
+        coordinates any more."""
+        if self.filter is None:
+            return False
+        box = self.filter.box
+        return relative_depth(matrix, box.cx, box.cy) < LEAST_DEPTH
+
+    def follow_camera(self, matrix: Matrix | None, dt_s: float) -> None:
+        """As `MotionFilter.follow_camera`; with None, or without time between the images, the camera's motion
+        is unknown."""
+        whole = None if self._whole is self.filter else self._whole
+        for motion in (self.filter, whole):
+            if motion is not None and matrix is not None and dt_s > 0:
+                motion.follow_camera(matrix, dt_s)
+            elif motion is not None:
+                motion.camera_unknown()
+
+    def resize(self, matrix: Matrix, stamp_ns: int) -> None:
+        """Predict, and carry over to images of another size; ``matrix`` maps old pixels to new ones."""
+        self._whole = None
+        if self.filter is not None:
+            self.filter = self.filter.predicted(stamp_ns)
+            self.filter.follow_camera(matrix)
+
+    def measure(self, stamp_ns: int, box: Box, quality: float, restart: bool, partial: bool) -> None:
+        """Update by the target's box at the filter's stamp. ``restart``: it does not continue the motion so
+        far; ``partial``: only part of the target is visible."""
+        if self.filter is None or restart:
+            self.filter = MotionFilter(stamp_ns, box)
+        else:
+            self.filter.update(box, quality)
+        if not partial:
+            self._whole = self.filter
+
+    def coast(self, stamp_ns: int, was_seen: bool) -> None:
+        """Continue without a measurement. ``was_seen``: the target was seen in the image before."""
+        whole = self._whole
+        if was_seen and whole is not None and stamp_ns - whole.stamp_ns < WHOLE_VALID_NS:
+            self.filter, self._whole = whole, None
+            whole.predict(stamp_ns)
+        if self.filter is not None:
+            self.filter.coast()
+
+
+def _edge_sigma(size: float, quality: float) -> float:
+    doubt = 1.0 + 2.0 * (1.0 - min(max(quality, 0.0), 1.0))
+    return (EDGE * max(size, _MIN_SIZE_PX) + EDGE_PX) * doubt
 
 
 def _box(x: Array) -> Box:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 
 
@@ -38,13 +39,16 @@ class Image:
 
     ``rows`` is a uint8 array [R, B]: one line per stored row, without padding (a view with a row stride if
     the source pads). R equals ``height`` except for planar YUV (nv12: 3/2 ``height``); B is the number of
-    bytes per row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``.
+    bytes per row. ``encoding`` is a sensor_msgs encoding name, such as ``bgr8`` or ``nv12``. The bytes must
+    not change while the image is in use: ``derived`` holds what the runtime has made of them once (the
+    checked encoding, the grey version).
     """
 
     rows: NDArray[np.uint8]
     width: int
     height: int
     encoding: str
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def from_array(cls, array: NDArray[np.uint8], encoding: str = "bgr8") -> Image:
@@ -72,6 +76,35 @@ class Prompt:
     points: tuple[tuple[float, float], ...] = ()
     labels: tuple[int, ...] = ()
     mask: NDArray[np.bool_] | None = None
+
+    def region(self, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
+        """The box enclosed by it in an image of this size, or the point it marks.
+
+        Raises InputError when it marks nothing in the image.
+        """
+        if not all(math.isfinite(v) for point in self.points for v in point):
+            raise InputError(f"the selection's points are {self.points}; their coordinates must be finite")
+        if self.box is not None:
+            if self.box.is_empty:
+                raise InputError(
+                    f"the selection is {self.box.xywh()} px; it needs finite numbers, both sides above 0"
+                )
+            # The window is sized by the visible part.
+            visible = self.box.clipped(width, height)
+            if visible.is_empty:
+                raise InputError(
+                    f"the selection is {self.box.xywh()} px, outside the image of {width} x {height} px"
+                )
+            return visible, None
+        if self.mask is not None:
+            ys, xs = np.flatnonzero(self.mask.any(axis=1)), np.flatnonzero(self.mask.any(axis=0))
+            if not len(ys):
+                raise InputError("the selection's mask is empty; mark the target's pixels")
+            return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
+        on = [p for p, label in zip(self.points, self.labels, strict=False) if label == 1]
+        if not on:
+            raise InputError("the selection marks nothing; give a box, a mask or a point on the target")
+        return None, on[0]
 
 
 @dataclass(frozen=True)
@@ -103,12 +136,15 @@ class Candidates:
 
     @cached_property
     def _boxes(self) -> list[Box]:
-        return [Box(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in self.boxes.tolist()]
+        x0, y0, x1, y1 = self.boxes.astype(np.float64).T
+        return list(map(Box, x0.tolist(), y0.tolist(), (x1 - x0).tolist(), (y1 - y0).tolist()))
 
     @property
     def visible(self) -> list[tuple[int, Box]]:
         """Index and box of the candidates that show something."""
-        return [(index, box) for index, box in enumerate(self._boxes) if not box.is_empty]
+        shows = np.isfinite(self.boxes).all(axis=1) & (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
+        indices = np.flatnonzero(shows).tolist()
+        return list(zip(indices, map(self._boxes.__getitem__, indices), strict=True))
 
     @property
     def is_finite(self) -> bool:

@@ -1,7 +1,4 @@
-"""The frame protocol: order of a pipeline's calls, state of the frame, checks of arguments.
-
-Back ends derive from `FramePipeline`; pipelines without a network use `FrameState` alone.
-"""
+"""The frame protocol: order of a pipeline's calls, state of the frame, checks of arguments."""
 
 from __future__ import annotations
 
@@ -34,96 +31,6 @@ class Answers(NamedTuple):
     presence: float
 
 
-class FrameState:
-    """View, prompt and conditioning of the current frame. Calls out of order raise RuntimeError."""
-
-    def __init__(self, spec: PipelineSpec) -> None:
-        self.spec = spec
-        self.is_closed = False
-        self.image_size = (0, 0)
-        self.prompt: EncodedPrompt | None = None
-        """Of a prompted frame, once its prompt was encoded."""
-        self._view: View | None = None
-        self._attended = False
-        self._rows: tuple[int, ...] = ()
-
-    def close(self) -> None:
-        """From now on every call raises RuntimeError."""
-        self.is_closed, self._view = True, None
-
-    def begin(self) -> None:
-        """Start a new frame."""
-        self.require_open()
-        self._view, self.prompt, self._attended, self._rows = None, None, False, ()
-
-    def encoded(self, image: Image, view: View) -> None:
-        """Record that the image was encoded."""
-        self._view, self.image_size = view, (image.width, image.height)
-
-    def attended(self) -> None:
-        """Record that the features were conditioned on memory, or on nothing by an empty plan."""
-        self.prompt, self._attended = None, True
-
-    def prompted(self, encoded: EncodedPrompt) -> None:
-        """Record that the features were conditioned on a prompt alone."""
-        self.prompt, self._attended = encoded, False
-
-    def encode_prompt(self, prompt: Prompt | None) -> EncodedPrompt | None:
-        """The inputs of the prompt encoder, None on a tracked frame. Raises InputError."""
-        view = self.require_image()
-        if prompt is not None:
-            return encode_prompt(prompt, view, *self.image_size)
-        if not self._attended:
-            raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
-        return None
-
-    def candidates(self, answers: Answers) -> Candidates:
-        """The candidates of this frame, in image px; of a mask prompt its own mask."""
-        prompt = self.prompt
-        self._rows = ALTERNATIVES if prompt is None or prompt.multimask else SINGLE
-        if prompt is not None and prompt.logits is not None:
-            boxes, areas = boxes_and_areas(prompt.logits[None])
-            answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return rows_as_candidates(self.require_image(), answers, self._rows)
-
-    def row(self, choice: int) -> int:
-        """The row of candidate ``choice`` in the decoder's output."""
-        self.require_image()
-        return self._rows[choice]
-
-    @property
-    def is_prompted(self) -> bool:
-        return self.prompt is not None
-
-    def check_plan(self, plan: MemoryPlan) -> None:
-        """Raises IndexError for a slot that the ring lacks."""
-        named = (*plan.slots, *plan.pointer_slots)
-        if named:
-            self.check_slot(max(named) if min(named) >= 0 else min(named))
-
-    def check_slot(self, slot: int) -> None:
-        """Raises IndexError for a slot that the ring lacks."""
-        if not 0 <= slot < self.spec.slots:
-            raise IndexError(f"slot {slot} is beyond the ring's {self.spec.slots}")
-
-    def check_search(self, plan: MemoryPlan) -> None:
-        """Raises ValueError when there is nothing to search for, IndexError as `check_plan` does."""
-        if not plan.slots:
-            raise ValueError("search without memory: give a plan with at least one slot")
-        self.check_plan(plan)
-
-    def require_open(self) -> None:
-        if self.is_closed:
-            raise RuntimeError("the pipeline is closed")
-
-    def require_image(self) -> View:
-        """The view of the encoded image."""
-        if self._view is None:
-            self.require_open()
-            raise RuntimeError("no image: encode comes first in every frame")
-        return self._view
-
-
 def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
     """Consecutive rows of the decoder's answers as Candidates in image px.
 
@@ -144,77 +51,125 @@ class FramePipeline(ABC):
     """The `Pipeline` contract around what a back end computes.
 
     A derived class implements the methods with an underscore; they are called in order and with checked
-    arguments.
+    arguments. One without a network also overrides `_decoded` and `_searched`.
     """
 
     is_asynchronous = False
+    _stage_seconds: Mapping[str, float]
+    """See `Pipeline.stage_seconds`, without the search."""
 
     def __init__(self, spec: PipelineSpec) -> None:
-        self.frame = FrameState(spec)
+        self.spec = spec
+        self.prompt: EncodedPrompt | None = None
+        """Of a prompted frame, once its prompt was encoded."""
+        self.image_size = (0, 0)
+        self._view: View | None = None  # of the encoded image
+        self._is_attended = self._is_closed = False
+        self._rows: Sequence[int] = ()  # of the decoder's output, by candidate
         self._search_s = 0.0
         self._has_searched = False  # since the last frame
 
     @property
-    def spec(self) -> PipelineSpec:
-        return self.frame.spec
-
-    @property
     def stage_seconds(self) -> Mapping[str, float]:
-        seconds = self._stage_seconds_now()
+        seconds = self._stage_seconds
         return {**seconds, "search": self._search_s} if self._search_s else seconds
 
     def prefetch(self, image: Image) -> None:
         return
 
     def encode(self, image: Image, view: View) -> None:
-        self.frame.begin()
+        self._view = self.prompt = None
+        self._is_attended, self._rows = False, ()
+        if self._is_closed:
+            raise self._misuse()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
         self._encode(image, view)
-        self.frame.encoded(image, view)
+        self._view, self.image_size = view, (image.width, image.height)
 
     def attend(self, plan: MemoryPlan) -> None:
-        self.frame.require_image()
-        self.frame.check_plan(plan)
+        if self._view is None:
+            raise self._misuse()
+        self._check_slots(*plan.slots, *plan.pointer_slots)
         if plan.slots:
             self._attend(plan)
         else:
             self._condition(None)
-        self.frame.attended()
+        self.prompt, self._is_attended = None, True
 
     def decode(self, prompt: Prompt | None) -> Candidates:
-        encoded = self.frame.encode_prompt(prompt)
-        if encoded is not None:
+        if self._view is None:
+            raise self._misuse()
+        if prompt is not None:
+            encoded = encode_prompt(prompt, self._view, *self.image_size)
             self._condition(encoded)
-            self.frame.prompted(encoded)
-        return self.frame.candidates(self._decode(encoded))
+            self.prompt, self._is_attended = encoded, False
+        elif not self._is_attended:
+            raise RuntimeError("decode(None) without attend: a tracked frame is conditioned on memory first")
+        return self._decoded(self._view, prompt)
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
-        row = self.frame.row(choice)
-        self.frame.check_slot(slot)
-        self._remember(row, slot, present)
+        if self._view is None:
+            raise self._misuse()
+        self._check_slots(slot)
+        self._remember(self._rows[choice], slot, present)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self.frame.begin()
-        self.frame.check_search(plan)
+        self._view = None
+        if self._is_closed:
+            raise self._misuse()
+        if not plan.slots:
+            raise ValueError("search without memory: give a plan with at least one slot")
+        self._check_slots(*plan.slots, *plan.pointer_slots)
         start = time.perf_counter()
-        found = [
-            rows_as_candidates(view, answers, ALTERNATIVES)
-            for view, answers in zip(views, self._search(image, views, plan), strict=True)
-        ]
+        found = self._searched(image, views, plan)
         self._search_s, self._has_searched = time.perf_counter() - start, True
         return found
 
     def mask(self, choice: int) -> NDArray[np.uint8]:
-        return self._mask(self.frame.row(choice), self.frame.require_image(), *self.frame.image_size)
+        if self._view is None:
+            raise self._misuse()
+        return self._mask(self._rows[choice], self._view, *self.image_size)
 
     def close(self) -> None:
-        if not self.frame.is_closed:
-            self.frame.close()
+        if not self._is_closed:
+            self._is_closed, self._view = True, None
             self._close()
 
-    @abstractmethod
-    def _stage_seconds_now(self) -> Mapping[str, float]:
-        """See `Pipeline.stage_seconds`, without the search."""
+    def _misuse(self) -> RuntimeError:
+        """What is wrong with a call without an encoded image."""
+        if self._is_closed:
+            return RuntimeError("the pipeline is closed")
+        return RuntimeError("no image: encode comes first in every frame")
+
+    def _check_slots(self, *slots: int) -> None:
+        """Raises IndexError for a slot that the ring lacks."""
+        if slots and not (min(slots) >= 0 and max(slots) < self.spec.slots):
+            bad = min(slots) if min(slots) < 0 else max(slots)
+            raise IndexError(f"slot {bad} is beyond the ring's {self.spec.slots}")
+
+    def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
+        """The candidates of this frame, in image px; of a mask prompt its own mask."""
+        encoded = self.prompt
+        answers = self._decode(encoded)
+        self._rows = ALTERNATIVES if encoded is None or encoded.multimask else SINGLE
+        if encoded is not None and encoded.logits is not None:
+            boxes, areas = boxes_and_areas(encoded.logits[None])
+            answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
+        return rows_as_candidates(view, answers, self._rows)
+
+    def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
+        """The candidates of each view, in image px."""
+        return [
+            rows_as_candidates(view, answers, ALTERNATIVES)
+            for view, answers in zip(views, self._search(image, views, plan), strict=True)
+        ]
+
+    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
+        """The answers of one view after the other, each of which holds until the next is asked for."""
+        for view in views:
+            self._encode(image, view)
+            self._attend(plan)
+            yield self._decode(None)
 
     @abstractmethod
     def _encode(self, image: Image, view: View) -> None:
@@ -228,10 +183,10 @@ class FramePipeline(ABC):
     def _attend(self, plan: MemoryPlan) -> None:
         """Run memory attention on at least one slot."""
 
-    @abstractmethod
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
         """Run the mask decoder and wait for its answers, which hold until the next call. With a mask prompt
         the mask of row 0 becomes ``prompt.logits``, for `_remember` and `_mask`."""
+        raise NotImplementedError
 
     @abstractmethod
     def _remember(self, row: int, slot: int, present: bool) -> None:
@@ -244,10 +199,3 @@ class FramePipeline(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Free everything; called once."""
-
-    def _search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> Iterator[Answers]:
-        """The answers of one view after the other, each of which holds until the next is asked for."""
-        for view in views:
-            self._encode(image, view)
-            self._attend(plan)
-            yield self._decode(None)

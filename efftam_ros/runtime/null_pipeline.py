@@ -9,71 +9,57 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.frame_state import FrameState
+from efftam_ros.runtime.frame_state import FramePipeline
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.masks import rectangle_mask
+from efftam_ros.runtime.image.prompts import EncodedPrompt
 
 # Side of the box that stands for a target known by points only, image px.
 _POINT_TARGET = 32.0
 
 
-class NullPipeline:
+class NullPipeline(FramePipeline):
     """Keeps the `Pipeline` contract without a network: the target stays where it was prompted, with a high
     presence.
 
     Bad images, prompts and calls out of order are refused as the real pipelines refuse them.
     """
 
-    is_asynchronous = False
-
     def __init__(self, spec: PipelineSpec | None = None) -> None:
-        self._frame = FrameState(spec or PipelineSpec(name="null", image_side=512))
+        super().__init__(spec or PipelineSpec(name="null", image_side=512))
         self._candidates = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
-
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._frame.spec
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
         return {}
 
-    def prefetch(self, image: Image) -> None:
-        return
-
-    def encode(self, image: Image, view: View) -> None:
-        self._frame.begin()
-        check_image(image)
-        self._frame.encoded(image, view)
-
-    def attend(self, plan: MemoryPlan) -> None:
-        self._frame.require_image()
-        self._frame.check_plan(plan)
-        self._frame.attended()
-
-    def decode(self, prompt: Prompt | None) -> Candidates:
-        encoded = self._frame.encode_prompt(prompt)
-        if prompt is not None and encoded is not None:
-            self._frame.prompted(encoded)
-            self._candidates = certain_candidate(_target(prompt).clipped(*self._frame.image_size))
+    def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
+        if prompt is not None:
+            self._candidates = certain_candidate(_target(prompt).clipped(*self.image_size))
+        self._rows = range(len(self._candidates))
         return self._candidates
 
-    def remember(self, choice: int, slot: int, present: bool) -> None:
-        self._frame.require_image()
-        self._frame.check_slot(slot)
-
-    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._frame.begin()
-        self._frame.check_search(plan)
+    def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         check_image(image)
         return [self._candidates] * len(views)
 
-    def mask(self, choice: int) -> NDArray[np.uint8]:
-        self._frame.require_image()
-        return rectangle_mask(self._candidates.box(choice), *self._frame.image_size)
+    def _encode(self, image: Image, view: View) -> None:
+        check_image(image)
 
-    def close(self) -> None:
-        self._frame.close()
+    def _condition(self, prompt: EncodedPrompt | None) -> None:
+        return
+
+    def _attend(self, plan: MemoryPlan) -> None:
+        return
+
+    def _remember(self, row: int, slot: int, present: bool) -> None:
+        return
+
+    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        return rectangle_mask(self._candidates.box(row), width, height)
+
+    def _close(self) -> None:
+        return
 
 
 def certain_candidate(box: Box) -> Candidates:

@@ -1,4 +1,4 @@
-"""Names the back ends, and opens a pipeline on one of them or raises an error with the remedy."""
+"""Opens a pipeline by the name of its back end, and a tracker on it, or raises an error with the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 
 if TYPE_CHECKING:
-    from efftam_ros.core.contract import Pipeline
+    from efftam_ros.core.config import TrackerConfig
+    from efftam_ros.core.contract import CameraMotionSource, Pipeline
+    from efftam_ros.core.tracker import Tracker
 
 DEFAULT_BACKEND = "onnxruntime-cpu"
 GPU_BACKENDS = (
@@ -75,3 +77,30 @@ def _open(bundle: Bundle, backend: str, threads: int, verify: str, zero_copy: bo
 def _unavailable(backend: str, reason: str, remedy: str) -> BackendError:
     other = "" if backend == DEFAULT_BACKEND else f"; or choose {DEFAULT_BACKEND}"
     return BackendError(f"back end {backend} can't run: {reason}", remedy + other)
+
+
+def open_tracker(
+    pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
+) -> Tracker:
+    """A tracker on a pipeline, with its sources beside the network: camera motion, colours, points.
+
+    ``attitude``: the source of the camera's motion for ``camera_motion`` "topic"; raises InputError when it
+    is None then.
+    """
+    from efftam_ros.core.config import TrackerConfig
+    from efftam_ros.core.tracker import Tracker
+    from efftam_ros.runtime.image.appearance import ColourAppearance
+    from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+    from efftam_ros.runtime.image.target_points import FlowPoints
+
+    config = config or TrackerConfig()
+    camera: CameraMotionSource | None = None
+    if config.camera_motion == "auto":
+        camera = ImageCameraMotion()
+    elif config.camera_motion == "topic":
+        if attitude is None:
+            raise InputError(
+                "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
+            )
+        camera = attitude
+    return Tracker(pipeline, config, camera, ColourAppearance(), FlowPoints())

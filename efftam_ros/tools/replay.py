@@ -39,8 +39,7 @@ from efftam_ros.interop.messages import (
 )
 from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.runtime.image.encodings import to_bgr
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.progress import progress_bar

@@ -24,8 +24,7 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.video import NS, VideoFrame, VideoSource, open_video
 from efftam_ros.runtime.image.overlay import draw_overlay
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.progress import progress_bar

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
-from efftam_ros.core.camera_motion import moved_box, moved_point, rejection, rotation_motion
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.motion import MotionFilter
+from efftam_ros.core.motion import MotionFilter, moved_box, moved_point, rejection, rotation_motion
 from efftam_ros.core.types import CameraMotion, Image
 
 SIZE = (1280, 720)

@@ -95,49 +95,20 @@ def test_the_window_opens_a_little_while_coasting():
     assert 1.3 * first.extent[0] < extents[-1] < 1.5 * first.extent[0]
 
 
-@pytest.mark.parametrize("predicted", [TARGET, None])
-@pytest.mark.parametrize("box", [TARGET, Box.from_centre(640, 360, 400, 300)])
-def test_a_lost_target_is_looked_for_everywhere(predicted, box):
-    """Every point of the image is inside some window of the search, never wider than needed to see the
-    target."""
-    crop_policy, first = started(box=box)
-    views = [crop_policy.view(IMAGE, predicted, 2.0, lost=True) for _ in range(160)]
-    for x in range(5, 1280, 30):
-        for y in range(5, 720, 30):
-            seen = (v.to_network(Box(x, y, 1, 1)) for v in views)
-            assert any(s.x >= 0 and s.x1 <= 192 and s.y >= 0 and s.y1 <= 192 for s in seen), (x, y)
-    assert max(v.extent[0] for v in views) <= 2.01 * first.extent[0]
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_without_a_prediction_the_middle_of_the_image_comes_first(lost):
-    crop_policy, _ = started()
-    middle = crop_policy.view(IMAGE, None, 2.0, lost=lost).to_network(Box.from_centre(640, 360, 2, 2))
-    assert (middle.cx, middle.cy) == pytest.approx((96, 96))
-
-
-def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
-    crop_policy, _ = started()
-    views = [crop_policy.view(IMAGE, TARGET, 2.0, lost=True) for _ in range(70)]
-    near = [v for v in views if all(24 < c < 168 for c in (v.to_network(TARGET).cx, v.to_network(TARGET).cy))]
-    assert len(near) >= 2 * len(views) // 3
-
-
-@pytest.mark.parametrize("lost", [False, True])
 @settings(max_examples=40)
-@given(st.floats(-3, 3), st.floats(-3, 3))
-def test_a_target_up_to_three_sizes_off_the_prediction_is_soon_shown_as_a_whole(lost, dx, dy):
-    """Within eight images, 0.3 s at 30 Hz; a window around the prediction alone shows two sizes."""
+@given(st.floats(-2, 2), st.floats(-2, 2))
+def test_a_target_up_to_two_sizes_off_the_prediction_is_shown_as_a_whole(dx, dy):
     crop_policy, _ = started()
     size = TARGET.size
     there = Box.from_centre(TARGET.cx + dx * size, TARGET.cy + dy * size, size, size)
-    seen = [crop_policy.view(IMAGE, TARGET, 1.0, lost=lost).to_network(there) for _ in range(8)]
-    assert any(min(s.x, s.y) >= 0 and max(s.x1, s.y1) <= 192 for s in seen)
+    seen = crop_policy.view(IMAGE, TARGET, 1.0).to_network(there)
+    assert min(seen.x, seen.y) >= 0
+    assert max(seen.x1, seen.y1) <= 192
 
 
 def test_a_moment_of_coasting_looks_straight_ahead():
     crop_policy, _ = started()
-    views = [crop_policy.view(IMAGE, TARGET, s, lost=False).to_network(TARGET) for s in (0.0, 0.1, 0.2, 0.29)]
+    views = [crop_policy.view(IMAGE, TARGET, s).to_network(TARGET) for s in (0.0, 0.1, 0.2, 0.29)]
     assert all(v.cx == pytest.approx(96) and v.cy == pytest.approx(96) for v in views)
 
 
@@ -163,18 +134,6 @@ def test_a_window_longer_than_the_images_short_side_is_centred_on_it(image, cent
         assert view.extent[0] == pytest.approx(2.2 * 400)
         middle = view.to_network(Box.from_centre(image[0] / 2, image[1] / 2, 2, 2))
         assert (middle.cy if image[1] == 720 else middle.cx) == pytest.approx(96)
-
-
-def test_a_target_that_was_found_in_between_is_searched_for_from_the_beginning():
-    crop_policy, _ = started()
-
-    def search(images):
-        return [crop_policy.view(IMAGE, TARGET, 2.0, lost=True) for _ in range(images)]
-
-    first = search(12)
-    assert search(12) != first  # the sweep goes on
-    crop_policy.update(TARGET, 1 / 30)
-    assert search(12) == first
 
 
 def test_the_window_follows_a_prediction_out_of_the_image_only_to_its_edge():

@@ -200,12 +200,8 @@ def test_a_frame_is_remembered_once():
 
 def test_frames_count_from_the_prompt_also_those_that_are_not_kept():
     memory = FrameMemory(MemoryBank(RecentFrames(), 24))
-    assert memory.is_empty
-    memory.prompted = True
-    prompted = memory.store(0.9, 3.0)
-    assert not memory.prompted
-    first = memory.store(0.9, 3.0)
+    prompted = memory.store(0, 0.9, 3.0, prompted=True)
+    first = memory.store(0, 0.9, 3.0)
     memory.skip()
     plan = memory.plan()  # of frame 3: the prompt on the last row, frame 1 two frames ago
     assert list(zip(plan.slots, plan.rows, strict=True)) == [(prompted, 6), (first, 1)]
-    assert not memory.is_empty

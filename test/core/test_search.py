@@ -1,4 +1,4 @@
-"""The search for a lost target: where it may be, which windows come when, what several looks add up to."""
+"""The search for a lost target: where it may be, which windows come when, what detections add up to."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.core.camera_motion import rotation_motion
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.motion import MotionFilter
-from efftam_ros.core.policies.appearance import KEPT, LEAST, Appearance
+from efftam_ros.core.motion import MotionFilter, rotation_motion
 from efftam_ros.core.search import (
-    EVIDENCE_KEPT,
     FADING_S,
     FORGET_S,
-    Belief,
-    Hypothesis,
-    Look,
+    LLR_KEPT,
+    BlindSearch,
+    CandidateTrack,
+    Detection,
+    PositionPrior,
     Reacquisition,
     Sighting,
     Sweep,
@@ -33,33 +32,41 @@ EXTENT = 150.0  # five sizes
 PAN = np.array([[1.0, 0, 200], [0, 1, 0], [0, 0, 1]])
 
 
-def belief(gone_s: float = 0.0, velocity=(0.0, 0.0)) -> Belief:
-    one = Belief(0, TARGET, velocity)
+def prior(gone_s: float = 0.0, velocity=(0.0, 0.0)) -> PositionPrior:
+    one = PositionPrior(0, TARGET, velocity)
     one.advance(round(gone_s * NS))
     return one
 
 
-def at(one: Belief, x: float, y: float) -> float:
+def missed(target: Box, is_camera_known: bool = False) -> Reacquisition:
+    """The search for a target at rest that is missed since stamp 0."""
+    search = Reacquisition()
+    search.is_camera_known, search.last_seen = is_camera_known, Sighting(0, target, (0.0, 0.0))
+    search.begin(SIZE, MotionFilter(0, target))
+    return search
+
+
+def at(one: PositionPrior, x: float, y: float) -> float:
     return float(one.relative_log_density(np.array([[x, y]]), SIZE)[0])
 
 
-# ---- belief ------------------------------------------------------------------------------------------------
+# ---- prior -------------------------------------------------------------------------------------------------
 
 
 def test_the_target_is_expected_where_it_was_last():
-    assert at(belief(0.5), 400, 300) == pytest.approx(0, abs=1e-6)
-    assert at(belief(0.5), 460, 300) < at(belief(0.5), 430, 300) < 0
+    assert at(prior(0.5), 400, 300) == pytest.approx(0, abs=1e-6)
+    assert at(prior(0.5), 460, 300) < at(prior(0.5), 430, 300) < 0
 
 
 def test_with_time_far_places_become_likelier_but_are_never_forbidden():
-    odds = [at(belief(s), 1200, 650) for s in (0.1, 1, 3, 10, 60)]
+    odds = [at(prior(s), 1200, 650) for s in (0.1, 1, 3, 10, 60)]
     assert odds == sorted(odds)
     assert odds[0] > -12
     assert odds[-1] > -1
 
 
 def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
-    one = belief()
+    one = prior()
     one.follow_camera(PAN)
     one.advance(NS // 2)
     assert at(one, 600, 300) == pytest.approx(0, abs=0.1)
@@ -70,7 +77,7 @@ def test_after_a_pan_both_the_ground_and_the_place_in_the_image_are_likely():
 @given(st.floats(-300, 300), st.floats(-200, 200), st.floats(0, 5))
 def test_a_recognised_place_is_where_the_steps_of_the_camera_would_have_led(dx, dy, gone_s):
     pan = np.array([[1.0, 0, dx], [0, 1, dy], [0, 0, 1]])
-    told, untold = belief(velocity=(20.0, 10.0)), belief(velocity=(20.0, 10.0))
+    told, untold = prior(velocity=(20.0, 10.0)), prior(velocity=(20.0, 10.0))
     told.follow_camera(pan)
     for one in (told, untold):
         one.advance(round(gone_s * NS))
@@ -79,19 +86,19 @@ def test_a_recognised_place_is_where_the_steps_of_the_camera_would_have_led(dx, 
 
 
 def test_a_recognised_place_takes_the_zoom_along():
-    one = belief(1.0)
+    one = prior(1.0)
     one.recognise_place(np.diag([2.0, 2.0, 1.0]), NS, Sighting(0, TARGET, (0.0, 0.0)))
     assert one.ground == pytest.approx((800, 600))
     assert one.size == pytest.approx(60)
 
 
 def test_an_unseen_target_slows_down_and_stays_in_reach():
-    x, _ = belief(60, velocity=(150.0, 0.0)).ground
+    x, _ = prior(60, velocity=(150.0, 0.0)).ground
     assert x == pytest.approx(400 + 150 * FADING_S, rel=1e-3)
-    assert belief(1, velocity=(150.0, 0.0)).ground[0] < 400 + 150
+    assert prior(1, velocity=(150.0, 0.0)).ground[0] < 400 + 150
 
 
-def turned(one: Belief | Reacquisition, degrees: int) -> Belief | Reacquisition:
+def turned(one: PositionPrior | Reacquisition, degrees: int) -> PositionPrior | Reacquisition:
     """After a turn of the camera about its vertical axis in steps of 3 degrees; f = 900 px."""
     intrinsics = np.array([[900.0, 0, 640], [0, 900, 360], [0, 0, 1]])
     step = math.radians(math.copysign(3, degrees))
@@ -103,7 +110,7 @@ def turned(one: Belief | Reacquisition, degrees: int) -> Belief | Reacquisition:
 
 
 def test_what_came_behind_the_camera_has_no_place_in_the_image_until_it_turns_back():
-    one = turned(belief(), 60)
+    one = turned(prior(), 60)
     assert one.ground[0] > 1280
     turned(one, 120)
     assert one.ground is None
@@ -115,33 +122,32 @@ def test_what_came_behind_the_camera_has_no_place_in_the_image_until_it_turns_ba
 
 
 def test_the_place_behind_the_camera_is_no_window_of_the_search():
-    loss = Reacquisition(SIZE)
-    loss.start(0, TARGET, (0.0, 0.0))
-    turned(loss.belief, 180)
+    loss = missed(TARGET)
+    turned(loss.prior, 180)
     views = loss.windows(NS, SIZE, EXTENT, SIDE, 6)
     assert len(views) == 6
     assert all(view.extent[0] < 1.3 * EXTENT for view in views)  # tiles of the sweep, which are narrower
 
 
-def test_a_hypothesis_that_comes_behind_the_camera_is_dropped():
+def test_a_track_that_comes_behind_the_camera_is_dropped():
     searching = Searching()
     searching.show((TARGET, 1.5))
     turned(searching.loss, 60)
-    (item,) = searching.loss.hypotheses.items
+    (item,) = searching.loss.tracks
     assert item.box.cx > 1280
     turned(searching.loss, 60)
-    assert searching.loss.best is None
+    assert not searching.loss.tracks
 
 
 def test_a_recognised_place_is_before_the_camera_again():
-    one = turned(belief(), 180)
+    one = turned(prior(), 180)
     one.recognise_place(PAN, NS, Sighting(0, TARGET, (0.0, 0.0)))
     assert one.ground == pytest.approx((600, 300))
 
 
 @given(st.floats(0, 30), st.floats(-2000, 3000), st.floats(-2000, 3000))
 def test_no_place_is_likelier_than_the_likeliest(gone_s, x, y):
-    assert -30 < at(belief(gone_s), x, y) <= 0
+    assert -30 < at(prior(gone_s), x, y) <= 0
 
 
 # ---- sweep -------------------------------------------------------------------------------------------------
@@ -176,21 +182,20 @@ def test_a_tiny_target_in_a_huge_image_is_searched_for_in_64_windows_along_each_
 
 def test_no_window_comes_again_before_all_others_came():
     sweep = Sweep(SIZE, EXTENT, SIDE)
-    seen = [view for _ in range(len(sweep)) for view in sweep.next(1, belief(2.0))]
+    seen = [view for _ in range(len(sweep)) for view in sweep.next(1, prior(2.0))]
     assert len({(view.x, view.y) for view in seen}) == len(sweep)
 
 
 def test_the_first_windows_are_where_the_target_is_expected():
     x, y = (lambda view: (view.x + view.extent[0] / 2, view.y + view.extent[1] / 2))(
-        Sweep(SIZE, EXTENT, SIDE).next(1, belief(0.5))[0]
+        Sweep(SIZE, EXTENT, SIDE).next(1, prior(0.5))[0]
     )
     assert math.hypot(x - 400, y - 300) < EXTENT
 
 
 @pytest.mark.parametrize(("x", "y"), [(3, 4), (1277, 4), (3, 716), (1277, 716)])
 def test_a_window_at_the_border_lies_inside_the_image(x, y):
-    search = Reacquisition(SIZE)
-    search.start(0, Box.from_centre(x, y, 30, 30), (0.0, 0.0))
+    search = missed(Box.from_centre(x, y, 30, 30))
     expected = search.windows(NS // 30, SIZE, EXTENT, SIDE, 6)[0]
     width, height = expected.extent
     assert (width, height) == pytest.approx((1.4 * EXTENT, 1.4 * EXTENT))
@@ -201,18 +206,57 @@ def test_a_window_at_the_border_lies_inside_the_image(x, y):
 @pytest.mark.parametrize(("windows", "frames"), [(6, 12), (16, 4)])
 def test_a_1280_image_is_searched_for_a_target_of_30_px_within_so_many_frames(windows, frames):
     """Nothing like the target shows: all windows but one, and the frame's own, belong to the sweep."""
-    loss = Reacquisition(SIZE)
-    loss.start(0, TARGET, (0.0, 0.0))
+    loss = missed(TARGET)
     shown = set()
     for i in range(1, frames + 1):
         views = loss.windows(i * NS // 10, SIZE, EXTENT, SIDE, windows)
         assert len(views) == windows
         loss.observe(i * NS // 10, [(view, []) for view in views])
-        shown |= {(view.x, view.y) for view in (*views[1:], loss.view(i * NS // 10, EXTENT, SIDE))}
+        shown |= {(view.x, view.y) for view in (*views[1:], loss.view(EXTENT, SIDE))}
     assert len(shown) == len(Sweep(SIZE, EXTENT, SIDE))
 
 
-# ---- hypotheses --------------------------------------------------------------------------------------------
+# ---- the search without evidence ---------------------------------------------------------------------------
+
+IMAGE = Box(0.0, 0.0, *SIZE)
+
+
+def blind_views(count: int, place: Box = TARGET, extent: float = EXTENT) -> list[View]:
+    search = BlindSearch()
+    return [search.view(SIZE, place, extent, SIDE) for _ in range(count)]
+
+
+@pytest.mark.parametrize("place", [TARGET, IMAGE])
+@pytest.mark.parametrize("extent", [EXTENT, 1000.0])
+def test_a_lost_target_is_looked_for_everywhere(place, extent):
+    """Every point of the image is inside some view, never wider than needed to see the target."""
+    views = blind_views(160, place, extent)
+    for x in range(5, 1280, 30):
+        for y in range(5, 720, 30):
+            seen = (v.to_network(Box(x, y, 1, 1)) for v in views)
+            assert any(s.x >= 0 and s.x1 <= SIDE and s.y >= 0 and s.y1 <= SIDE for s in seen), (x, y)
+    assert max(v.extent[0] for v in views) <= 2.01 * extent
+
+
+def test_without_a_prediction_the_middle_of_the_image_comes_first():
+    assert middle(blind_views(1, IMAGE)[0]) == pytest.approx((640, 360))
+
+
+def test_a_lost_target_is_looked_for_mostly_around_where_it_would_be():
+    seen = [view.to_network(TARGET) for view in blind_views(70)]
+    near = [box for box in seen if all(SIDE / 8 < c < 7 * SIDE / 8 for c in (box.cx, box.cy))]
+    assert len(near) >= 2 * len(seen) // 3
+
+
+@settings(max_examples=40)
+@given(st.floats(-3, 3), st.floats(-3, 3))
+def test_a_target_up_to_three_sizes_off_the_prediction_is_soon_shown_as_a_whole(dx, dy):
+    """Within eight images, 0.3 s at 30 Hz; a window around the prediction alone shows two sizes."""
+    seen = [view.to_network(TARGET.moved(dx * 30, dy * 30)) for view in blind_views(8)]
+    assert any(min(s.x, s.y) >= 0 and max(s.x1, s.y1) <= SIDE for s in seen)
+
+
+# ---- candidate tracks --------------------------------------------------------------------------------------
 
 
 def middle(view: View) -> tuple[float, float]:
@@ -224,35 +268,34 @@ def window(box: Box) -> View:
 
 
 class Searching:
-    """A loss of 1 s, shown looks every tenth of a second."""
+    """A loss of 1 s, shown detections every tenth of a second."""
 
     def __init__(self) -> None:
-        self.loss = Reacquisition(SIZE)
-        self.loss.start(0, TARGET, (0.0, 0.0))
+        self.loss = missed(TARGET)
         self.stamp = NS
 
-    def show(self, *looks: tuple[Box, float | None]) -> bool:
-        """Show boxes with the log-odds of their looks (None: not seen there); returns whether the best
-        hypothesis is accepted."""
+    def show(self, *boxes: tuple[Box, float | None]) -> bool:
+        """Show boxes with the LLR of their detections (None: not seen there); returns whether the best
+        track is accepted."""
         self.stamp += NS // 10
-        shown = [(window(box), [] if odds is None else [Look(box, 0.9, odds)]) for box, odds in looks]
-        best = self.loss.observe(self.stamp, shown)
-        return best is not None and self.loss.accepted(best)
+        shown = [(window(box), [] if odds is None else [Detection(box, 0.9, odds)]) for box, odds in boxes]
+        self.loss.observe(self.stamp, shown)
+        return self.loss.accepted is not None
 
 
 NEAR, FAR, OTHER = TARGET.moved(10, 0), TARGET.moved(700, 300), TARGET.moved(300, 0)
 
 
-def test_one_look_is_never_enough():
+def test_one_detection_is_never_enough():
     assert not Searching().show((NEAR, 10.0))
 
 
-def test_two_good_looks_where_it_is_expected_are():
+def test_two_good_detections_where_it_is_expected_are():
     searching = Searching()
     assert [searching.show((NEAR, 1.5)) for _ in range(2)] == [False, True]
 
 
-def test_far_away_more_looks_are_needed():
+def test_far_away_more_detections_are_needed():
     searching = Searching()
     accepted = [searching.show((FAR, 2.2)) for _ in range(20)]
     assert not any(accepted[:3])
@@ -264,7 +307,7 @@ def test_the_best_place_is_the_one_with_most_evidence_not_the_one_seen_last():
     for _ in range(3):
         searching.show((NEAR, 1.5))
     searching.show((FAR, 0.5))
-    assert searching.loss.best.box.cx == pytest.approx(NEAR.cx, abs=TARGET.size)
+    assert searching.loss.tracks[0].box.cx == pytest.approx(NEAR.cx, abs=TARGET.size)
 
 
 def test_of_two_alike_in_equal_places_none_is_taken():
@@ -288,7 +331,7 @@ def test_of_two_the_better_one_is_taken_only_with_a_clear_lead():
 def test_weak_evidence_does_not_add_up_without_limit():
     searching = Searching()
     assert not any(searching.show((NEAR, 0.5)) for _ in range(100))
-    assert searching.loss.best.evidence == pytest.approx(0.5 / (1 - EVIDENCE_KEPT))
+    assert searching.loss.tracks[0].llr == pytest.approx(0.5 / (1 - LLR_KEPT))
 
 
 def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window():
@@ -297,12 +340,12 @@ def test_the_best_place_is_seen_by_the_frames_own_view_and_its_rival_by_a_window
     searching.show((NEAR, 1.5), (rival, 1.2))
     stamp = searching.stamp + NS // 10
     views = searching.loss.windows(stamp, SIZE, EXTENT, SIDE, 6)
-    assert middle(searching.loss.view(stamp, EXTENT, SIDE)) == pytest.approx((NEAR.cx, NEAR.cy), abs=1)
+    assert middle(searching.loss.view(EXTENT, SIDE)) == pytest.approx((NEAR.cx, NEAR.cy), abs=1)
     assert any(math.dist(middle(view), (rival.cx, rival.cy)) < 1 for view in views)
     assert len(views) == 6
 
 
-def test_several_windows_of_one_image_are_one_look():
+def test_several_windows_of_one_image_are_one_detection():
     assert not Searching().show((NEAR, 1.5), (NEAR, 1.5), (NEAR.moved(1, 0), 1.5))
 
 
@@ -314,29 +357,29 @@ def test_what_hid_the_target_does_not_bar_its_place():
 
 
 def test_a_target_seen_where_something_else_was_seen_before_starts_its_motion_anew():
-    """What hid it does not tell how it moves: the box is that of the look, not one between the two."""
+    """What hid it does not tell how it moves: the box is that of the detection, not one between the two."""
     searching = Searching()
     searching.show((NEAR, -1.0))
     searching.show((NEAR.moved(15, 0), 1.5))
-    assert searching.loss.best.box.xywh() == pytest.approx(NEAR.moved(15, 0).xywh())
+    assert searching.loss.tracks[0].box.xywh() == pytest.approx(NEAR.moved(15, 0).xywh())
     searching.show((NEAR.moved(25, 0), 1.5))
-    assert searching.loss.best.motion.motion.velocity[0] > 10
+    assert searching.loss.tracks[0].motion.motion.velocity[0] > 10
 
 
 def test_what_is_not_seen_again_loses_its_evidence():
     searching = Searching()
     searching.show((NEAR, 1.5))
-    before = searching.loss.best.score
+    before = searching.loss.tracks[0].score
     searching.show((NEAR, None))
-    assert searching.loss.best.score < before
-    assert not searching.show((NEAR, 1.5))  # good looks in a row count
+    assert searching.loss.tracks[0].score < before
+    assert not searching.show((NEAR, 1.5))  # good detections in a row count
 
 
 def test_where_a_missed_thing_is_grows_uncertain_as_for_a_target_that_coasts():
     """Its acceleration is three times that of one that is seen: nine times the variance."""
     growth = []
     for misses in (False, True):
-        thing = Hypothesis(MotionFilter(0, TARGET), seen_ns=0)
+        thing = CandidateTrack(0, TARGET)
         if misses:
             thing.miss(0)
         later = thing.motion.at(NS).covariance[2, 2] - thing.motion.at(0).covariance[2, 2]
@@ -344,12 +387,12 @@ def test_where_a_missed_thing_is_grows_uncertain_as_for_a_target_that_coasts():
     assert growth[1] == pytest.approx(9 * growth[0])
 
 
-def test_a_place_without_looks_is_forgotten():
+def test_a_place_without_detections_is_forgotten():
     searching = Searching()
     searching.show((FAR, 0.5))
     for _ in range(round(FORGET_S * 10) + 1):
         searching.show((OTHER, 0.1))
-    assert len(searching.loss.hypotheses.items) == 1
+    assert len(searching.loss.tracks) == 1
 
 
 def test_places_move_with_the_camera():
@@ -370,36 +413,35 @@ class Watching(Searching):
 
     def __init__(self, unknown_at: int | None = None) -> None:
         super().__init__()
-        self.loss = Reacquisition(SIZE, carried=unknown_at != 0)
-        self.loss.start(0, TARGET, (0.0, 0.0))
+        self.loss = missed(TARGET, is_camera_known=unknown_at != 0)
         self.stamp = 0
         self._unknown_ns = None if unknown_at is None else unknown_at * NS // 10
 
-    def show(self, *looks: tuple[Box, float | None]) -> bool:
+    def show(self, *boxes: tuple[Box, float | None]) -> bool:
         known = self.stamp + NS // 10 != self._unknown_ns
         self.loss.follow_camera(np.eye(3) if known else None)
-        return super().show(*looks)
+        return super().show(*boxes)
 
-    def looks_until_taken(self, box: Box) -> int:
+    def images_until_taken(self, box: Box) -> int:
         return next(i for i in range(1, 100) if self.show((box, 1.8)))
 
 
-def test_what_was_in_sight_elsewhere_when_the_target_vanished_is_not_taken_when_the_belief_spreads_to_it():
-    """A look-alike: five sizes off from the first image on. What comes there 2 s later may be the target."""
+def test_what_was_in_sight_elsewhere_when_the_target_vanished_is_not_taken_when_the_prior_spreads_to_it():
+    """A distractor: five sizes off from the first image on. What comes there 2 s later may be the target."""
     late = Watching()
     for _ in range(20):
         late.show()
-    comes_later = late.looks_until_taken(BESIDE)
+    comes_later = late.images_until_taken(BESIDE)
     assert comes_later <= 3
-    assert Watching().looks_until_taken(BESIDE) > 20 + 10
+    assert Watching().images_until_taken(BESIDE) > 20 + 10
 
 
 def test_it_is_taken_in_the_end_if_nothing_else_is_found():
-    assert Watching().looks_until_taken(BESIDE) < 60
+    assert Watching().images_until_taken(BESIDE) < 60
 
 
 def test_where_the_target_can_be_from_the_first_image_on_nothing_is_held_against_it():
-    assert Watching().looks_until_taken(NEAR) == 2
+    assert Watching().images_until_taken(NEAR) == 2
 
 
 def test_what_was_gone_in_between_may_be_another_thing():
@@ -407,15 +449,15 @@ def test_what_was_gone_in_between_may_be_another_thing():
     for _ in range(20):
         watching.show((BESIDE, 1.8))
     watching.show((BESIDE, None))
-    assert watching.looks_until_taken(BESIDE) <= 4
+    assert watching.images_until_taken(BESIDE) <= 4
 
 
 @given(st.lists(st.floats(-20, 0), min_size=1, max_size=20))
-def test_no_place_is_weighed_higher_than_by_the_present_belief(log_odds):
+def test_no_place_is_weighed_higher_than_by_the_present_prior(log_odds):
     """What moves away from where the target is expected keeps nothing of having been there."""
-    thing = Hypothesis(MotionFilter(0, TARGET), seen_ns=0)
+    thing = CandidateTrack(0, TARGET)
     for i, now in enumerate(log_odds):
-        thing.weigh(i * NS // 10, now, carried=True)
+        thing.weigh(i * NS // 10, now, is_motion_known=True)
         assert thing.prior <= now + 1e-9
 
 
@@ -424,57 +466,30 @@ def test_after_a_motion_of_the_camera_that_is_not_known_the_target_may_have_seem
     never_known = Searching()
     never_known.stamp = 0
     expected = next(i for i in range(1, 60) if never_known.show((BESIDE, 1.8)))
-    assert Watching(unknown_at).looks_until_taken(BESIDE) == expected
+    assert Watching(unknown_at).images_until_taken(BESIDE) == expected
 
 
 def test_a_recognised_place_makes_up_for_a_motion_that_is_not_known():
     watching = Watching(unknown_at=1)
     watching.show()
-    watching.loss.recognise_place(np.eye(3), watching.stamp, Sighting(0, TARGET, (0.0, 0.0)))
-    assert watching.looks_until_taken(BESIDE) > 20
+    watching.loss.recognise_place(np.eye(3), watching.stamp)
+    assert watching.images_until_taken(BESIDE) > 20
 
 
 @pytest.mark.parametrize("unknown_at", [None, 1, 3])
-def test_a_recognised_place_that_the_belief_had_wrong_speaks_for_what_is_seen_there(unknown_at):
-    """The belief was five sizes off: that the target was in sight beside it is nothing against it."""
+def test_a_recognised_place_that_the_prior_had_wrong_speaks_for_what_is_seen_there(unknown_at):
+    """The prior was five sizes off: that the target was in sight beside it is nothing against it."""
     watching = Watching(unknown_at)
     for _ in range(3):
         watching.show((BESIDE, 1.8))
     there = np.array([[1.0, 0, 150], [0, 1, 0], [0, 0, 1]])
-    watching.loss.recognise_place(there, watching.stamp, Sighting(0, TARGET, (0.0, 0.0)))
-    assert watching.looks_until_taken(BESIDE) == 1
+    watching.loss.recognise_place(there, watching.stamp)
+    assert watching.images_until_taken(BESIDE) == 1
 
 
-def test_a_recognised_place_that_confirms_the_belief_changes_nothing():
+def test_a_recognised_place_that_confirms_the_prior_changes_nothing():
     watching = Watching()
     for _ in range(20):
         assert not watching.show((BESIDE, 1.8))
-        watching.loss.recognise_place(np.eye(3), watching.stamp, Sighting(0, TARGET, (0.0, 0.0)))
-    assert watching.looks_until_taken(BESIDE) > 10
-
-
-# ---- appearance --------------------------------------------------------------------------------------------
-
-
-def descriptor(*shares: float) -> np.ndarray:
-    return np.sqrt(np.array(shares) / sum(shares))
-
-
-def test_other_colours_are_a_change_and_nothing_is_said_before_the_target_is_known():
-    looks = Appearance()
-    red, blue = descriptor(0.9, 0.1), descriptor(0.1, 0.9)
-    assert looks.change(blue) == 0
-    for _ in range(2 * LEAST):
-        looks.add(red)
-    assert looks.change(red) == pytest.approx(0, abs=1e-9)
-    assert looks.change(blue) > 0.3
-    assert looks.change(None) == 0
-
-
-def test_a_target_that_slowly_changes_its_colours_stays_itself_and_may_return_to_the_first():
-    looks = Appearance()
-    for i in range(4 * KEPT):
-        share = i / (4 * KEPT)
-        now = descriptor(1 - share + 1e-3, share + 1e-3)
-        assert looks.change(now) < 0.02
-        looks.add(now)
+        watching.loss.recognise_place(np.eye(3), watching.stamp)
+    assert watching.images_until_taken(BESIDE) > 10

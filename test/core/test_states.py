@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.states import TargetState
+from efftam_ros.core.tracker import TargetState
 from efftam_ros.core.types import TrackState
 
 FRAME = 33_333_333

@@ -16,7 +16,7 @@ from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import (
     NO_POINTS,
@@ -73,27 +73,6 @@ def steady(i, view):
 
 
 # ---- the ordinary run --------------------------------------------------------------------------------------
-
-
-def test_a_look_shows_what_the_network_sees_and_neither_target_nor_memory_changes():
-    views = [View.window(x, 300, 200, SIDE) for x in (200, 400)]
-    pipeline = ScriptedPipeline(steady, SPEC, found=lambda i, view: candidates(Box(view.x, view.y, 9, 9)))
-    tracker, tracks = Tracker(pipeline, TrackerConfig(view="full")), []
-    for i in range(8):
-        tracks.append(tracker.step(frame(i), Prompt(box=moving(0)) if i == 0 else None))
-        shown = tracker.look(frame(i + 20).image, views)
-        assert [seen.box(0) for seen in shown] == [Box(view.x, view.y, 9, 9) for view in views]
-        assert tracker.mask() is None
-    plain, _, _ = follow(steady, 8)
-    assert [(t.state, t.box, t.view, t.reason) for t in tracks] == [
-        (t.state, t.box, t.view, t.reason) for t in plain
-    ]
-    assert all(call.arguments[-1].slots for call in pipeline.calls_of("search"))
-
-
-def test_a_look_without_a_target_is_refused():
-    with pytest.raises(InputError, match="select"):
-        Tracker(ScriptedPipeline(steady, SPEC)).look(frame(0).image, [View.window(9, 9, 9, SIDE)])
 
 
 def test_presence_and_quality_of_a_track_are_those_of_the_candidate_that_it_shows():

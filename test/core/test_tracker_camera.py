@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support.scripted_pipeline import ScriptedPipeline
 
-from efftam_ros.core.camera_motion import rotation_motion
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import rotation_motion
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import (
     CameraMotion,
@@ -157,7 +157,9 @@ def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
         ),
         PipelineSpec(name="scripted", image_side=192),
     )
-    Tracker(pipeline, None, camera).step(Frame(IMAGE, 10**9), Prompt(box=START))
+    tracker = Tracker(pipeline, None, camera)
+    tracker.step(Frame(IMAGE, 10**9), Prompt(box=START))
+    tracker.commit()
     assert kept == [START]
 
 

@@ -31,19 +31,21 @@ class Recorder(OrtPipeline):
     def __init__(self, folder: Path, pillow: bool = True) -> None:
         super().__init__(Bundle.load(folder), threads=2)
         self.pillow, self.rgb = pillow, None
+        self._by_opencv, self._preprocess = self._preprocess, self._resize_by_pillow
         self.frames: list[dict] = []
 
     def encode(self, image, view):
         super().encode(image, view)
         self.frames.append({"maps": 0, "pointers": 0})
 
-    def _run(self, graph):
-        if graph == "image_encoder" and self.pillow:
+    def _resize_by_pillow(self, image, view):
+        result = self._by_opencv(image, view)
+        if self.pillow:
             side = self.spec.image_side
             small = np.asarray(PillowImage.fromarray(self.rgb).resize((side, side)), np.float32)
             mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
-            self._preprocess.output[0] = ((small / np.float32(255) - mean) / std).transpose(2, 0, 1)
-        super()._run(graph)
+            result[0] = ((small / np.float32(255) - mean) / std).transpose(2, 0, 1)
+        return result
 
     def attend(self, plan):
         super().attend(plan)
@@ -56,7 +58,7 @@ class Recorder(OrtPipeline):
 
     def remember(self, choice, slot, present):
         super().remember(choice, slot, present)
-        row = self.frame.row(choice)
+        row = self._rows[choice]
         self.frames[-1].update(
             best=choice,
             logits=self._answers["masks"].array[0, row].copy() if present else np.full((128, 128), -1024.0),

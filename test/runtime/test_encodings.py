@@ -224,3 +224,20 @@ def test_the_smallest_images_are_read() -> None:
     for encoding in ENCODINGS:
         rows = np.full((3, 8), 128, np.uint8)
         assert to_bgr(Image(rows, 2, 2, encoding)).shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize("encoding", ["bgr8", "mono8", "nv12", "bayer_rggb8"])
+def test_a_region_is_grey_alike_before_and_after_the_whole_image_was(encoding: str) -> None:
+    rows = np.random.default_rng(3).integers(0, 256, (54, 48 * 3), np.uint8)
+    region, fresh, known = Region(5, 3, 31, 27), Image(rows, 48, 36, encoding), Image(rows, 48, 36, encoding)
+    to_grey(known)
+    assert np.array_equal(to_grey(known, region, 2), to_grey(fresh, region, 2))
+
+
+def test_an_image_is_checked_and_made_grey_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image.from_array(np.zeros((36, 48, 3), np.uint8))
+    check_image(image)
+    whole = to_grey(image)
+    monkeypatch.setitem(ENCODINGS, "bgr8", None)
+    assert check_image(image).bytes_per_pixel == 3
+    assert np.shares_memory(to_grey(image, Region(5, 3, 31, 27)), whole)

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from efftam_ros.core.camera_motion import moved_point
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 

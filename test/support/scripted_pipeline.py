@@ -68,10 +68,11 @@ class ScriptedPipeline(NullPipeline):
 
     def decode(self, prompt: Prompt | None) -> Candidates:
         self._record("decode", prompt)
-        encoded = self._frame.encode_prompt(prompt)
-        if encoded is not None:
-            self._frame.prompted(encoded)
-        self._candidates = self._scripted(self._index, self._frame.require_image())
+        return super().decode(prompt)
+
+    def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
+        self._candidates = self._scripted(self._index, view)
+        self._rows = range(len(self._candidates))
         return self._candidates
 
     def remember(self, choice: int, slot: int, present: bool) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 
 from efftam_ros.core.geometry import iou
 from efftam_ros.core.types import Frame, Image, Prompt, TrackState
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common.video import NS
 from efftam_ros.tools.scene.render import render_scene
 

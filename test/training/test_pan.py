@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
-from efftam_ros.core.camera_motion import moved_point
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import Image
 from efftam_ros.tools.scene.render import render_scene, write_scene
 from training.disappearance import Claim

@@ -82,8 +82,8 @@ def test_a_clip_is_looked_over_and_the_target_is_ranked_among_what_shows(clip):
                 shown.append((box, quality))
         return seen(6.0, *shown) if shown else seen(-6.0, (Box(0, 0, 1, 1), 0.1))
 
-    tracker = Tracker(ScriptedPipeline(script, SPEC))
-    (found,) = look.look_over(tracker, clip, SPEC.image_side, 5.0)
+    pipeline = ScriptedPipeline(script, SPEC)
+    (found,) = look.look_over(Tracker(pipeline), pipeline, clip, 5.0)
     assert (found.clip, found.later_s, found.rank, found.things) == (
         "scene",
         pytest.approx(3.0, abs=0.1),

@@ -18,12 +18,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, Prompt
-from efftam_ros.runtime.pipeline import open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import Cell, print_table
@@ -103,8 +103,8 @@ def looks_at(clip: Footage) -> tuple[int, list[int]]:
     return frozen, sorted(i for i in later if i <= last and clip.box(i) is not None)
 
 
-def look_over(tracker: Tracker, clip: Footage, side: int, factor: float) -> Iterator[WholeImageLook]:
-    """Look at a clip's later images with the memory of its first seconds."""
+def look_over(tracker: Tracker, pipeline: Pipeline, clip: Footage, factor: float) -> Iterator[WholeImageLook]:
+    """Look at a clip's later images with the memory of its first seconds. ``pipeline``: the tracker's."""
     frozen, later = looks_at(clip)
     if not later:
         return
@@ -114,6 +114,8 @@ def look_over(tracker: Tracker, clip: Footage, side: int, factor: float) -> Iter
         first = clip.box(0)
         assert first is not None  # `find_footage` leaves out clips that do not start with their target
         tracker.step(frame, Prompt(box=first) if index == 0 else None)
+        tracker.commit()
+    side = pipeline.spec.image_side
     for index in later:
         image, truth = Image.from_array(pictures[index]), clip.box(index)
         assert truth is not None
@@ -123,7 +125,7 @@ def look_over(tracker: Tracker, clip: Footage, side: int, factor: float) -> Iter
         ]
         found: list[Candidates] = []
         for start in range(0, len(views), AT_ONCE):
-            found += tracker.look(image, views[start : start + AT_ONCE])
+            found += pipeline.search(image, views[start : start + AT_ONCE], tracker.memory.plan())
         things = things_in(found)
         seconds = (index - frozen) / clip.fps
         yield WholeImageLook(clip.name, seconds, truth.size, len(views), len(things), rank_of(truth, things))
@@ -152,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
         factor = config.window_factor or pipeline.spec.window_factor
         with progress_bar(len(clips), "clips", unit="clip", quiet=args.quiet) as bar:
             for clip in clips:
-                looks += look_over(open_tracker(pipeline, config), clip, pipeline.spec.image_side, factor)
+                looks += look_over(open_tracker(pipeline, config), pipeline, clip, factor)
                 bar.update()
     finally:
         pipeline.close()

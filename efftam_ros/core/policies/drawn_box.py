@@ -60,11 +60,14 @@ class MaskScale:
         is_used = drawn is not None and drawn.size < LARGEST_PX and _is_inside(drawn, image_size)
         self._drawn = drawn if is_used else None
         self._fits: list[NDArray[np.float64]] = []
+        self.is_settled = self._drawn is None
+        """Whether no more frames are compared."""
 
     def add(self, candidates: Candidates) -> None:
         """Compare the candidates of an accepted frame; only the first `SCALE_FRAMES` are used."""
-        if self._drawn is not None and len(self._fits) < SCALE_FRAMES:
+        if self._drawn is not None and not self.is_settled:
             self._fits.append(self._fit(candidates, self._drawn))
+            self.is_settled = len(self._fits) == SCALE_FRAMES
 
     def favour(self, candidates: Candidates) -> Sequence[float]:
         """What is added to each candidate's predicted IoU, at least 0."""
@@ -72,13 +75,13 @@ class MaskScale:
         if self._drawn is None or count == 1:
             return [0.0] * count
         fits = [fit for fit in self._fits if len(fit) == count]
-        if len(self._fits) < SCALE_FRAMES:
+        if not self.is_settled:
             fits.append(self._fit(candidates, self._drawn))
         if not fits:
             return [0.0] * count
         fit = np.mean(fits, axis=0)
         excess = fit - fit[int(np.argmax(candidates.ious))] - CLEAR
-        return [WEIGHT * max(0.0, float(v)) for v in excess]
+        return list((WEIGHT * np.maximum(0.0, excess)).tolist())
 
     @staticmethod
     def _fit(candidates: Candidates, drawn: Box) -> NDArray[np.float64]:
@@ -100,7 +103,10 @@ def _is_inside(box: Box, image_size: tuple[int, int]) -> bool:
 
 
 class TargetExtent(Protocol):
-    """The target's published box, given the candidates' and the one that is followed."""
+    """The target's published box, given the candidates' and the one that is followed. ``is_settled``: whether
+    no more frames are compared."""
+
+    is_settled: bool
 
     def add(self, candidates: Candidates, index: int) -> None:
         """Compare the candidates of a confirmed frame; ``index`` is followed."""
@@ -124,22 +130,24 @@ class DrawnExtent:
         self._drawn = drawn if drawn is not None and drawn.size < LARGEST_PX else None
         self._widths: deque[float] = deque(maxlen=EXTENT_FRAMES)
         self._heights: deque[float] = deque(maxlen=EXTENT_FRAMES)
+        self.is_settled = self._drawn is None
         self.factors = (1.0, 1.0)
 
     def add(self, candidates: Candidates, index: int) -> None:
         """See `TargetExtent`; only the first `EXTENT_FRAMES` are used."""
-        if self._drawn is None or len(self._widths) == EXTENT_FRAMES:
+        if self._drawn is None or self.is_settled:
             return
         box = candidates.box(index)
         self._widths.append(box.width)
         self._heights.append(box.height)
+        self.is_settled = len(self._widths) == EXTENT_FRAMES
         self.factors = (
             _factor(self._drawn.width / median(self._widths)),
             _factor(self._drawn.height / median(self._heights)),
         )
 
     def shown(self, candidates: Candidates, index: int, followed: Box, estimated: Box) -> tuple[int, Box]:
-        return index, self.grown(followed)
+        return index, followed if self.factors == (1.0, 1.0) else self.grown(followed)
 
     def grown(self, box: Box) -> Box:
         """The target's box, given the box of its mask; both have the same centre."""
@@ -165,12 +173,14 @@ class PromptedExtent:
         the image and grow, so that no smaller candidate than the followed one is published."""
         self._prompted, self._is_entering = prompted, is_entering
         self._fits: list[NDArray[np.float64]] = []  # of each candidate, beyond that of the followed one
+        self.is_settled = False
         self._relations: deque[tuple[float, float, float, float]] = deque(maxlen=RELATED_FRAMES)
 
     def add(self, candidates: Candidates, index: int) -> None:
         """See `TargetExtent`; the extent is compared in the first `EXTENT_FRAMES`."""
-        if len(self._fits) < EXTENT_FRAMES and len(candidates) > 1:
+        if not self.is_settled and len(candidates) > 1:
             self._fits.append(self._excess(candidates, index))
+            self.is_settled = len(self._fits) == EXTENT_FRAMES
 
     def _excess(self, candidates: Candidates, index: int) -> NDArray[np.float64]:
         boxes = [candidates.box(i) for i in range(len(candidates))]

@@ -2,49 +2,59 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record
+from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record, Rule
 from efftam_ros.core.policies.base import (
     Choice,
+    Describe,
     FrameContext,
-    PolicyBase,
     accept_if_visible,
     best_quality,
 )
 from efftam_ros.core.policies.samurai_filter import ReferenceSelector, SamuraiConfig
+from efftam_ros.core.search import Detection
 from efftam_ros.core.types import Candidates, PipelineSpec
 
 
-class ReferencePolicy(PolicyBase):
-    """Judges a prompted frame like any other, and remembers every frame."""
+class ReferencePolicy(ABC):
+    """Judges a prompted frame like any other, remembers every frame, and does not search."""
+
+    searches = False
+
+    def __init__(self, rule: Rule, config: TrackerConfig) -> None:
+        self.rule, self.config = rule, config
+
+    def reset(self) -> None:
+        return
+
+    def resize(self, area_factor: float) -> None:
+        return
+
+    def detections(self, candidates: Candidates, describe: Describe) -> list[Detection]:
+        return []
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
-        self.memory.prompted = True
         return self.choose(candidates, context)
 
     @abstractmethod
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         """See `Policy.choose`."""
 
-    def finish(
-        self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool
-    ) -> int | None:
-        quality = float(candidates.ious[choice.index])
-        return self.memory.store(quality, candidates.presence_logit, choice.motion_iou)
+    def keeps(self, candidates: Candidates, choice: Choice, context: FrameContext, confirmed: bool) -> bool:
+        return True
 
 
 class EfficientTamPolicy(ReferencePolicy):
     """The reference predictor: highest predicted IoU, every frame remembered, attention to the last six."""
 
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
-        rule = RecentFrames(spec.temporal_rows, spec.max_pointers, spec.max_prompts)
-        super().__init__(rule, spec.slots, config)
+        super().__init__(RecentFrames(spec.temporal_rows, spec.max_pointers, spec.max_prompts), config)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         best = best_quality(candidates)
@@ -105,10 +115,9 @@ class SamuraiPolicy(ReferencePolicy):
     def __init__(self, spec: PipelineSpec, config: TrackerConfig) -> None:
         self._samurai = SamuraiConfig(max_maps=spec.temporal_rows, max_pointers=spec.max_pointers)
         self.selector = ReferenceSelector(self._samurai)
-        super().__init__(SamuraiFrames(self._samurai, spec.max_prompts), spec.slots, config)
+        super().__init__(SamuraiFrames(self._samurai, spec.max_prompts), config)
 
     def reset(self) -> None:
-        super().reset()
         self.selector = ReferenceSelector(self._samurai)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:

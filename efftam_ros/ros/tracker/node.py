@@ -29,8 +29,7 @@ from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.image.prompts import reserve_workspace
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 if TYPE_CHECKING:

@@ -118,7 +118,8 @@ class DevicePipeline(FramePipeline):
         the GPU is given back at the end."""
         from efftam_ros.runtime.verify.runners import DeviceRunner
 
-        self.frame.require_open()
+        if self._is_closed:
+            raise self._misuse()
         with ExitStack() as opened:
             yield {
                 name: opened.enter_context(closing(DeviceRunner(self._cuda, self._stream, graph)))
@@ -135,7 +136,8 @@ class DevicePipeline(FramePipeline):
     def stage_interval(self, frames: int) -> None:
         self._clock.interval = frames
 
-    def _stage_seconds_now(self) -> Mapping[str, float]:
+    @property
+    def _stage_seconds(self) -> Mapping[str, float]:  # type: ignore[override]
         return self._clock.seconds
 
     def prefetch(self, image: Image) -> None:
@@ -204,7 +206,7 @@ class DevicePipeline(FramePipeline):
                 yield self._answers_of(index)
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
-        prompted = self.frame.is_prompted
+        prompted = self.prompt is not None
         self._decision[:] = row, slot, present, prompted
         if not prompted:
             self._keep.run()

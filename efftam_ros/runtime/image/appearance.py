@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 
 import cv2
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.policies.appearance import Descriptor
+from efftam_ros.core.policies.target_model import Descriptor
 from efftam_ros.core.types import Image
 from efftam_ros.runtime.image.encodings import Region, to_bgr
 
@@ -26,12 +25,7 @@ class ColourAppearance:
     """An `AppearanceSource` that computes colour histograms."""
 
     def describe(self, image: Image, box: Box) -> Descriptor | None:
-        if box.is_empty:
-            return None
-        inner = Box.from_centre(box.cx, box.cy, INNER_SHARE * box.width, INNER_SHARE * box.height)
-        part = inner.clipped(image.width, image.height)
-        x0, y0, x1, y1 = part.edges()
-        region = Region(math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1))
+        region = Region.inside(box, INNER_SHARE, image)
         if (region.x1 - region.x0) * (region.y1 - region.y0) < LEAST_PIXELS:
             return None
         try:
@@ -42,20 +36,16 @@ class ColourAppearance:
         lab = np.asarray(cv2.cvtColor(small, cv2.COLOR_BGR2LAB), np.uint8)
         # One count of all channels, each in a range of its own.
         counts = np.bincount((lab.reshape(-1, 3) + _OFFSETS).ravel(), minlength=3 * 256).reshape(3, 256)
-        return np.concatenate([_histogram(counts[i], *channel) for i, channel in enumerate(CHANNELS)])
+        # Square roots of the bin shares, scaled so that three channels sum to 1. Each value is split between
+        # the two nearest bins, so that a small change of light changes the result little.
+        histograms = []
+        for count, channel in zip(counts, CHANNELS, strict=True):
+            shared = count @ _shares(*channel)
+            histograms.append(np.sqrt(shared / shared.sum() / len(CHANNELS)))
+        return np.asarray(np.concatenate(histograms), np.float64)
 
 
 _OFFSETS = np.array([0, 256, 512])
-
-
-def _histogram(counts: NDArray[np.int_], bins: int, low: int, high: int) -> Descriptor:
-    """Square roots of the bin shares, scaled so that three channels sum to 1.
-
-    ``counts`` are those of the 256 values; each value is split between the two nearest bins, so that a small
-    change of light changes the result little.
-    """
-    shared = counts @ _shares(bins, low, high)
-    return np.asarray(np.sqrt(shared / shared.sum() / len(CHANNELS)), np.float64)
 
 
 @cache

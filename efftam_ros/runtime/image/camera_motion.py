@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import MOST_SHIFT, Matrix, rejection
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.motion import MOST_SHIFT, Matrix, rejection
 from efftam_ros.core.types import CameraMotion, Image
 from efftam_ros.runtime.image.encodings import to_grey
 from efftam_ros.runtime.image.landmarks import Landmarks
@@ -147,9 +147,10 @@ def _small_grey(image: Image) -> Grey:
 def _allowed_mask(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
     """uint8 mask of a reduced image: 0 around the target, 255 elsewhere."""
     allowed = np.full(shape, 255, np.uint8)
-    if target is not None and not target.is_empty:
-        centre = np.array([target.cx, target.cy])
-        half = np.array([target.width, target.height]) * TARGET_MARGIN / 2
+    if target is not None:
+        size = np.array([target.width, target.height])
+        centre = np.array([target.x, target.y]) + size / 2
+        half = size * TARGET_MARGIN / 2
         x0, y0 = (np.maximum(centre - half, 0) * scale).astype(int)
         x1, y1 = (np.maximum(centre + half, 0) * scale).astype(int) + 1
         allowed[y0:y1, x0:x1] = 0

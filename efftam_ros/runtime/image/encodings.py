@@ -7,6 +7,7 @@ drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Image
 
 Pixels = NDArray[Any]
+CHECKED, GREY = "encoding", "grey"
+"""Keys of `Image.derived`: the `Encoding` of an image that was checked, and its grey version uint8 [H, W]."""
 
 
 class Region(NamedTuple):
@@ -29,6 +33,19 @@ class Region(NamedTuple):
     y0: int
     x1: int
     y1: int
+
+    @classmethod
+    def inside(cls, box: Box, share: float, image: Image) -> Region:
+        """The pixels of an image that the inner part of a box, ``share`` of each side, touches; none for an
+        empty box."""
+        if not (min(box.width, box.height) > 0 and math.isfinite(box.x + box.y + box.width + box.height)):
+            return cls(0, 0, 0, 0)
+        width, height = share * box.width, share * box.height
+        left, top = box.x + box.width / 2 - width / 2, box.y + box.height / 2 - height / 2
+        x0, y0 = min(max(left, 0.0), image.width), min(max(top, 0.0), image.height)
+        x1, y1 = min(max(left + width, 0.0), image.width), min(max(top + height, 0.0), image.height)
+        # From corner and size, as a box computes its edges: the same pixels to the last bit.
+        return cls(math.floor(x0), math.floor(y0), math.ceil(x0 + (x1 - x0)), math.ceil(y0 + (y1 - y0)))
 
     @property
     def is_empty(self) -> bool:
@@ -164,11 +181,14 @@ ENCODINGS: dict[str, Encoding] = {
 
 
 def check_image(image: Image) -> Encoding:
-    """Return the encoding of an image after checking that its bytes suffice for its size.
+    """Return the encoding of an image after checking, once per image, that its bytes suffice for its size.
 
     Raises:
         InputError: Unknown encoding, zero size, an odd size where pixels share colour, too few rows or bytes.
     """
+    known: Encoding | None = image.derived.get(CHECKED)
+    if known is not None:
+        return known
     encoding = ENCODINGS.get(image.encoding)
     if encoding is None:
         raise InputError(
@@ -203,6 +223,7 @@ def check_image(image: Image) -> Encoding:
             f"image data ends after {rows.shape[0]} rows; {width} x {height} px of {image.encoding}"
             f" need {need_rows}: the image is truncated or its height is wrong"
         )
+    image.derived[CHECKED] = encoding
     return encoding
 
 
@@ -211,8 +232,10 @@ def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
 
     For ``bgr8`` this is a view of the image's bytes: copy it before drawing on it.
     """
-    encoding = check_image(image)
-    pixels = _full_scale(encoding, encoding.read(image, region or _whole(image)))
+    encoding = image.derived.get(CHECKED) or check_image(image)
+    pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))
+    if encoding.full_scale != 255.0:
+        pixels = cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
     if encoding.to_bgr is not None:
         pixels = cv2.cvtColor(pixels, encoding.to_bgr)
     return pixels
@@ -224,35 +247,32 @@ def to_grey(
     """Lightness of the region (default: the whole image) as uint8 [h, w]; raises as `check_image` does.
 
     Reads every ``row_step``-th row and ``column_step``-th column, from the first; ``column_step`` must divide
-    the region's width. Only these pixels are converted, but of Bayer images all are. The result may be a view
-    of the image's bytes.
+    the region's width. Only these pixels are converted, but of Bayer images all are, and nothing twice once
+    the whole image was. The result may be a view of the image's bytes: don't write to it.
     """
-    encoding = check_image(image)
-    region = region or _whole(image)
+    whole: NDArray[np.uint8] | None = image.derived.get(GREY)
+    if whole is not None:
+        x0, y0, x1, y1 = region or (0, 0, image.width, image.height)
+        return whole[y0:y1:row_step, x0:x1:column_step]
+    encoding = image.derived.get(CHECKED) or check_image(image)
+    full = region or Region(0, 0, image.width, image.height)
     if encoding.luma is not None:
-        grey = encoding.luma(image, region)[::row_step, ::column_step]
-        return np.asarray(cv2.LUT(grey, _LIMITED_TO_FULL), np.uint8)
-    # Columns are skipped after the conversion, because OpenCV picks pixels of one byte faster.
-    pixels = _full_scale(encoding, encoding.read(image, region)[::row_step])
-    if encoding.to_grey is not None:
-        pixels = cv2.cvtColor(pixels, encoding.to_grey)
-    if column_step > 1:
-        pixels = cv2.extractChannel(pixels.reshape(len(pixels), -1, column_step), 0)
-    return pixels
+        luma = encoding.luma(image, full)[::row_step, ::column_step]
+        grey = np.asarray(cv2.LUT(luma, _LIMITED_TO_FULL), np.uint8)
+    else:
+        # Columns are skipped after the conversion, because OpenCV picks pixels of one byte faster.
+        pixels = encoding.read(image, full)[::row_step]
+        if encoding.full_scale != 255.0:
+            pixels = cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
+        if encoding.to_grey is not None:
+            pixels = cv2.cvtColor(pixels, encoding.to_grey)
+        if column_step > 1:
+            pixels = cv2.extractChannel(pixels.reshape(len(pixels), -1, column_step), 0)
+        grey = pixels
+    if region is None and row_step == column_step == 1:
+        image.derived[GREY] = grey
+    return grey
 
 
 # Luma of white is 235, that of black 16.
 _LIMITED_TO_FULL = np.clip(np.rint((np.arange(256) - 16) * 255 / 219), 0, 255).astype(np.uint8)
-
-
-def _whole(image: Image) -> Region:
-    return Region(0, 0, image.width, image.height)
-
-
-def _full_scale(encoding: Encoding, pixels: Pixels) -> Pixels:
-    """The pixels with 255 for white."""
-    return (
-        pixels
-        if encoding.full_scale == 255.0
-        else cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
-    )

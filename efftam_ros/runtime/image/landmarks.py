@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.camera_motion import Matrix
+from efftam_ros.core.motion import Matrix
 
 # SIFT takes 21 to 26 ms on aerial images where ORB takes 3 to 5, but ORB registered moving traffic, or
 # nothing, on small images.

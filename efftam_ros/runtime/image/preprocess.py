@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.image.encodings import Region, check_image
+from efftam_ros.runtime.image.encodings import CHECKED, Region, check_image
 
 DENSITY = 0.6
 """Least number of samples per image pixel and axis. At 1 there is no aliasing; at 0.6 every pixel still
@@ -55,7 +55,7 @@ class Preprocessor:
         Outside the image the input is black. Only pixels inside the view are read. Raises InputError as
         `encodings.check_image` does.
         """
-        encoding = check_image(image)
+        encoding = image.derived.get(CHECKED) or check_image(image)
         side = self._side
         if view.side != side:
             raise ValueError(f"view of side {view.side} given to a preprocessor of side {side}")
@@ -68,7 +68,7 @@ class Preprocessor:
             self._input[0] = np.array(self._shift, np.float32)[:, None, None]
             return self._input
         pixels, fine = encoding.read(image, region), fineness(view)
-        sampled = self._buffer("fine", fine * side, pixels)
+        sampled = self._buffer("fine", (fine * side, fine * side, *pixels.shape[2:]), pixels.dtype)
         if is_full:
             sampled = cv2.resize(
                 pixels, (fine * side, fine * side), dst=sampled, interpolation=cv2.INTER_LINEAR
@@ -76,31 +76,28 @@ class Preprocessor:
         else:
             sampled = _warp(pixels, region, view, fine, sampled)
         if fine > 1:
-            sampled = cv2.resize(
-                sampled, (side, side), dst=self._buffer("small", side, pixels), interpolation=cv2.INTER_AREA
-            )
+            small = self._buffer("small", (side, side, *pixels.shape[2:]), pixels.dtype)
+            sampled = cv2.resize(sampled, (side, side), dst=small, interpolation=cv2.INTER_AREA)
         self._normalise(sampled, encoding.red_green_blue, 1.0 / encoding.full_scale)
         return self._input
 
     def _normalise(self, small: NDArray[Any], red_green_blue: tuple[int, int, int], unit: float) -> None:
         """Scale and shift each channel into the input, in RGB order."""
-        if small.ndim == 2:
-            planes: Any = (small,)
-        else:
-            buffers = [self._buffer(f"plane{i}", self._side, small[..., i]) for i in range(small.shape[2])]
-            planes = cv2.split(small, buffers)
+        planes: Any = (small,)
+        if small.ndim == 3:
+            shape = (small.shape[2], self._side, self._side)
+            planes = cv2.split(small, list(self._buffer("planes", shape, small.dtype)))
         for target, source, gain, shift in zip(
             self._input[0], red_green_blue, self._gain, self._shift, strict=True
         ):
             plane = planes[source]
             cv2.addWeighted(plane, gain * unit, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
 
-    def _buffer(self, name: str, side: int, like: NDArray[Any]) -> NDArray[Any]:
-        """A square image with the channels and dtype of ``like``, in reused memory that only grows."""
-        shape = (side, side) + like.shape[2:]
-        key, size = (name, like.dtype.char), math.prod(shape)
+    def _buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Reused memory that only grows."""
+        key, size = (name, dtype.char), math.prod(shape)
         if key not in self._scratch or self._scratch[key].size < size:
-            self._scratch[key] = np.empty(size, like.dtype)
+            self._scratch[key] = np.empty(size, dtype)
         return self._scratch[key][:size].reshape(shape)
 
 

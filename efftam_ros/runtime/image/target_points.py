@@ -93,19 +93,14 @@ class FlowPoints:
         is_long = self._ages >= LONG_IMAGES
         self._counts.append(int(np.count_nonzero(is_long)))
         if len(is_long):
-            places, followed = self._moved(patch, present)
-            self._places = (places / patch.scale + (x, y))[followed]
+            start = ((self._places - (patch.x, patch.y)) * patch.scale).astype(np.float32).reshape(-1, 1, 2)
+            moved, found, _ = cv2.calcOpticalFlowPyrLK(patch.grey, present, start, start.copy(), **FLOW)
+            back, returned, _ = cv2.calcOpticalFlowPyrLK(present, patch.grey, moved, start.copy(), **FLOW)
+            error = np.hypot(*(back - start).reshape(-1, 2).T)
+            followed = (found.ravel() == 1) & (returned.ravel() == 1) & (error < MOST_RETURN_PX)
+            self._places = (moved.reshape(-1, 2).astype(np.float64) / patch.scale + (x, y))[followed]
             self._ages, is_long = self._ages[followed], is_long[followed]
         return FoundPoints(max(self._counts), self._places[is_long])
-
-    def _moved(self, patch: _Patch, present: Grey) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Where the points are in the present patch, px of it [n, 2], and which of them were found again."""
-        start = ((self._places - (patch.x, patch.y)) * patch.scale).astype(np.float32).reshape(-1, 1, 2)
-        moved, found, _ = cv2.calcOpticalFlowPyrLK(patch.grey, present, start, start.copy(), **FLOW)
-        back, returned, _ = cv2.calcOpticalFlowPyrLK(present, patch.grey, moved, start.copy(), **FLOW)
-        error = np.hypot(*(back - start).reshape(-1, 2).T)
-        followed = (found.ravel() == 1) & (returned.ravel() == 1) & (error < MOST_RETURN_PX)
-        return moved.reshape(-1, 2).astype(np.float64), followed
 
     def keep(self, image: Image, box: Box) -> None:
         patch, self._present = self._present, None

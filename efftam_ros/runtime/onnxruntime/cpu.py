@@ -90,6 +90,8 @@ class OrtPipeline(FramePipeline):
     place: graphs read and write the same buffers, and a new memory is written straight into its ring slot.
     """
 
+    _stage_seconds: dict[str, float]
+
     def __init__(self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None) -> None:
         """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
         existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
@@ -111,12 +113,15 @@ class OrtPipeline(FramePipeline):
             )
         }
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
-        self._stage_seconds: dict[str, float] = {}
+        self._stage_seconds = {}
         self._memory_encoder_s: float | None = None
         self._allocate(bundle)
         self._no_prompt = no_prompt(bundle.spec.image_side)
         self._tracking = self._encode_prompt(self._no_prompt)
         self._prompted = self._tracking
+        # What the graphs are bound to, because binding takes time in every frame.
+        self._attended_counts = (-1, -1)
+        self._decoded_with: _PromptTensors | None = None
 
     def _allocate(self, bundle: Bundle) -> None:
         spec, graphs = bundle.spec, bundle.graphs
@@ -154,9 +159,6 @@ class OrtPipeline(FramePipeline):
             features=self._features["features"], present=self._present, binarize=self._binarize
         )
 
-    def _stage_seconds_now(self) -> Mapping[str, float]:
-        return self._stage_seconds
-
     def _encode(self, image: Image, view: View) -> None:
         earlier = self._memory_encoder_s
         self._stage_seconds = {} if earlier is None else {"memory_encoder": earlier}
@@ -164,7 +166,7 @@ class OrtPipeline(FramePipeline):
         start = time.perf_counter()
         self._preprocess(image, view)
         self._stage_seconds["preprocess"] = time.perf_counter() - start
-        self._run("image_encoder")
+        self._stage_seconds["image_encoder"] = self._graphs["image_encoder"].timed_run()
 
     def _condition(self, prompt: EncodedPrompt | None) -> None:
         encoded = self._encode_prompt(prompt or self._no_prompt)
@@ -176,14 +178,19 @@ class OrtPipeline(FramePipeline):
         self._maps.take(plan.slots, axis=0, out=self._attended_maps[:maps], mode="clip")
         self._attended_rows[:maps] = plan.rows
         self._pointers.take(plan.pointer_slots, axis=0, out=self._attended_pointers[:pointers], mode="clip")
-        self._graphs["memory_attention"].bind(
-            maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
-        )
-        self._run("memory_attention")
+        if (maps, pointers) != self._attended_counts:
+            self._graphs["memory_attention"].bind(
+                maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
+            )
+            self._attended_counts = (maps, pointers)
+        self._stage_seconds["memory_attention"] = self._graphs["memory_attention"].timed_run()
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
-        self._graphs["mask_decoder"].bind(**(self._tracking if prompt is None else self._prompted).named())
-        self._run("mask_decoder")
+        tensors = self._tracking if prompt is None else self._prompted
+        if tensors is not self._decoded_with:
+            self._graphs["mask_decoder"].bind(**tensors.named())
+            self._decoded_with = tensors
+        self._stage_seconds["mask_decoder"] = self._graphs["mask_decoder"].timed_run()
         if prompt is not None and prompt.logits is not None:
             self._answers["masks"].array[0, 0] = prompt.logits
         answers = self._answers
@@ -196,13 +203,14 @@ class OrtPipeline(FramePipeline):
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         self._present.array[0] = present
-        self._binarize.array[0] = self.frame.is_prompted
+        is_prompted = self.prompt is not None
+        self._binarize.array[0] = is_prompted
         self._graphs["memory_encoder"].bind(
             mask_logits=self._row_logits[row],
             pointer=self._row_pointers[row],
             map=self._slot_maps[slot],
             stored_pointer=self._slot_pointers[slot],
-            **(self._prompted if self.frame.is_prompted else self._tracking).named(),
+            **(self._prompted if is_prompted else self._tracking).named(),
         )
         self._memory_encoder_s = self._graphs["memory_encoder"].timed_run()
         if self._round is not None:
@@ -218,9 +226,6 @@ class OrtPipeline(FramePipeline):
 
     def _close(self) -> None:
         self._graphs = {}
-
-    def _run(self, name: str) -> None:
-        self._stage_seconds[name] = self._graphs[name].timed_run()
 
     def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
         """Run the prompt encoder on this frame's features."""

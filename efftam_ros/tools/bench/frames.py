@@ -25,7 +25,7 @@ from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.image.appearance import ColourAppearance
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 from efftam_ros.runtime.image.target_points import FlowPoints
-from efftam_ros.runtime.tracker import open_tracker
+from efftam_ros.runtime.pipeline import open_tracker
 
 # Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
 WARM_UP, SETTLED = 40, 100
