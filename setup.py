@@ -46,7 +46,9 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["efftam_ros", "efftam_ros.*"]),
     data_files=[("share/efftam_ros/msg", [str(p) for p in sorted(Path("msg").glob("*.msg"))])],
-    package_data={"efftam_ros": ["py.typed", "models/**/*", "runtime/cuda/kernels/*", "operator/web/*"]},
+    package_data={
+        "efftam_ros": ["py.typed", "models/**/*", "demo/**/*", "runtime/cuda/kernels/*", "operator/web/*"]
+    },
     install_requires=["av>=14.2", "numpy>=1.26", "onnxruntime>=1.18", "opencv-python-headless>=4.8"],
     extras_require={
         "cuda": CUDA,

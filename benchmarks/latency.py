@@ -21,7 +21,7 @@ from efftam_ros.tools.bench.command import image_size
 NULL_NODE = (
     "import sys\n"
     "from efftam_ros.ros.tracker.main import main\n"
-    "from efftam_ros.runtime.null_pipeline import NullPipeline\n"
+    "from simulation.null_pipeline import NullPipeline\n"
     "sys.exit(main(sys.argv, lambda *given: NullPipeline()))\n"
 )
 

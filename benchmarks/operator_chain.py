@@ -95,7 +95,7 @@ class Chain:
         from rclpy.signals import SignalHandlerOptions
 
         from efftam_ros.interop.messages import stamp_ns
-        from efftam_ros.ros.common.spinning import spinning
+        from simulation.spinning import spinning
 
         def on_velocity(message: Any) -> None:
             self.valid = message.valid

@@ -205,10 +205,10 @@ def _step_bar(total: int | None) -> Iterator[Callable[[int, str], None]]:
 
 def _start(network: object, args: argparse.Namespace) -> None:
     """Load the initial weights as requested by the options; returns a description of them."""
-    from efftam_ros.model.compact.network import CompactTAM
-    from efftam_ros.model.compact.trunk import LITE0, SHORT
     from efftam_ros.runtime.bundle import Bundle
     from training.backbone import load_backbone, packaged_weights
+    from training.network.compact import CompactTAM
+    from training.network.trunk import LITE0, SHORT
     from training.ship import require_open
     from training.warm_start import copy_trunk, warm_start
 
@@ -252,12 +252,11 @@ def _start(network: object, args: argparse.Namespace) -> None:
 def _all_weights(path: Path, name: str) -> dict[str, Tensor]:
     """Weights of a bundle's folder or of a run's weights.pt. Raises InputError when they belong to another
     network."""
-    from efftam_ros.export.onnx import networks
-    from efftam_ros.model.common.from_bundle import load_bundle_network
     from efftam_ros.runtime.bundle import Bundle
+    from training.network.loading import load_bundle_network, load_weights
 
     if path.is_file():
-        return networks.load_checkpoint_network(path, name).state_dict()
+        return load_weights(path, name).state_dict()
     loaded = load_bundle_network(Bundle.load(path).folder)
     if loaded.spec.name != name:
         raise InputError(f"bundle {path} is of {loaded.spec.name}; give one of {name}")

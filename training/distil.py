@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from efftam_ros.model.compact.network import CompactTAM, ImageEncoder
 from efftam_ros.runtime.bundle import Bundle
 from training import checkpoints
 from training.clips import ClipDataset, ClipSource
@@ -28,6 +27,7 @@ from training.journal import Journal
 from training.lesson import Backbone
 from training.material import load_material
 from training.mixture import Mixture
+from training.network.compact import CompactTAM, ImageEncoder
 from training.norms import add_norms, merge_norms
 from training.schedule import learning_rate
 from training.tensor_runner import TensorRunner

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools import cli
@@ -20,6 +18,8 @@ from training.disappearance import SEEDS, TrackerFollower, judge
 from training.hardness import EASY, Hardness
 from training.material import Material, load_material
 from training.mixture import Mixture
+from training.network.compact import CompactTAM
+from training.network.loading import load_bundle_network
 from training.validation import validate, validation_clips
 
 KINDS: dict[str, tuple[Mixture, Hardness]] = {

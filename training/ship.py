@@ -9,10 +9,10 @@ import torch
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import Source, export_bundle
-from efftam_ros.export.onnx.networks import Network, load_checkpoint_network
-from efftam_ros.model.common.from_bundle import load_bundle_network
+from efftam_ros.model.common.network import Network
 from efftam_ros.runtime.bundle import Bundle, file_sha256
 from training.checkpoints import WEIGHTS
+from training.network.loading import load_bundle_network, load_weights
 
 CARD = "README.md"
 OPEN_LICENCE = "trained on material under open licences (CC0, CC BY, CC BY-SA, MIT, BSD, GPL); see README.md"
@@ -38,7 +38,7 @@ def ship(run: Path, out: Path, mean_with: Path | None = None, share: float = 0.5
         raise InputError(f"{run} is not a training run with weights; train first, or name it with --run")
     recipe = json.loads(recipe_path.read_text(encoding="utf-8"))
     card = (out / CARD).read_text(encoding="utf-8") if (out / CARD).is_file() else None
-    network = load_checkpoint_network(weights, recipe["config"])
+    network = load_weights(weights, recipe["config"])
     hours = recipe["hours"]
     length = f"{recipe['steps']} steps" if hours is None else f"{60 * hours:.0f} minutes"
     note = f"Trained with training/ of this package: {length}, seed {recipe['seed']}"
@@ -81,9 +81,7 @@ def average(network: Network, other: Path, share: float = 0.5) -> None:
 
     Raises InputError when those are of another network.
     """
-    loaded = (
-        load_checkpoint_network(other, network.spec.name) if other.is_file() else load_bundle_network(other)
-    )
+    loaded = load_weights(other, network.spec.name) if other.is_file() else load_bundle_network(other)
     state, added = network.state_dict(), loaded.state_dict()
     if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in added.items()}:
         raise InputError(

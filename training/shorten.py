@@ -20,9 +20,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.networks import load_checkpoint_network
-from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.model.compact.network import CompactTAM, ImageEncoder, with_context
 from efftam_ros.runtime.bundle import Bundle
 from training import checkpoints
 from training.clips import ClipDataset, ClipSource
@@ -30,6 +27,8 @@ from training.hardness import HARD
 from training.journal import Journal
 from training.material import load_material
 from training.mixture import Mixture
+from training.network.compact import CompactTAM, ImageEncoder, with_context
+from training.network.loading import load_bundle_network, load_weights
 from training.schedule import learning_rate
 from training.unroll import normalised
 from training.validation import validation_clips
@@ -174,7 +173,7 @@ def shorten(options: ShortenOptions, network: CompactTAM, progress: Callable[[in
         getattr(encoder, neck).load_state_dict(getattr(teacher.image_encoder, neck).state_dict())
     later = LaterStages(encoder, stages)
     if options.continue_from is not None:
-        earlier = load_checkpoint_network(options.continue_from, network.spec.name)
+        earlier = load_weights(options.continue_from, network.spec.name)
         assert isinstance(earlier, CompactTAM)
         later.load_state_dict(LaterStages(earlier.image_encoder, stages).state_dict())
     options.out.mkdir(parents=True, exist_ok=True)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.common.from_bundle import initialisers
-from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import Bundle
+from training.network.compact import CompactTAM
+from training.network.loading import initialisers
 from training.tensor_runner import TensorRunner
 from training.unroll import normalised
 

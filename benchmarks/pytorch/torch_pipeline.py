@@ -14,7 +14,6 @@ from benchmarks.pytorch.modes import Compiler, Ring, Tensors, open_modules, torc
 from benchmarks.pytorch.timing import stage_timer
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan, PipelineSpec
-from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.model.common.network import Network, NetworkSpec
 from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
@@ -22,6 +21,7 @@ from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.threads import default_threads
+from training.network.loading import load_bundle_network
 
 Preprocess = Callable[[Image, View], NDArray[np.float32]]
 

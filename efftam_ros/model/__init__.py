@@ -1,1 +1,1 @@
-"""The networks in PyTorch, for export, training and benchmarks."""
+"""The EfficientTAM networks in PyTorch, for export."""

@@ -36,7 +36,7 @@ COMMANDS = {
     "build": "build",
     "verify": "verify",
     "fetch": "fetch",
-    "demo": "demo.command",
+    "demo": "demo",
     "doctor": "doctor.command",
 }
 """Commands and their modules in this package."""

@@ -1,4 +1,4 @@
-"""Export a checkpoint to a bundle of ONNX graphs.
+"""Export an official EfficientTAM checkpoint to a bundle of ONNX graphs.
 
 Every graph is compared with PyTorch on seeded inputs before the bundle is written; a difference above 1e-3 is
 an error. Checkpoints do not contain the name of their configuration: give it with --config.
@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the bundle")
     add_weights_argument(parser)
-    parser.add_argument("--licence", metavar="TEXT", help="licence of the weights, noted in the bundle")
+    parser.add_argument(
+        "--licence",
+        default="Apache-2.0",
+        metavar="TEXT",
+        help="licence of the weights, noted in the bundle (default Apache-2.0, the official ones')",
+    )
     parser.add_argument(
         "--note", default="", metavar="TEXT", help="remark on the weights, noted in the bundle"
     )
@@ -51,14 +56,11 @@ def run(args: argparse.Namespace) -> int:
     check_outputs([Output("--out", args.out, "folder")], [args.checkpoint])
     with packages_of("export", "torch onnx onnxscript"):
         from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
-        from efftam_ros.export.onnx.networks import load_checkpoint_network
+        from efftam_ros.model.efficienttam.checkpoint import load_checkpoint
         from efftam_ros.runtime.bundle import file_sha256
 
-    network = load_checkpoint_network(args.checkpoint, args.config)
-    licence = args.licence
-    if licence is None:
-        licence = "Apache-2.0" if network.spec.family == "efficienttam" else "not stated"
-    source = Source(file_sha256(args.checkpoint), licence, args.note)
+    network = load_checkpoint(args.checkpoint, args.config)
+    source = Source(file_sha256(args.checkpoint), args.licence, args.note)
     with progress_bar(STEPS, "export", unit="graph", quiet=args.json) as bar:
 
         def announce(step: str) -> None:

@@ -21,9 +21,9 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Prompt
-from efftam_ros.runtime.null_pipeline import NullPipeline
 from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
 from efftam_ros.tools.doctor.system import System
+from simulation.null_pipeline import NullPipeline
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")
 

@@ -11,7 +11,7 @@ from support.scripted_pipeline import ScriptedPipeline
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt
-from efftam_ros.runtime.null_pipeline import certain_candidate
+from simulation.null_pipeline import certain_candidate
 
 VELOCITY = (160.0, 90.0)  # px/s
 JITTER_PX, FPS, SECONDS, SETTLE_S, RUNS = 2.0, 30.0, 3.0, 0.5, 20

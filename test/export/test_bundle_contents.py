@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from support.tensors import TensorRunner
 
 from efftam_ros.export.onnx.graphs import build_graphs
-from efftam_ros.model.common.from_bundle import load_bundle_network
 from efftam_ros.runtime.bundle import Bundle
+from training.network.loading import load_bundle_network
 
 GRAPHS = {
     "image_encoder": (["image"], ["features"]),

@@ -6,10 +6,19 @@ import json
 
 import pytest
 import torch
-from export_helpers import compact_network, golden_state
+from export_helpers import OFFICIAL_SIDE, compact_network, golden_state
 
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.tools.cli import main
+
+SMALL = "efficienttam_ti_small"
+
+
+@pytest.fixture(autouse=True)
+def _small_is_known(monkeypatch):
+    """An official network on a small input, so that its export takes seconds."""
+    monkeypatch.setitem(CONFIGURATIONS, SMALL, Configuration(SMALL, OFFICIAL_SIDE, 192, 3))
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +44,9 @@ def complaint(capsys, *arguments) -> str:
     return captured.err
 
 
-def test_exports_a_checkpoint_and_prints_the_parity_table(compact_checkpoint, tmp_path, capsys):
+def test_exports_a_checkpoint_and_prints_the_parity_table(official_checkpoint, tmp_path, capsys):
     out = tmp_path / "new" / "folder" / "bundle"
-    arguments = ["export", str(compact_checkpoint), "--config", "compact_192", "--out", str(out)]
+    arguments = ["export", str(official_checkpoint), "--config", SMALL, "--out", str(out)]
     assert main([*arguments, "--licence", "CC0-1.0", "--note", "seeded"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["graph", "output", "max_abs", "largest", "value", "worst", "case"]
@@ -49,9 +58,9 @@ def test_exports_a_checkpoint_and_prints_the_parity_table(compact_checkpoint, tm
     assert len(bundle.source["checkpoint_sha256"]) == 64
 
 
-def test_json_is_for_machines(compact_checkpoint, tmp_path, capsys):
+def test_json_is_for_machines(official_checkpoint, tmp_path, capsys):
     out = tmp_path / "bundle"
-    arguments = ["export", str(compact_checkpoint), "--config", "compact_192", "--out", str(out)]
+    arguments = ["export", str(official_checkpoint), "--config", SMALL, "--out", str(out)]
     assert main([*arguments, "--weights", "float16", "--json"]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)
@@ -61,37 +70,36 @@ def test_json_is_for_machines(compact_checkpoint, tmp_path, capsys):
     assert captured.err == ""
 
 
-def test_a_checkpoint_of_the_other_family_is_refused(
+def test_a_checkpoint_of_another_network_is_refused(
     compact_checkpoint, official_checkpoint, tmp_path, capsys
 ):
     out = tmp_path / "bundle"
-    line = complaint(capsys, official_checkpoint, "--config", "compact_192", "--out", out)
-    assert "is of an EfficientTAM, compact_192 is not; name one of efficienttam_ti," in line
     line = complaint(capsys, compact_checkpoint, "--config", "efficienttam_ti", "--out", out)
-    assert "is of a compact network, efficienttam_ti is not; name one of compact_192" in line
+    assert "does not fit efficienttam_ti" in line
+    assert "use the official efficienttam_ti.pt" in line
     line = complaint(capsys, official_checkpoint, "--config", "efficienttam_s", "--out", out)
     assert "trunk of width 192, but efficienttam_s has 384" in line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_configuration_is_refused_with_the_known_ones(compact_checkpoint, tmp_path, capsys):
-    line = complaint(capsys, compact_checkpoint, "--config", "compact", "--out", tmp_path / "bundle")
-    assert "there is no configuration 'compact'; choose one of efficienttam_ti" in line
-    assert "compact_192" in line
+@pytest.mark.parametrize("name", ["efficienttam", "compact_192"])
+def test_an_unknown_configuration_is_refused_with_the_known_ones(official_checkpoint, tmp_path, capsys, name):
+    line = complaint(capsys, official_checkpoint, "--config", name, "--out", tmp_path / "bundle")
+    assert f"there is no EfficientTAM configuration {name!r}; choose one of efficienttam_ti" in line
 
 
-def test_a_missing_or_incomplete_checkpoint_is_refused(compact_checkpoint, tmp_path, capsys):
-    line = complaint(capsys, tmp_path / "no.pt", "--config", "compact_192", "--out", tmp_path / "bundle")
+def test_a_missing_or_incomplete_checkpoint_is_refused(official_checkpoint, tmp_path, capsys):
+    line = complaint(capsys, tmp_path / "no.pt", "--config", SMALL, "--out", tmp_path / "bundle")
     assert "no.pt" in line
-    state = torch.load(compact_checkpoint)["model"]
-    del state["no_pointer"]
+    state = dict(torch.load(official_checkpoint)["model"])
+    name = sorted(state)[0]
+    del state[name]
     torch.save({"model": state}, tmp_path / "part.pt")
-    line = complaint(capsys, tmp_path / "part.pt", "--config", "compact_192", "--out", tmp_path / "bundle")
-    assert "does not fit compact_192: Missing key(s)" in line
-    assert "no_pointer" in line
+    line = complaint(capsys, tmp_path / "part.pt", "--config", SMALL, "--out", tmp_path / "bundle")
+    assert f"does not fit {SMALL}: 1 tensors missing ({name})" in line
 
 
-def test_nothing_is_written_over_other_files(compact_checkpoint, tmp_path, capsys):
+def test_nothing_is_written_over_other_files(official_checkpoint, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("keep")
-    line = complaint(capsys, compact_checkpoint, "--config", "compact_192", "--out", tmp_path)
+    line = complaint(capsys, official_checkpoint, "--config", SMALL, "--out", tmp_path)
     assert "holds other files and no bundle" in line

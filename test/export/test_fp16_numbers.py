@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from fp16_models import model, tokens, transformer
 from onnx import TensorProto, helper
+from support.clip import clip
 from support.fp16_compare import compare_fp16, fp16_graphs, literal
 from support.fp16_interpreter import LiteralGraph
 from support.fp16_stress import enlarge_until_wrong, enlarged, worst_deviation
@@ -21,7 +22,6 @@ from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout, key_bias
 from efftam_ros.runtime.image.prompts import no_prompt
 from efftam_ros.runtime.verify.chain import Chain
 from efftam_ros.runtime.verify.compare import compare_clip, deviation, seeded_chain
-from efftam_ros.tools.scene.render import render_scene
 
 LIMIT = 5e-3
 """What FP16's three digits leave of a sound network's outputs, relative."""
@@ -190,7 +190,7 @@ def test_a_chain_attends_to_its_own_first_and_latest_frames():
 
 
 def clip_agreement(graphs, half, frames: int):
-    scene = list(render_scene(frames=frames, size=(640, 360)))
+    scene = clip(frames)
     pictures = [frame.bgr for frame in scene]
     return compare_clip(default_bundle(), literal(graphs), half, pictures, scene[0].box)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import rehearsal
+from support.clip import clip, write_sequence
 from test_engines import ROOT, Workshop, coarse
 
 from efftam_ros.export.int8 import cpu_bundle
@@ -20,26 +21,14 @@ from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.verify import verify
 from efftam_ros.tools import build, cli
-from efftam_ros.tools.common.video import NS, VideoWriter
-from efftam_ros.tools.scene.render import render_scene
 
-FRAMES = 6
 SIZE, FPS = (480, 272), 10.0
 
 
 @pytest.fixture(scope="module")
 def sequence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few frames of the rendered scene with their boxes."""
-    folder = tmp_path_factory.mktemp("sequences") / "car"
-    folder.mkdir()
-    rows = ["frame,x,y,w,h"]
-    with VideoWriter(folder / "video.mp4", *SIZE, FPS) as writer:
-        for index, frame in enumerate(render_scene(frames=FRAMES, size=SIZE, fps=FPS)):
-            assert frame.box is not None
-            writer.write(frame.bgr, round(index * NS / FPS))
-            rows.append(",".join(map(str, (index, *frame.box.xywh()))))
-    (folder / "boxes.csv").write_text("\n".join(rows) + "\n")
-    return folder
+    """A few frames of the shipped clip with their boxes."""
+    return write_sequence(tmp_path_factory.mktemp("sequences") / "car", clip(120, SIZE)[60::10], FPS)
 
 
 Command = Callable[..., int]

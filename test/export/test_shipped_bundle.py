@@ -1,4 +1,4 @@
-"""The bundle that ships: small, honest about what it is, able to track, and a place to train on from."""
+"""The bundle that ships: small, honest about what it is, able to track."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from support.tensors import TensorRunner
 
 import efftam_ros
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.model.compact.network import CompactTAM
 from efftam_ros.runtime.bundle import default_bundle
 
 FOLDER = Path(efftam_ros.__file__).parent / "models" / "compact_192"
@@ -56,17 +54,6 @@ def test_it_is_small_and_says_what_it_is():
     opening = "\n".join((FOLDER / "README.md").read_text().splitlines()[:6])
     assert "research use" in opening
     assert "DAVIS" in opening
-
-
-def test_training_can_go_on_from_it():
-    network = load_bundle_network(FOLDER)
-    assert isinstance(network, CompactTAM)
-    image = scene(96, 90)
-    session = TensorRunner(FOLDER / "image_encoder.onnx")
-    with torch.inference_mode():
-        ours, theirs = network.encode_image(image["image"]), session(image)
-    for name in theirs:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-3)
 
 
 def test_it_masks_the_prompted_object(run):

@@ -20,12 +20,6 @@ from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.framing import Decoder, Encoder
 from efftam_ros.flight.mavlink.selection import SelectionOutcome, SelectionRequest, Severity
 from efftam_ros.flight.mavlink.tracking_status import NO_BOX, TrackStatus
-from efftam_ros.flight.simulation.ardupilot import ArduPilot
-from efftam_ros.flight.simulation.autopilot import Autopilot, Port
-from efftam_ros.flight.simulation.gimbal_device import GimbalDevice
-from efftam_ros.flight.simulation.memory_link import MemoryLink, memory_link
-from efftam_ros.flight.simulation.mount import Mount, level
-from efftam_ros.flight.simulation.px4 import PX4
 from efftam_ros.flight.values import (
     NS,
     AttitudeSample,
@@ -36,6 +30,11 @@ from efftam_ros.flight.values import (
     VehicleSample,
 )
 from efftam_ros.interop.messages import Outcome
+from simulation.autopilots.ardupilot import ArduPilot
+from simulation.autopilots.autopilot import Autopilot, Port
+from simulation.autopilots.gimbal import GimbalDevice, Mount, level
+from simulation.autopilots.memory_link import MemoryLink, memory_link
+from simulation.autopilots.px4 import PX4
 
 EPOCH_NS = 1_700_000_000 * NS
 STEP_S = 0.002

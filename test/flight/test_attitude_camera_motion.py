@@ -1,4 +1,4 @@
-"""The picture's motion from attitudes and gyros, and the signs of directions."""
+"""The picture's motion from attitudes, and the signs of directions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from efftam_ros.flight.angles import (
     target_direction,
     wrapped,
 )
-from efftam_ros.flight.camera_motion import CameraAttitude, GyroAttitude, rotation_homography
+from efftam_ros.flight.camera_motion import CameraAttitude
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 
 CAMERA = Intrinsics(900.0, 900.0, 639.5, 359.5)
@@ -45,14 +45,36 @@ def pixel(q: tuple, yaw: float, pitch: float) -> tuple[float, float]:
     return 640.0 + 900.0 * right / forward, 360.0 + 900.0 * down / forward
 
 
+class Fed:
+    """The tracker's source, fed as the node feeds it."""
+
+    def __init__(self, calibrated: bool = True) -> None:
+        self.motion = AttitudeMotion()
+        self.feed = CameraAttitude(self.motion)
+        if calibrated:
+            self.feed.set_camera(CAMERA)
+
+    def homography(self, t: float) -> np.ndarray | None:
+        return self.motion.estimate(IMAGE, round(t * NS), None).matrix
+
+
+def turned(before: tuple, after: tuple) -> np.ndarray:
+    """The picture's motion from one attitude to another 0.1 s later, as the tracker is told it."""
+    fed = Fed()
+    fed.feed.add_attitude(AttitudeSample(0, before, YawFrame.EARTH))
+    assert fed.homography(0.0) is None
+    fed.feed.add_attitude(AttitudeSample(NS // 10, after, YawFrame.EARTH))
+    return fed.homography(0.1)
+
+
 # Signs: yaw right, pitch up; azimuth right, elevation down
 
 
 def test_the_camera_yawed_right_moves_a_fixed_point_left_and_pitched_up_moves_it_down():
     level = from_yaw_pitch(0.0, 0.0)
-    right = rotation_homography(level, from_yaw_pitch(math.radians(2), 0.0), CAMERA)
+    right = turned(level, from_yaw_pitch(math.radians(2), 0.0))
     assert np.subtract(moved(right, 640.0, 360.0), (640.0, 360.0)) == pytest.approx((-31.4, 0.0), abs=0.05)
-    up = rotation_homography(level, from_yaw_pitch(0.0, math.radians(2)), CAMERA)
+    up = turned(level, from_yaw_pitch(0.0, math.radians(2)))
     assert np.subtract(moved(up, 640.0, 360.0), (640.0, 360.0)) == pytest.approx((0.0, 31.4), abs=0.05)
 
 
@@ -88,9 +110,9 @@ def test_interpolation_goes_at_a_constant_rate_also_beyond(yaw, pitch, share, tu
 @given(
     yaw=angle,
     pitch=tilt,
-    roll=st.floats(-0.3, 0.3),
-    turn=st.floats(-0.2, 0.2),
-    rise=st.floats(-0.2, 0.2),
+    roll=st.floats(-0.05, 0.05),
+    turn=st.floats(-0.08, 0.08),
+    rise=st.floats(-0.08, 0.08),
     u=st.floats(100, 1180),
     v=st.floats(100, 620),
 )
@@ -102,31 +124,18 @@ def test_every_direction_is_found_again(yaw, pitch, roll, turn, rise, u, v):
     direction = target_direction(before, azimuth, elevation)
     assert pixel(before, *direction) == pytest.approx((u, v), abs=1e-6)
     there = pixel(after, *direction)
-    assert moved(rotation_homography(before, after, CAMERA), u, v) == pytest.approx(there, abs=1e-5)
+    assert moved(turned(before, after), u, v) == pytest.approx(there, abs=1e-5)
 
 
 def test_there_and_back_is_the_identity():
-    a, b = from_yaw_pitch(0.3, -0.4, 0.1), from_yaw_pitch(0.5, -0.2)
-    both = rotation_homography(b, a, CAMERA) @ rotation_homography(a, b, CAMERA)
+    a, b = from_yaw_pitch(0.3, -0.4, 0.02), from_yaw_pitch(0.35, -0.36)
+    both = turned(b, a) @ turned(a, b)
     assert both / both[2, 2] == pytest.approx(np.eye(3), abs=1e-9)
 
 
 def pan(t: float) -> float:
     """A pan of 60 deg/s at its fastest."""
     return math.radians(60) / (2 * math.pi * 0.25) * math.sin(2 * math.pi * 0.25 * t)
-
-
-class Fed:
-    """The tracker's source, fed as the node feeds it."""
-
-    def __init__(self, calibrated: bool = True) -> None:
-        self.motion = AttitudeMotion()
-        self.feed = CameraAttitude(self.motion)
-        if calibrated:
-            self.feed.set_camera(CAMERA)
-
-    def homography(self, t: float) -> np.ndarray | None:
-        return self.motion.estimate(IMAGE, round(t * NS), None).matrix
 
 
 def pan_error(fed: Fed, feed, delay_s: float = 0.0) -> tuple[float, float]:
@@ -170,23 +179,6 @@ def test_attitudes_that_arrive_after_the_image_are_continued_to_its_stamp():
     assert with_it < 2.0
 
 
-def test_a_pan_is_taken_out_by_a_gyro_with_noise_and_bias():
-    gyro, rng = GyroAttitude(), np.random.default_rng(1)
-
-    def feed(fed: Fed, t: float) -> None:
-        rate = (pan(t + 1e-4) - pan(t - 1e-4)) / 2e-4
-        # About the camera's own axes, which look down by 0.3 rad.
-        noise = np.radians(0.1) * rng.normal(size=3) + math.radians(0.5)
-        own = np.array([rate * math.sin(0.3), 0.0, rate * math.cos(0.3)]) + noise
-        sample = gyro.add(round(t * NS), tuple(own))
-        if sample is not None:
-            fed.feed.add_attitude(sample)
-
-    with_it, without = pan_error(Fed(), feed)
-    assert without > 15.0
-    assert with_it < 1.5
-
-
 def test_a_gimbal_that_turns_with_its_vehicle_needs_the_heading():
     level, fed = from_yaw_pitch(0.0, 0.0), Fed()
     with pytest.raises(InputError, match="vehicle_heading"):
@@ -195,7 +187,7 @@ def test_a_gimbal_that_turns_with_its_vehicle_needs_the_heading():
         fed.feed.add_vehicle(VehicleSample(i * NS // 50, 0.02 * i, 1.0))
         fed.feed.add_attitude(AttitudeSample(i * NS // 50, level, YawFrame.VEHICLE))
     assert fed.homography(0.0) is None
-    want = rotation_homography(level, from_yaw_pitch(0.1, 0.0), CAMERA)
+    want = turned(level, from_yaw_pitch(0.1, 0.0))
     assert fed.homography(0.1) == pytest.approx(want, abs=1e-9)
 
 
@@ -205,10 +197,6 @@ def test_numbers_that_are_none_are_refused():
         fed.feed.add_attitude(AttitudeSample(3 * NS, (math.nan,) * 4, YawFrame.EARTH))
     with pytest.raises(InputError, match="finite"):
         fed.feed.add_vehicle(VehicleSample(0, math.inf, 0.0))
-    gyro = GyroAttitude()
-    assert gyro.add(0, (math.nan, 0.0, 0.0)) is None
-    assert gyro.add(0, (0.0, 0.0, 0.0)) is not None
-    assert gyro.add(0, (0.0, 0.0, 0.0)) is None
 
 
 def test_without_a_calibration_nothing_is_known_and_camera_info_is_named():
@@ -227,5 +215,5 @@ def test_an_offset_moves_the_stamps():
     for i in range(11):
         feed.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.02 * i, 0.0), YawFrame.EARTH))
     motion.estimate(IMAGE, NS // 2, None)
-    want = rotation_homography(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0), CAMERA)
+    want = turned(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0))
     assert motion.estimate(IMAGE, NS * 6 // 10, None).matrix == pytest.approx(want, abs=1e-9)

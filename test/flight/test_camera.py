@@ -16,9 +16,9 @@ from efftam_ros.flight.mavlink.camera import CameraConfig, firmware_version
 from efftam_ros.flight.mavlink.dialect import mav
 from efftam_ros.flight.mavlink.selection import SelectionOutcome
 from efftam_ros.flight.mavlink.tracking_status import StreamView
-from efftam_ros.flight.simulation.memory_link import memory_link
 from efftam_ros.flight.values import NS, CameraIntrinsics, TargetEstimate
 from efftam_ros.interop.messages import Outcome
+from simulation.autopilots.memory_link import memory_link
 
 NAN = math.nan
 RECT, POINT, STOP = 2005, 2004, 2010

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 
-from efftam_ros.flight.simulation.autopilot import CrashError
+from simulation.autopilots.autopilot import CrashError
 
 ROOT = Path(__file__).parents[2]
 BRIDGE = [sys.executable, str(ROOT / "test/flight/scripted_bridge.py")]
-AUTOPILOT = [sys.executable, "-m", "efftam_ros.flight.simulation.run_autopilot"]
+AUTOPILOT = [sys.executable, "-m", "simulation", "autopilot"]
 Start = Callable[..., subprocess.Popen]
 
 

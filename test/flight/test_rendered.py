@@ -13,13 +13,13 @@ from flight.rig import EPOCH_NS, FLAVOURS, Desk, GimbalLog, Time
 from efftam_ros.core.types import TrackState
 from efftam_ros.flight.gimbal_control import GimbalControl
 from efftam_ros.flight.mavlink.bridge import Bridge, BridgeConfig
-from efftam_ros.flight.simulation.memory_link import memory_link
-from efftam_ros.flight.simulation.paths import direction
 from efftam_ros.flight.values import NS, TargetEstimate
+from simulation.autopilots.memory_link import memory_link
+from simulation.paths import direction
 
 pytest.importorskip("panda3d", reason="rendering needs panda3d: pip install efftam_ros[sim]")
-from efftam_ros.flight.simulation.rendered_flight import RenderedFlight, angle_between
-from efftam_ros.flight.simulation.world import Shot, World, WorldConfig
+from simulation.rendered_flight import RenderedFlight, angle_between
+from simulation.world import Shot, World, WorldConfig
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A camera as a process: a rendered scene from above, back and forth without end, on the topic `image`.
+"""A camera as a process: the clip that ships, back and forth without end, on the topic `image`.
 
 Each stamp is the time of publishing, rounded so that its last three digits are the number of the picture:
 from a stamp alone, ``truth[stamp % 1000]`` is where the target was. With --barcode each picture carries its
@@ -19,16 +19,17 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(1, str(Path(__file__).parents[1]))
 
 import rclpy
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
+from support.clip import clip
 
 from efftam_ros.interop.messages import fill_image
-from efftam_ros.tools.scene.render import render_scene
 
-# Of this scene the first four seconds show the target alone.
-SCENE_FRAMES, MOST_PICTURES = 300, 110
+# Of the clip these show the target alone and without a break.
+FIRST, MOST_PICTURES = 130, 100
 BITS = 64
 
 
@@ -56,8 +57,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     args = parse_arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    scene = list(itertools.islice(render_scene(7, SCENE_FRAMES, tuple(args.size)), args.pictures))
-    pictures = [np.ascontiguousarray(frame.bgr) for frame in scene]
+    scene = clip(FIRST + args.pictures, tuple(args.size))[FIRST:]
+    pictures = [frame.bgr for frame in scene]
     print(json.dumps([frame.box.xywh() for frame in scene if frame.box is not None]), flush=True)
     rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)
     node = rclpy.create_node("scene_camera", namespace=args.namespace)

@@ -142,9 +142,10 @@ def test_a_pooled_bundle_follows_the_reference(variant, tmp_path):
     from golden.weights import weights
 
     from efftam_ros.export.onnx.bundle import export_bundle
-    from efftam_ros.export.onnx.networks import build_network
+    from efftam_ros.model.efficienttam.configurations import configuration
+    from efftam_ros.model.efficienttam.network import EfficientTAM
 
-    network = build_network(f"efficienttam_{variant}").eval()
+    network = EfficientTAM(configuration(f"efficienttam_{variant}")).eval()
     network.load_state_dict({name: torch.from_numpy(values) for name, values in weights("ti").items()})
     export_bundle(network, tmp_path / variant)
     want = np.load(GOLDEN / f"video_{variant}_short.npz")

@@ -40,7 +40,7 @@ from efftam_ros.interop.messages import stamp_like, stamp_ns
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT, FOCAL_PX = 1280, 720, 900.0
 FRAME_S = 1 / 30
-AUTOPILOT = [sys.executable, "-m", "efftam_ros.flight.simulation.run_autopilot"]
+AUTOPILOT = [sys.executable, "-m", "simulation", "autopilot"]
 
 
 def node_command(name: str, namespace: str, *arguments: str) -> list[str]:

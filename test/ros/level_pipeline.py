@@ -15,7 +15,7 @@ import numpy as np
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Candidates
 from efftam_ros.runtime.image.encodings import to_bgr
-from efftam_ros.runtime.null_pipeline import NullPipeline
+from simulation.null_pipeline import NullPipeline
 
 WIDTH, HEIGHT = 320, 240
 BRIGHT, GREY = 250, 130

@@ -23,7 +23,7 @@ from efftam_ros.ros.tracker.diagnostics import Level, Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
 from efftam_ros.ros.tracker.publishing import Answer
-from efftam_ros.runtime.null_pipeline import NullPipeline
+from simulation.null_pipeline import NullPipeline
 
 PIXELS = Image.from_array(np.zeros((48, 64, 3), np.uint8))
 PROMPT = Prompt(box=Box(10.0, 10.0, 12.0, 12.0))

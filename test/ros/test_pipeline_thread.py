@@ -15,7 +15,7 @@ from ros_helpers import new_namespace
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.ros.tracker.node import TrackerNode
-from efftam_ros.runtime.null_pipeline import NullPipeline
+from simulation.null_pipeline import NullPipeline
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 

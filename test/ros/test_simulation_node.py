@@ -16,9 +16,9 @@ from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S
 
 from efftam_ros.core.bearing import Intrinsics
-from efftam_ros.flight.simulation.record import RecordWriter, read_record
 from efftam_ros.ros.common.qos import reliable
-from efftam_ros.ros.simulation.node import SimulationNode
+from simulation.node import SimulationNode
+from simulation.record import RecordWriter, read_record
 
 pytestmark = pytest.mark.ros
 

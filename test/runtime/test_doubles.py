@@ -10,7 +10,7 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.null_pipeline import NullPipeline
+from simulation.null_pipeline import NullPipeline
 
 IMAGE = Image.from_array(np.zeros((60, 80, 3), np.uint8))
 VIEW = View.full(80, 60, 512)

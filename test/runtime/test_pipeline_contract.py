@@ -15,8 +15,8 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.null_pipeline import NullPipeline, certain_candidate
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+from simulation.null_pipeline import NullPipeline, certain_candidate
 
 BOX = Box.from_edges(*BOX_EDGES)
 ONE_MAP = MemoryPlan((0,), (6,), (0,))

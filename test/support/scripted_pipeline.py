@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
-from efftam_ros.runtime.null_pipeline import NullPipeline
+from simulation.null_pipeline import NullPipeline
 
 Script = Sequence[Candidates] | Callable[[int, View], Candidates]
 

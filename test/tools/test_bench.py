@@ -13,9 +13,9 @@ from tools_helpers import assert_refused
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.interop.moving_target import endless
-from efftam_ros.runtime.null_pipeline import NullPipeline
 from efftam_ros.tools.bench import frames
 from efftam_ros.tools.bench.frames import drawn_frames, measure_soak, measure_stages
+from simulation.null_pipeline import NullPipeline
 
 NETWORK = {"preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder"}
 SMALL = ("bench", "--threads", "1", "--image", "320x192", "--frames", "3")

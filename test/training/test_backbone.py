@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from lite0_helpers import BLOCKS, NORM_EPS, TAKEN_AFTER, State, published_state
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.model.compact.network import COMPACT_CONFIGS, ImageEncoder
 from training.backbone import load_backbone, packaged_weights
+from training.network.compact import COMPACT_CONFIGS, ImageEncoder
 
 SIDE = 96
 

@@ -12,12 +12,11 @@ from torch import nn
 from training_helpers import one_convolution
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.networks import load_checkpoint_network
-from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.runtime.bundle import default_bundle
 from training import distil as module
 from training.__main__ import main
 from training.distil import DistilOptions, distil
+from training.network.loading import initialisers, load_weights
 from training.norms import NormedConv, add_norms, merge_norms
 from training.train import new_network
 
@@ -118,7 +117,7 @@ def test_the_student_comes_nearer_to_both_teachers(whole_run):
 
 
 def test_the_heads_are_the_bundles_and_training_can_start_from_the_file(whole_run):
-    network = load_checkpoint_network(whole_run / "weights.pt", NARROW)
+    network = load_weights(whole_run / "weights.pt", NARROW)
     stored = initialisers(graph.path for graph in default_bundle().graphs.values())
     heads = {k: v for k, v in network.state_dict().items() if not k.startswith("image_encoder.")}
     assert len(heads) > 100

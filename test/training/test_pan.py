@@ -10,12 +10,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.clip import clip as demo_clip
+from support.clip import widened, write_sequence
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import moved_point
 from efftam_ros.core.types import Image
-from efftam_ros.tools.scene.render import render_scene, write_scene
 from training.disappearance import Claim
 from training.reacquisition import pan
 from training.reacquisition.footage import Footage, find_footage
@@ -24,7 +25,7 @@ from training.reacquisition.footage import Footage, find_footage
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory) -> Footage:
     folder = tmp_path_factory.mktemp("clips") / "scene"
-    write_scene(folder, render_scene(seed=3, frames=130, size=(1024, 576)))
+    write_sequence(folder, widened(demo_clip(130)))
     (found,) = find_footage([folder.parent])
     return found
 
@@ -155,7 +156,7 @@ def test_a_target_too_small_or_too_large_does_not_suit(clip, factor):
 
 
 def test_clips_that_do_not_suit_alone_are_refused(tmp_path: Path):
-    write_scene(tmp_path / "short", render_scene(seed=3, frames=24, size=(640, 360)))
+    write_sequence(tmp_path / "short", demo_clip(24))
     parser = argparse.ArgumentParser()
     pan.add_arguments(parser)
     with pytest.raises(InputError, match="room"):

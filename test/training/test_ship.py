@@ -12,9 +12,9 @@ import torch
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx import bundle
-from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM
 from training import ship as ship_module
+from training.network.compact import COMPACT_CONFIGS, CompactTAM
+from training.network.loading import load_bundle_network
 from training.ship import OPEN_LICENCE, RESEARCH_LICENCE, average, require_open, ship
 
 NAME = "compact_192"

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.networks import load_checkpoint_network
-from efftam_ros.model.common.from_bundle import load_bundle_network
-from efftam_ros.model.compact.network import COMPACT_CONFIGS, CompactTAM, ImageEncoder
-from efftam_ros.model.compact.trunk import LITE0, NARROW, SHORT
 from efftam_ros.runtime.bundle import default_bundle
 from training import shorten as module
 from training.__main__ import main
+from training.network.compact import COMPACT_CONFIGS, CompactTAM, ImageEncoder
+from training.network.loading import load_bundle_network, load_weights
+from training.network.trunk import LITE0, NARROW, SHORT
 from training.shorten import LaterStages, ShortenOptions, common_stages, features_of, shorten
 
 SHIPPED = COMPACT_CONFIGS["compact_192"]
@@ -135,7 +134,7 @@ def test_training_can_start_from_the_written_weights(archive, tmp_path, monkeypa
     given = ["shorten", "--bundle", default_bundle().folder, "--material", archive, "--out", out]
     given += ["--images", 2, "--steps", 1, "--batch", 1, "--workers", 0]
     assert main([str(argument) for argument in given]) == 0
-    assert load_checkpoint_network(out / "weights.pt", "compact_192_short").config.trunk == SHORT
+    assert load_weights(out / "weights.pt", "compact_192_short").config.trunk == SHORT
 
 
 def test_a_run_goes_on_from_the_weights_of_an_earlier_one(shortened, archive, tmp_path, monkeypatch):

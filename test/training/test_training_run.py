@@ -17,7 +17,6 @@ import torch
 from training_helpers import bright_material, run_training
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.networks import load_checkpoint_network
 from efftam_ros.runtime.bundle import default_bundle
 from training import checkpoints
 from training import train as module
@@ -27,6 +26,7 @@ from training.hardness import EASY
 from training.journal import Journal
 from training.material import Material
 from training.mixture import Mixture
+from training.network.loading import load_weights
 from training.schedule import parse_stages
 from training.train import TrainingOptions, new_network, train
 from training.unroll import unroll
@@ -292,7 +292,7 @@ def test_the_recipe_tells_seed_options_and_versions(whole_run, archive):
 
 
 def test_the_weights_are_such_as_export_takes(whole_run):
-    network = load_checkpoint_network(whole_run / "weights.pt", "compact_192")
+    network = load_weights(whole_run / "weights.pt", "compact_192")
     assert _equal(network.state_dict(), weights_of(whole_run))
 
 

@@ -18,9 +18,9 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.export.onnx.trace import Tracer
 from efftam_ros.export.onnx.weights import prepare
-from efftam_ros.model.common.from_bundle import initialisers
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from training.backbone import load_backbone
+from training.network.loading import initialisers
 from training.train import new_network
 from training.warm_start import copy_trunk, warm_start
 

@@ -26,7 +26,6 @@ from efftam_ros.runtime.device.memory import ATTENTION
 INT8_MODULES = ("image_encoder", ATTENTION)
 """Where INT8 pays: the others are small, and products of two activations stay out of it."""
 PRODUCTS = ("MatMul", "Gemm")
-QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 Inputs = Mapping[str, NDArray[Any]]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticArray
+import rclpy
 from numpy.typing import NDArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -29,7 +29,6 @@ _QOS = QoSProfile(
     reliability=ReliabilityPolicy.RELIABLE,
     durability=DurabilityPolicy.VOLATILE,
 )
-_STAGE = "stage "
 
 
 @dataclass
@@ -57,11 +56,9 @@ class Player:
         self._boxes: dict[int, tuple[BoundingBox, float]] = {}
         self._velocities: dict[int, TargetVelocity] = {}
         self._masks: dict[int, NDArray[np.uint8]] = {}
-        self._stages: dict[str, list[float]] = {}
         node.create_subscription(BoundingBox, "bbox", self._on_box, _QOS)
         node.create_subscription(TargetVelocity, "velocity", self._on_velocity, _QOS)
         node.create_subscription(ImageMessage, "mask", self._on_mask, _QOS)
-        node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, _QOS)
 
     def _on_box(self, message: BoundingBox) -> None:
         if self._is_first(message, self._boxes):
@@ -78,17 +75,6 @@ class Player:
     def _on_mask(self, message: ImageMessage) -> None:
         rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
         self._masks[_stamp_ns(message)] = rows[:, : message.width]
-
-    def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        for item in (item for status in message.status for item in status.values):
-            if item.key.startswith(_STAGE):
-                name = item.key.removeprefix(_STAGE).removesuffix(" (ms)")
-                self._stages.setdefault(name, []).append(float(item.value))
-
-    @property
-    def stage_ms(self) -> dict[str, float]:
-        """Mean ms of each stage over the samples that the node's diagnostics gave."""
-        return {name: sum(values) / len(values) for name, values in self._stages.items()}
 
     def _wait(self, done: Callable[[], bool], what: str, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -144,6 +130,20 @@ class Player:
         box, received = self._boxes.pop(stamp)
         track = track_from_messages(box, self._velocities.pop(stamp))
         return Answer(track, self._masks.pop(stamp, None) if box.measured else None, received - sent)
+
+
+def play(frames: Iterable[NDArray[np.uint8]], fps: float, box: Box) -> Iterator[Answer]:
+    """Play the frames as `Player.play` does, from a node that lives as long."""
+    rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)
+    node = rclpy.create_node("efftam_demo")
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        yield from Player(node, executor).play(frames, fps, box)
+    finally:
+        executor.shutdown()
+        node.destroy_node()
+        rclpy.try_shutdown()
 
 
 def _stamp_ns(message: Any) -> int:

@@ -1,1 +1,0 @@
-"""Renderer of a synthetic drone video with exact ground truth."""

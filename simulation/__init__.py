@@ -1,0 +1,1 @@
+"""A simulated flight for tests and the demo: gimbal, autopilots, rendered camera; not installed."""

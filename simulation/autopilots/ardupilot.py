@@ -1,0 +1,135 @@
+"""Simulates ArduPilot 4.7: keeps the last rates without a time-out, and answers for unknown cameras."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple
+
+from efftam_ros.flight.mavlink.dialect import ATTITUDE, MANAGER_INFORMATION, Message, mav
+from simulation.autopilots.autopilot import (
+    ACCEPTED,
+    DENIED,
+    FAILED,
+    SET_PITCHYAW,
+    SYSTEM,
+    TRACKING_COMMANDS,
+    UNSUPPORTED,
+    YAW_LOCK,
+    Autopilot,
+    CrashError,
+    Port,
+    Sender,
+)
+
+WISH_S = 0.02  # message 284 goes out at 50 Hz
+# After a full fiftieth of a second: a client that ticks on whole ones finds about the delay measured, 13 ms.
+WISH_PHASE_S = 0.011
+SHORTEST_US = 4000.0
+# Jump of the mount's yaw after a message in which one rate is missing.
+JUMP = math.radians(-23.0)
+
+
+class ArduPilot(Autopilot):
+    """The stand-in's parameters: MNT1_TYPE 1 (servo) or 6 (MAVLink device), CAM1_TYPE 0."""
+
+    kind = mav.MAV_AUTOPILOT_ARDUPILOTMEGA
+
+    def restart(self) -> None:
+        super().restart()
+        self._wish: tuple[float, float, int] | None = None
+        self._next_wish_s = math.ceil(self._clock() / WISH_S) * WISH_S + WISH_PHASE_S
+
+    def default_intervals(self) -> Mapping[int, float]:
+        return {}
+
+    def opens(self, message: Message) -> bool:
+        return bool(message.get_type() == "HEARTBEAT")
+
+    def answers_for(self, target: Sender) -> bool:
+        return target[0] == SYSTEM
+
+    def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
+        # The yaw counts from the vehicle also while it is locked to north.
+        return self.servo_quaternion(self.mount.yaw), 44 | (YAW_LOCK if self.mount.lock else 0)
+
+    def on_gimbal_wish(self, message: Message) -> None:
+        if message.gimbal_device_id not in (0, 1):
+            return
+        if message.get_type() == SET_PITCHYAW:
+            rates = (message.pitch_rate, message.yaw_rate)
+            angles = (message.pitch, message.yaw)
+            if not all(map(math.isfinite, rates)) or all(map(math.isfinite, angles)):
+                return
+        else:
+            rates = (message.angular_velocity_y, message.angular_velocity_z)
+            if all(map(math.isfinite, message.q)) and all(map(math.isfinite, rates)):
+                return
+            if not all(map(math.isfinite, rates)):
+                self.mount.yaw += JUMP
+                return
+        self._wish = (*rates, int(message.flags) & YAW_LOCK)
+
+    def move(self, now_s: float) -> None:
+        if now_s < self._next_wish_s:
+            return
+        self._next_wish_s += WISH_S
+        if self._wish is None:
+            return
+        pitch_rate, yaw_rate, lock = self._wish
+        # To a device 28 for yaw lock, else no flag at all.
+        self.command_gimbal(pitch_rate, yaw_rate, 28 if lock else 0)
+
+    def on_command(self, port: Port, message: Message) -> None:
+        number = message.command
+        if number == mav.MAV_CMD_SET_MESSAGE_INTERVAL:
+            if math.isnan(message.param3):
+                raise CrashError("floating point exception: NaN in parameter 3 of command 511")
+            self.acknowledge(port, message, self.set_interval(port, message, SHORTEST_US))
+        elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE:
+            if math.isnan(message.param1) or math.isnan(message.param7):
+                raise CrashError("floating point exception: NaN in parameter 1 or 7 of command 1001")
+            self._configure(message)
+            self.acknowledge(port, message, ACCEPTED)
+        elif number == mav.MAV_CMD_REQUEST_MESSAGE:
+            self._request(port, message)
+        elif number in TRACKING_COMMANDS:
+            self.acknowledge(port, message, UNSUPPORTED)
+        elif number == mav.MAV_CMD_REQUEST_CAMERA_INFORMATION:
+            self.acknowledge(port, message, ACCEPTED)
+        else:
+            self.acknowledge(port, message, UNSUPPORTED)
+
+    def _configure(self, message: Message) -> None:
+        """Reported in message 281; has no other effect."""
+        sender = (message.get_srcSystem(), message.get_srcComponent())
+        system, component = int(message.param1), int(message.param2)
+        if system == -3 and component == -3:
+            if self.primary == sender:
+                self.primary = (0, 0)
+        elif system == -2:
+            self.primary = sender
+        elif system >= 0 and component >= 0:
+            self.primary = (system, component)
+
+    def _request(self, port: Port, message: Message) -> None:
+        wanted = int(message.param1)
+        if wanted == MANAGER_INFORMATION:
+            self.acknowledge(port, message, ACCEPTED)
+            self.send(
+                port,
+                mav.MAVLink_gimbal_manager_information_message(
+                    self.boot_ms(self._clock()),
+                    0,
+                    1,
+                    0.0,
+                    0.0,
+                    *astuple(self.mount.limits),
+                ),
+            )
+        elif wanted == mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_INFORMATION:
+            self.acknowledge(port, message, FAILED)
+        elif wanted in (mav.MAVLINK_MSG_ID_CAMERA_INFORMATION, ATTITUDE):
+            self.acknowledge(port, message, ACCEPTED)
+        else:
+            self.acknowledge(port, message, DENIED)

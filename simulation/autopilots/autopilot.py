@@ -1,0 +1,244 @@
+"""Base of both simulated autopilots: links, forwarding between them, message intervals, commands."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from efftam_ros.flight.angles import from_yaw_pitch
+from efftam_ros.flight.mavlink.connection import Connection
+from efftam_ros.flight.mavlink.dialect import ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, Message, mav
+from efftam_ros.flight.mavlink.framing import Decoder, Encoder
+from simulation.autopilots.gimbal import Mount
+
+SYSTEM, COMPONENT = 1, 1
+GIMBAL = mav.MAV_COMP_ID_GIMBAL
+ACCEPTED: int = mav.MAV_RESULT_ACCEPTED
+DENIED: int = mav.MAV_RESULT_DENIED
+UNSUPPORTED: int = mav.MAV_RESULT_UNSUPPORTED
+FAILED: int = mav.MAV_RESULT_FAILED
+SET_ATTITUDE = "GIMBAL_MANAGER_SET_ATTITUDE"
+SET_PITCHYAW = "GIMBAL_MANAGER_SET_PITCHYAW"
+TRACKING_COMMANDS = (2004, 2005, 2010)
+YAW_LOCK = mav.GIMBAL_MANAGER_FLAGS_YAW_LOCK
+
+Sender = tuple[int, int]
+
+
+class CrashError(RuntimeError):
+    """A received message ended the autopilot's process."""
+
+
+@dataclass
+class Port:
+    """One link of the autopilot."""
+
+    connection: Connection
+    budget_bytes_s: float = math.inf  # of its own streams; forwarded messages come on top
+    components: set[Sender] = field(default_factory=set)
+    spoken: bool = False  # whether anything was heard from it that opens it for forwarding
+    intervals: dict[int, float] = field(default_factory=dict)
+    due: dict[int, float] = field(default_factory=dict)
+    saved_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.encoder = Encoder(SYSTEM, COMPONENT)
+        self.decoders: dict[str, Decoder] = {}
+
+    def receive(self) -> list[Message]:
+        messages = []
+        for peer, data in self.connection.receive():
+            decoder = self.decoders.setdefault(peer, Decoder(self.connection.datagrams))
+            messages += decoder.feed(data)
+        return messages
+
+
+class Autopilot(ABC):
+    """One vehicle. ``mount`` is a servo gimbal of its own when no ``gimbal_port`` names the link of a MAVLink
+    gimbal device. Call `step` as often as the time goes on."""
+
+    kind: int
+
+    def __init__(
+        self,
+        ports: Mapping[str, Port],
+        clock: Callable[[], float],
+        mount: Mount,
+        gimbal_port: str | None = None,
+    ) -> None:
+        self.ports = dict(ports)
+        self.mount = mount
+        self._clock, self._gimbal_port = clock, gimbal_port
+        self.restart()
+
+    def restart(self) -> None:
+        """Boot: discard all state."""
+        self.booted_s = self._clock() - 5.0
+        self._last_step_s = self._clock()
+        self._next_heartbeat_s = -math.inf
+        self.primary: Sender = (0, 0)
+        self.attitude: tuple[tuple[float, ...], int] = ((1.0, 0.0, 0.0, 0.0), 12)
+        for port in self.ports.values():
+            port.components.clear()
+            port.spoken = False
+            port.intervals = dict(self.default_intervals())
+            port.due = {}
+
+    # Behaviour that differs between autopilots
+
+    @abstractmethod
+    def default_intervals(self) -> Mapping[int, float]:
+        """Messages streamed without a request, with their intervals in s."""
+
+    @abstractmethod
+    def opens(self, message: Message) -> bool:
+        """Whether this message opens its link for forwarding."""
+
+    @abstractmethod
+    def on_gimbal_wish(self, message: Message) -> None:
+        """Message 282 or 287."""
+
+    @abstractmethod
+    def on_command(self, port: Port, message: Message) -> None:
+        """A command for us, or one we answer for others."""
+
+    @abstractmethod
+    def move(self, now_s: float) -> None:
+        """Send the commanded rates to the gimbal."""
+
+    @abstractmethod
+    def answers_for(self, target: Sender) -> bool:
+        """Whether a command for a component that was never heard is answered here."""
+
+    # Common behaviour
+
+    def step(self) -> None:
+        """Read and forward, move the gimbal, stream."""
+        now_s = self._clock()
+        for name, port in self.ports.items():
+            for message in port.receive():
+                self._take(name, port, message, now_s)
+        self.move(now_s)
+        if self._gimbal_port is None:
+            self.mount.step(now_s)
+            self.attitude = self.servo_attitude(now_s)
+        if now_s >= self._next_heartbeat_s:
+            self._next_heartbeat_s = now_s + 1.0
+            for port in self.ports.values():
+                self.send(port, mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, 0, 0, 4, 3))
+                self.send(port, mav.MAVLink_timesync_message(0, round(now_s * 1e9)))
+        self._stream(now_s, now_s - self._last_step_s)
+        self._last_step_s = now_s
+
+    @abstractmethod
+    def servo_attitude(self, now_s: float) -> tuple[tuple[float, ...], int]:
+        """Quaternion and flags of a servo gimbal."""
+
+    def send(self, port: Port, message: Message) -> int:
+        frame = port.encoder.encode(message)
+        port.connection.send(frame)
+        return len(frame)
+
+    def boot_ms(self, now_s: float) -> int:
+        return round((now_s - self.booted_s) * 1000)
+
+    def acknowledge(self, port: Port, command: Message, result: int) -> None:
+        self.send(
+            port,
+            mav.MAVLink_command_ack_message(
+                command.command,
+                result,
+                target_system=command.get_srcSystem(),
+                target_component=command.get_srcComponent(),
+            ),
+        )
+
+    def hears(self, target: Sender) -> bool:
+        return any(target in port.components for port in self.ports.values())
+
+    def _take(self, name: str, port: Port, message: Message, now_s: float) -> None:
+        sender = (message.get_srcSystem(), message.get_srcComponent())
+        port.components.add(sender)
+        port.spoken = port.spoken or self.opens(message)
+        target = (getattr(message, "target_system", 0), getattr(message, "target_component", 0))
+        for other_name, other in self.ports.items():
+            if other_name != name and other.spoken and self._wants(other, target):
+                other.connection.send(bytes(message.get_msgbuf()))
+        kind = message.get_type()
+        if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS" and name == self._gimbal_port:
+            self.attitude = (tuple(message.q), message.flags)
+        elif kind in (SET_ATTITUDE, SET_PITCHYAW) and target[0] in (0, SYSTEM):
+            self.on_gimbal_wish(message)
+        elif kind == "COMMAND_LONG" and target[0] in (0, SYSTEM):
+            unheard = target[1] not in (0, COMPONENT) and not self.hears(target)
+            if target[1] in (0, COMPONENT) or (unheard and self.answers_for(target)):
+                self.on_command(port, message)
+
+    def _wants(self, port: Port, target: Sender) -> bool:
+        """Whether a link has the target of a message behind it."""
+        if target[0] == 0:
+            return True
+        if target == (SYSTEM, COMPONENT):
+            return False
+        return any(
+            system == target[0] and target[1] in (0, component) for system, component in port.components
+        )
+
+    def _stream(self, now_s: float, passed_s: float) -> None:
+        for port in self.ports.values():
+            port.saved_bytes = (
+                min(port.saved_bytes + port.budget_bytes_s * passed_s, 300.0) if passed_s else 0.0
+            )
+            for message_id, interval_s in port.intervals.items():
+                due_s = port.due.get(message_id, -math.inf)
+                if now_s < due_s or (port.budget_bytes_s < math.inf and port.saved_bytes < 60.0):
+                    continue
+                message = self._message(message_id, now_s)
+                port.due[message_id] = max(due_s + interval_s, now_s)
+                if message is not None:
+                    port.saved_bytes -= self.send(port, message)
+
+    def _message(self, message_id: int, now_s: float) -> Message | None:
+        boot_ms = self.boot_ms(now_s)
+        if message_id == ATTITUDE:
+            q, flags = self.attitude
+            return mav.MAVLink_gimbal_device_attitude_status_message(
+                0, 0, boot_ms, flags, q, math.nan, math.nan, math.nan, 0
+            )
+        if message_id == MANAGER_STATUS:
+            return mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 1, *self.primary, 0, 0)
+        if message_id == VEHICLE_ATTITUDE:
+            heading, rate = self.mount.vehicle(now_s)
+            return mav.MAVLink_attitude_message(boot_ms, 0.0, 0.0, heading, 0.0, 0.0, rate)
+        return None
+
+    def set_interval(self, port: Port, message: Message, shortest_us: float) -> int:
+        """Command 511; acts on the link that it came by."""
+        message_id, interval_us = int(message.param1), message.param2
+        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE):
+            return DENIED
+        if 0 < interval_us < shortest_us:
+            return DENIED
+        if interval_us < 0:
+            port.intervals.pop(message_id, None)
+        else:
+            port.intervals[message_id] = interval_us / 1e6 or 1.0
+            port.due.pop(message_id, None)
+        return ACCEPTED
+
+    def command_gimbal(self, pitch_rate: float, yaw_rate: float, flags: int) -> None:
+        """Move by rates: the servo mount itself, or message 284 to the device."""
+        if self._gimbal_port is None:
+            self.mount.wish(pitch_rate, yaw_rate, bool(flags & YAW_LOCK))
+            return
+        self.send(
+            self.ports[self._gimbal_port],
+            mav.MAVLink_gimbal_device_set_attitude_message(
+                SYSTEM, GIMBAL, flags, (math.nan,) * 4, 0.0, pitch_rate, yaw_rate
+            ),
+        )
+
+    def servo_quaternion(self, yaw: float) -> tuple[float, ...]:
+        return from_yaw_pitch(yaw, self.mount.pitch)

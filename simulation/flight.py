@@ -1,0 +1,195 @@
+"""Follow a target in a simulated flight: rendered camera, real nodes, a gimbal that moves.
+
+A drone with a gimbal camera circles over a road on which a car drives, and another one like it the other way;
+a bridge and houses hide it now and then. The picture goes to efftam_tracker over the middleware; a ground
+station draws a box through MAVLink; efftam_gimbal steers through efftam_mavlink and a stand-in of the
+autopilot; the gimbal moves, and with it the picture. Leaves flight.mp4, tracks.png, summary.json and the logs
+of all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from efftam_ros.core.config import CAMERA_MOTIONS
+from efftam_ros.core.errors import InputError
+from efftam_ros.tools.common.options import add_network_arguments, add_quiet_argument, open_bundle
+from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
+from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.table import print_table
+
+FLAVOURS = ("px4", "ardupilot")
+RENDERERS = ("p3tinydisplay", "p3headlessgl")
+# Import name, and what brings it.
+NEEDED = (
+    ("panda3d", "it renders the camera's picture; run: pip install panda3d"),
+    ("pymavlink", "the bridge speaks MAVLink; run: pip install pymavlink"),
+    ("av", "it writes the video; run: pip install av"),
+    ("matplotlib", "it draws the plot; run: pip install matplotlib"),
+    ("rclpy", "the nodes are ROS 2's; source your workspace, or .venv/setup.bash after scripts/setup_env"),
+    ("efftam_ros.msg", "the messages are not built; run scripts/setup_env, or colcon build and source it"),
+)
+MOST_S = 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("flight")
+    group.add_argument(
+        "--autopilot", choices=FLAVOURS, default="px4", help="whose behaviour the stand-in has (default px4)"
+    )
+    group.add_argument(
+        "--seconds", type=float, default=60.0, help="how long the target is followed, s (default 60)"
+    )
+    group.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
+    group.add_argument(
+        "--camera-motion",
+        choices=CAMERA_MOTIONS,
+        default="auto",
+        help="where the tracker learns the camera's motion: the images (auto), the gimbal's attitude (topic),"
+        " or nowhere (off) (default auto)",
+    )
+    group = parser.add_argument_group("camera")
+    group.add_argument("--fps", type=float, default=20.0, help="pictures per second, 1 to 60 (default 20)")
+    group.add_argument(
+        "--size", type=_size, default=(640, 360), metavar="WxH", help="of the picture, px (default 640x360)"
+    )
+    group.add_argument(
+        "--renderer",
+        choices=RENDERERS,
+        default="p3tinydisplay",
+        help="panda3d's own software (p3tinydisplay, default) or OpenGL without a display (p3headlessgl):"
+        " smoother, and slower without a GPU",
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--out",
+        type=Path,
+        default=Path("flight_demo"),
+        metavar="DIR",
+        help="folder of the results (default %(default)s)",
+    )
+    group.add_argument("--json", action="store_true", help="print the figures as JSON instead of a table")
+    group.add_argument("--no-video", action="store_true", help="leave out the video")
+    add_quiet_argument(group, "no progress bars")
+    add_network_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    _check(args)
+    args.out.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".pictures.", dir=args.out))
+    try:
+        cpu_percent = _fly(args, folder)
+        report = _evaluate(args, folder, cpu_percent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    written = ["tracks.png", "summary.json", *([] if args.no_video else ["flight.mp4"])]
+    if args.json:
+        print(json.dumps(report, indent=1))
+    print("wrote " + ", ".join(str(args.out / name) for name in sorted(written)), file=sys.stderr)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise InputError for what would fail later."""
+    if not 5.0 <= args.seconds <= MOST_S:
+        raise InputError(f"--seconds is {args.seconds:g}; give 5 to {MOST_S:g}")
+    if not 1.0 <= args.fps <= 60.0:
+        raise InputError(f"--fps is {args.fps:g}; give 1 to 60 (default 20)")
+    for name, remedy in NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise InputError(f"the Python package {name} is missing for {sys.executable}: {remedy}")
+    open_bundle(args.bundle)
+    check_outputs([Output("--out", args.out, "folder")])
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not WxH, such as 640x360")
+    if not (160 <= int(width) <= 1920 and 90 <= int(height) <= 1080):
+        raise argparse.ArgumentTypeError(f"{text!r} is outside 160x90 to 1920x1080")
+    return int(width), int(height)
+
+
+def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Run the processes until the flight has ended; the CPU of each while following, % of a core."""
+    from simulation.processes import (
+        LINKS,
+        NAMESPACE,
+        SIMULATION,
+        Processes,
+        ended_together,
+        free_port,
+        node_words,
+    )
+
+    ours, theirs = LINKS[args.autopilot]
+    port = free_port(args.autopilot)
+    logs = args.out / "logs"
+    logs.mkdir(exist_ok=True)
+    tracker = {"backend": args.backend, "threads": args.threads, "camera_motion": args.camera_motion}
+    if args.bundle is not None:
+        tracker["bundle"] = str(args.bundle.resolve())
+    remapped = ["attitude:=gimbal_attitude"]
+    bridge = {"links": f"{ours}:127.0.0.1:{port}"}
+    simulation = [sys.executable, "-m", "simulation", "vehicle", args.autopilot]
+    simulation += ["--companion", f"{theirs}:127.0.0.1:{port}", "--folder", str(folder)]
+    simulation += ["--seconds", str(args.seconds), "--fps", str(args.fps), "--seed", str(args.seed)]
+    simulation += ["--size", *map(str, args.size), "--renderer", args.renderer, "--namespace", NAMESPACE]
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+    flown_s = 0.0
+    with ended_together(Processes(logs)) as processes:
+        processes.start("tracker", node_words("tracker", tracker, "tracker.yaml", remapped))
+        processes.start("bridge", node_words("mavlink", bridge, "flight.yaml"))
+        processes.start("gimbal", node_words("gimbal", {}, "flight.yaml"))
+        processes.start(SIMULATION, simulation)
+        with progress_bar(math.ceil(args.seconds), "starting", unit="s", quiet=args.quiet) as bar:
+            for phase, seconds in processes.words():
+                bar.set_description(phase)
+                if phase == "following":
+                    bar.update(int(seconds) - bar.n)
+                    last, flown_s = processes.cpu_s(), seconds
+                    first = first or last
+    return load_percent(first, last, flown_s)
+
+
+def load_percent(first: Mapping[str, float], last: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """Mean load of each process, % of one core, from its CPU times at the begin and the end, s."""
+    return {name: 100.0 * (last[name] - first[name]) / seconds for name in last}
+
+
+def _evaluate(args: argparse.Namespace, folder: Path, cpu_percent: dict[str, float]) -> dict[str, Any]:
+    """Write what the flight leaves; the report."""
+    from simulation.figures import figures, slowness, summary
+    from simulation.pictures import write_plot, write_video
+    from simulation.record import read_record
+
+    record = read_record(folder)
+    found = figures(record, cpu_percent, args.size)
+    asked = ("autopilot", "seconds", "seed", "camera_motion", "fps", "renderer", "backend")
+    report = {
+        "asked": {name: getattr(args, name) for name in asked} | {"size": list(args.size)},
+        "figures": asdict(found),
+    }
+    slow = slowness(found, args.fps)
+    if slow:
+        print(f"flight: {slow}", file=sys.stderr)
+    if not args.json:
+        print_table(("figure", "measured"), summary(found))
+    write_text(args.out / "summary.json", json.dumps(report, indent=1) + "\n")
+    write_plot(args.out / "tracks.png", record)
+    if not args.no_video:
+        write_video(args.out / "flight.mp4", record, folder, args.fps, args.quiet)
+    return report

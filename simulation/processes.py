@@ -1,0 +1,141 @@
+"""The processes of a simulated flight: tracker, gimbal controller, bridge and simulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.tools.common.interruption import SIGNALS
+from efftam_ros.tools.demo import node_command, ros_environment
+
+NAMESPACE = "flight_demo"
+SIMULATION = "simulation"
+END_S = 20.0
+LOOK_S = 0.2
+# Links of the bridge and of the autopilot, on a free port: PX4 calls over UDP, ArduPilot listens on TCP.
+LINKS = {"px4": ("udpin", "udpout"), "ardupilot": ("tcp", "tcpin")}
+
+
+def free_port(flavour: str) -> int:
+    """A port of this computer that nobody uses at present."""
+    kind = socket.SOCK_DGRAM if flavour == "px4" else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def node_words(
+    name: str, parameters: Mapping[str, object], file: str, remapped: Sequence[str] = ()
+) -> list[str]:
+    """The command line of a node in our namespace; ``remapped``: FROM:=TO."""
+    # As JSON, texts stay texts: without quotes "off" is false to ROS.
+    given = [word for key, value in parameters.items() for word in ("-p", f"{key}:={json.dumps(value)}")]
+    names = [word for rule in (f"__ns:=/{NAMESPACE}", *remapped) for word in ("-r", rule)]
+    return node_command(name, file, [*names, *given])
+
+
+class Processes:
+    """Started together, ended together; what they say goes to files in ``logs``."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        root = str(Path(__file__).resolve().parents[1])
+        self._environment = ros_environment()
+        self._environment["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        # A session of their own: Ctrl-C reaches us alone, and we end them in order.
+        with self._log(name).open("w") as log:
+            self._running[name] = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE if name == SIMULATION else log,
+                stderr=log,
+                text=True,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def cpu_s(self) -> dict[str, float]:
+        """Processor time that each process has used so far, s."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        used = {}
+        for name, process in self._running.items():
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            used[name] = (int(fields[11]) + int(fields[12])) / ticks
+        return used
+
+    def words(self) -> Iterator[tuple[str, float]]:
+        """Phase and seconds in it, as the simulation says them, until it has ended well. Raises InputError
+        when it or another process ended otherwise."""
+        simulation = self._running[SIMULATION]
+        assert simulation.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(simulation.stdout, selectors.EVENT_READ)
+            while True:
+                if ready.select(LOOK_S):
+                    line = simulation.stdout.readline()
+                    if not line:
+                        break
+                    word = json.loads(line)
+                    yield word["phase"], word["seconds"]
+                    if word["phase"] == "starting":
+                        self._check_start()
+                self._check()
+        if simulation.wait():
+            raise InputError(self._why(SIMULATION))
+
+    def close(self) -> None:
+        """End all, first the one that moves."""
+        for number, patience_s in ((signal.SIGINT, END_S), (signal.SIGKILL, END_S)):
+            left = [process for process in self._running.values() if process.poll() is None]
+            for process in left:
+                process.send_signal(number)
+            end_s = time.monotonic() + patience_s
+            for process in left:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(end_s - time.monotonic(), 0.1))
+
+    def _check(self) -> None:
+        for name, process in self._running.items():
+            if name != SIMULATION and process.poll() is not None:
+                raise InputError(self._why(name))
+
+    def _check_start(self) -> None:
+        """A node that can't work says so and waits for a better configuration: nobody gives it one here."""
+        for name in self._running:
+            for line in self._log(name).read_text(errors="replace").splitlines():
+                if line.startswith("[ERROR]"):
+                    raise InputError(f"{name}: {line.rpartition(']: ')[2]} (all of it: {self._log(name)})")
+
+    def _why(self, name: str) -> str:
+        """What an ended process said last."""
+        lines = self._log(name).read_text(errors="replace").strip().splitlines()
+        said = lines[-1].strip() if lines else "it said nothing"
+        return (
+            f"{name} ended with code {self._running[name].returncode}: {said} (all of it: {self._log(name)})"
+        )
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+
+@contextmanager
+def ended_together(processes: Processes) -> Iterator[Processes]:
+    """The processes are ended whatever happens; a second signal meanwhile does not leave them behind."""
+    try:
+        yield processes
+    finally:
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+        processes.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,93 @@
+"""A drone with a gimbal and a stand-in autopilot in the rendered world: the other end of a closed loop.
+
+The bridge talks to the autopilot over ``companion``; pictures are taken where the gimbal points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from efftam_ros.flight.angles import wrapped
+from efftam_ros.flight.mavlink.connection import Connection
+from simulation.autopilots.autopilot import Autopilot, Port
+from simulation.autopilots.gimbal import GimbalDevice, Mount
+from simulation.autopilots.memory_link import memory_link
+from simulation.paths import direction
+from simulation.world import Shot, World
+
+
+class RenderedFlight:
+    """``flavour``: the stand-in's class; ``clock``: s; ``station``: a link to a ground station, none by
+    default; ``began_s``: the clock's time at which the world's paths begin, None: vehicle and target rest at
+    their first places until `begin`. At the start the gimbal points at the target."""
+
+    def __init__(
+        self,
+        world: World,
+        flavour: type[Autopilot],
+        companion: Connection,
+        clock: Callable[[], float],
+        station: Connection | None = None,
+        began_s: float | None = 0.0,
+    ) -> None:
+        self.world, self._clock, self._began_s = world, clock, began_s
+        now_s = clock()
+        self.mount = Mount(vehicle=self._vehicle)
+        self.point_at_target()
+        device_end, port_end = memory_link("gimbal", clock)
+        ports = {"companion": Port(companion), "gimbal": Port(port_end)}
+        if station is not None:
+            ports["station"] = Port(station)
+        self._device = GimbalDevice(self.mount, device_end, clock, booted_s=now_s - 40.0)
+        self._autopilot = flavour(ports, clock, self.mount, "gimbal")
+
+    def step(self) -> None:
+        """Advance gimbal and autopilot to the clock's time; call every few milliseconds."""
+        self._device.step()
+        self._autopilot.step()
+
+    def begin(self) -> None:
+        """Start the motion of vehicle and target."""
+        self._began_s = self._clock()
+
+    def point_at_target(self) -> None:
+        """Point the gimbal at the target directly, as a pilot does before the controller steers."""
+        now_s = self._clock()
+        yaw, pitch = self.target(now_s)
+        self.mount.yaw += wrapped(yaw - self.mount.heading(now_s))
+        self.mount.pitch = pitch
+
+    def pointing(self) -> tuple[float, float]:
+        """Yaw from north and pitch of the optical axis, rad."""
+        now_s = self._clock()
+        return self.mount.heading(now_s), self.mount.pitch + self.world.config.drone.pitch(
+            self._scene_s(now_s)
+        )
+
+    def shoot(self) -> Shot:
+        """The camera's picture."""
+        return self.world.shoot(self._scene_s(self._clock()), *self.pointing())
+
+    def off_axis(self) -> float:
+        """Angle between the optical axis and the target, rad."""
+        return angle_between(self.pointing(), self.target(self._clock()))
+
+    def target(self, now_s: float) -> tuple[float, float]:
+        """Yaw from north and pitch under which the target lies, rad."""
+        config, scene_s = self.world.config, self._scene_s(now_s)
+        return direction(config.drone.at(scene_s), config.target.at(scene_s))
+
+    def _scene_s(self, now_s: float) -> float:
+        """The time on the world's paths."""
+        return 0.0 if self._began_s is None else now_s - self._began_s
+
+    def _vehicle(self, now_s: float) -> tuple[float, float]:
+        heading, turn = self.world.config.drone.heading(self._scene_s(now_s))
+        return heading, 0.0 if self._began_s is None else turn
+
+
+def angle_between(a: tuple[float, float], b: tuple[float, float]) -> float:
+    """Between two directions, each yaw and pitch; all rad."""
+    cosine = math.sin(a[1]) * math.sin(b[1]) + math.cos(a[1]) * math.cos(b[1]) * math.cos(b[0] - a[0])
+    return math.acos(min(max(cosine, -1.0), 1.0))

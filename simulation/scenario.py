@@ -1,0 +1,181 @@
+"""One simulated flight from the first picture to the last zero: select at the station, enable, follow."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import TrackState
+from efftam_ros.flight.mavlink.dialect import mav
+from efftam_ros.flight.mavlink.tracking_status import Edges
+from simulation.autopilots.station import Station
+from simulation.node import SimulationNode
+from simulation.record import Sample
+from simulation.rendered_flight import RenderedFlight, angle_between
+
+STEP_S = 0.004
+# How long the nodes may take to start, and then to answer.
+START_S, ANSWER_S = 60.0, 20.0
+# The pilot's hand follows the moving target for so long before it is selected.
+BY_HAND_S = 2.0
+SELECTIONS = 5
+# How old the picture is that the operator draws on: the bridge's parameter video_latency.
+VIDEO_LATENCY_S = 0.2
+# From exposure to the topic: about a frame in a real camera.
+CAMERA_LATENCY_S = 0.033
+JPEG_QUALITY = 95
+
+
+class Scenario:
+    """``folder`` takes the pictures; ``said`` is told of each phase and of the seconds flown in it."""
+
+    def __init__(
+        self,
+        flight: RenderedFlight,
+        station: Station,
+        node: SimulationNode,
+        folder: Path,
+        fps: float,
+        said: Callable[[str, float], None],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._flight, self._station, self._node = flight, station, node
+        self._folder, self._period_s = folder, 1.0 / fps
+        self._said, self._stopped = said, stopped
+        self._by_hand = True
+        self._index = 0
+        self._next_image_s = self._next_word_s = 0.0
+        self._shown: deque[Sample] = deque(maxlen=round(2.0 * fps) + 2)
+        self._leaving: deque[tuple[float, NDArray[np.uint8], int]] = deque()
+
+    def run(self, seconds: float) -> None:
+        """Fly. Raises InputError naming what did not come."""
+        node, station = self._node, self._station
+        self._until("starting", lambda: station.sees_camera, START_S, "the bridge at the ground station")
+        self._until("starting", lambda: node.answer is not None, START_S, "an answer of the tracker")
+        self._until("starting", lambda: node.status is not None, START_S, "the gimbal controller")
+        self._until("starting", lambda: node.can_enable, START_S, "the service enable")
+        self._flight.begin()
+        self._for("by hand", BY_HAND_S)
+        self._select()
+        self._enable(True)
+        self._by_hand = False
+        self._node.event("following", time.monotonic())
+        self._for("following", seconds)
+        self._node.event("ended", time.monotonic())
+        self._enable(False)
+        self._until("stopping", self._stands, ANSWER_S, "zero rates")
+
+    def _select(self) -> None:
+        """Draw the target's box at the station; again when it is refused, as an operator does."""
+        node, station = self._node, self._station
+        for _ in range(SELECTIONS):
+            sent_s = station.track(self._drawn())
+            self._until(
+                "selecting",
+                lambda: 1 in node.first_answers or self._refused(),
+                ANSWER_S,
+                "a box of the selection",
+            )
+            if 1 in node.first_answers:
+                break
+        else:
+            raise InputError(f"the selection was refused {SELECTIONS} times, at last with {station.result}")
+        self._node.event("selected", sent_s)
+        node.event("answered", node.first_answers[1])
+        self._until("selecting", lambda: station.result is not None, ANSWER_S, "the station's answer")
+        self._until("selecting", self._tracks, ANSWER_S, "the state TRACKING")
+
+    def _drawn(self) -> Edges:
+        """The target's box, 0..1, in a picture as old as the one that the operator sees."""
+        now_s, config = time.monotonic(), self._flight.world.config
+        seen = [s for s in self._shown if s.time_s <= now_s - VIDEO_LATENCY_S and s.box is not None]
+        if not seen or seen[-1].box is None:
+            raise InputError("the target was not in the picture when it was to be selected")
+        x, y, width, height = seen[-1].box
+        w, h = config.width, config.height
+        return x / w, y / h, (x + width) / w, (y + height) / h
+
+    def _refused(self) -> bool:
+        return self._station.result not in (None, mav.MAV_RESULT_ACCEPTED)
+
+    def _tracks(self) -> bool:
+        answer = self._node.answer
+        return answer is not None and answer.state == TrackState.TRACKING
+
+    def _stands(self) -> bool:
+        status = self._node.status
+        return status is not None and not (status.pitch_rate or status.yaw_rate)
+
+    def _enable(self, yes: bool) -> None:
+        answer = self._node.enable(yes)
+        self._until("steering", answer.done, ANSWER_S, "the answer of the service enable")
+        if not answer.result().success:
+            raise InputError(f"steering was refused: {answer.result().message}")
+
+    def _until(self, phase: str, condition: Callable[[], bool], patience_s: float, what: str) -> None:
+        begin_s = time.monotonic()
+        while not condition():
+            passed_s = time.monotonic() - begin_s
+            if passed_s > patience_s:
+                raise InputError(f"waited {patience_s:g} s in vain for {what}")
+            self._step(phase, passed_s)
+
+    def _for(self, phase: str, seconds: float) -> None:
+        begin_s = time.monotonic()
+        while (passed_s := time.monotonic() - begin_s) < seconds:
+            self._step(phase, passed_s)
+
+    def _step(self, phase: str, passed_s: float) -> None:
+        if self._stopped():
+            raise KeyboardInterrupt
+        now_s = time.monotonic()
+        if now_s >= self._next_word_s:
+            self._next_word_s = now_s + 0.2
+            self._said(phase, passed_s)
+        if self._by_hand:
+            self._flight.point_at_target()
+        self._flight.step()
+        self._station.step()
+        if now_s >= self._next_image_s:
+            self._next_image_s = max(self._next_image_s + self._period_s, now_s)
+            self._shoot()
+        while self._leaving and self._leaving[0][0] <= now_s:
+            self._node.publish(*self._leaving.popleft()[1:])
+        left_s = STEP_S - (time.monotonic() - now_s)
+        if left_s > 0:
+            time.sleep(left_s)
+
+    def _shoot(self) -> None:
+        flight, now_s = self._flight, time.monotonic()
+        stamp_ns = self._node.get_clock().now().nanoseconds
+        axis, target = flight.pointing(), flight.target(now_s)
+        shot = flight.shoot()
+        self._leaving.append((now_s + CAMERA_LATENCY_S, shot.image, stamp_ns))
+        u, v = flight.world.project(axis, target)
+        sample = Sample(
+            index=self._index,
+            stamp_ns=stamp_ns,
+            time_s=now_s,
+            yaw=axis[0],
+            pitch=axis[1],
+            target_yaw=target[0],
+            target_pitch=target[1],
+            off_axis=angle_between(axis, target),
+            u=u,
+            v=v,
+            box=None if shot.box is None else shot.box.xywh(),
+            visible_px=shot.visible_px,
+        )
+        self._shown.append(sample)
+        self._node.write(sample)
+        name = str(self._folder / f"{self._index:06d}.jpg")
+        cv2.imwrite(name, shot.image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+        self._index += 1

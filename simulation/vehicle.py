@@ -1,0 +1,85 @@
+"""The camera, the vehicle and the ground station of a simulated flight, as one process for the real nodes.
+
+Prints its phase as lines of JSON; pictures and record go to the folder. Tracker, gimbal controller and bridge
+run beside it. Exit codes: 0, 2 with one line on stderr, 130 after a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from efftam_ros.ros.common.signals import StopFlag
+from simulation.autopilots.command import COMPANION, FLAVOURS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("flavour", choices=FLAVOURS, help="whose behaviour the autopilot has")
+    parser.add_argument("--companion", help="link to the bridge; default: as the real autopilot's")
+    parser.add_argument("--folder", type=Path, required=True, help="takes pictures and record")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of following the target (default 60)")
+    parser.add_argument("--fps", type=float, default=30.0, help="pictures per second (default 30)")
+    parser.add_argument(
+        "--size", type=int, nargs=2, default=(640, 360), help="of the pictures, px (default 640 360)"
+    )
+    parser.add_argument(
+        "--renderer", default="p3tinydisplay", help="panda3d's display module (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=4, help="places houses and trees (default 4)")
+    parser.add_argument("--namespace", default="", help="of the node")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fly once."""
+    with StopFlag() as stop:
+        _fly(args, stop)
+    return 0
+
+
+def _fly(args: argparse.Namespace, stop: StopFlag) -> None:
+    import rclpy
+    from rclpy.signals import SignalHandlerOptions
+
+    from efftam_ros.flight.mavlink.connection import connect
+    from simulation.autopilots.memory_link import memory_link
+    from simulation.autopilots.station import Station
+    from simulation.node import SimulationNode
+    from simulation.record import RecordWriter
+    from simulation.rendered_flight import RenderedFlight
+    from simulation.scenario import Scenario
+    from simulation.spinning import spinning
+    from simulation.world import World, WorldConfig
+
+    width, height = args.size
+    # The field of view stays, whatever the size.
+    config = WorldConfig(width, height, 450.0 * width / 640, args.renderer, args.seed)
+    companion = connect(args.companion or COMPANION[args.flavour])
+    # Ground station and autopilot share this process; the bridge is reached through a socket.
+    here, there = memory_link("station", time.monotonic)
+    world = World(config)
+    record = RecordWriter(args.folder)
+    flight = RenderedFlight(world, FLAVOURS[args.flavour], companion, time.monotonic, there, began_s=None)
+    rclpy.init(
+        args=["--ros-args", "-r", f"__ns:=/{args.namespace}"] if args.namespace else None,
+        signal_handler_options=SignalHandlerOptions.NO,
+    )
+    node = SimulationNode(record, world.intrinsics, width, height)
+    try:
+        with spinning(node):
+            scenario = Scenario(
+                flight,
+                Station(here, time.monotonic),
+                node,
+                args.folder,
+                args.fps,
+                lambda phase, s: print(json.dumps({"phase": phase, "seconds": s}), flush=True),
+                lambda: stop.asked,
+            )
+            scenario.run(args.seconds)
+    finally:
+        rclpy.try_shutdown()
+        record.close()
+        companion.close()
+        world.close()

@@ -1,0 +1,132 @@
+"""`efftam demo --flight` as a stranger runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "efftam_ros", "demo", "--flight"]
+SMALL = ["--fps", "15", "--size", "320x180", "--quiet"]
+NEEDS = ("panda3d", "pymavlink", "rclpy", "efftam_ros.msg", "av", "matplotlib")
+flies = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NEEDS),
+    reason=f"flying needs {', '.join(NEEDS)}; scripts/setup_env brings them",
+)
+
+
+def run(*arguments: str, code: str = "") -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", code, *arguments] if code else [*COMMAND, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT)
+
+
+@flies
+@pytest.mark.ros
+def test_the_gimbal_follows_and_video_plot_and_summary_are_left(tmp_path):
+    import av
+
+    done = run("--seconds", "8", "--autopilot", "ardupilot", "--out", str(tmp_path), *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:2] == ["figure", "measured"]
+    assert "target off axis" in done.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["flight.mp4", "logs", "summary.json", "tracks.png"]
+    report = json.loads((tmp_path / "summary.json").read_text())
+    assert report["asked"]["autopilot"] == "ardupilot"
+    found = report["figures"]
+    # A gimbal that stands still is 30 degrees behind by then.
+    assert found["off_axis_rms_deg"] < 12.0
+    assert found["tracking_s"] > 1.0
+    assert found["images_per_s"] < 15.5  # the camera's rate; fewer on a slow computer
+    assert set(found["cpu_percent"]) == {"tracker", "gimbal", "bridge", "simulation"}
+    with av.open(str(tmp_path / "flight.mp4")) as video:
+        frames = [frame.to_ndarray(format="bgr24") for frame in video.decode(video=0)]
+    assert frames[0].shape == (180, 320, 3)
+    assert len(frames) > 60
+
+
+@flies
+@pytest.mark.ros
+def test_a_signal_ends_every_process_and_leaves_no_pictures(tmp_path):
+    process = subprocess.Popen(
+        [*COMMAND, "--out", str(tmp_path), *SMALL],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    end_s = time.monotonic() + 60
+    while not list(tmp_path.glob(".pictures.*/*.jpg")):
+        assert time.monotonic() < end_s, "no picture"
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    assert [p.name for p in tmp_path.iterdir()] == ["logs"]
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(p)]
+    assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("missing", ["panda3d", "pymavlink", "rclpy", "efftam_ros.msg"])
+def test_what_is_missing_is_named_with_its_remedy_in_one_line(tmp_path, missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from efftam_ros.tools.cli import main; sys.exit(main(['demo', '--flight', *sys.argv[1:]]))"
+    )
+    done = run("--out", str(tmp_path / "new"), code=code)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert missing in line
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--seconds", "1"], "--seconds is 1"),
+        (["--seconds", "nan"], "--seconds is nan"),
+        (["--fps", "0"], "--fps is 0"),
+        (["--size", "640"], "640x360"),
+        (["--size", "64x36"], "160x90"),
+        (["--autopilot", "betaflight"], "px4"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(arguments, word):
+    done = run(*arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert word in line
+
+
+@flies
+def test_a_bundle_that_is_none_is_refused_before_anything_starts(tmp_path):
+    done = run("--bundle", str(tmp_path), "--out", str(tmp_path / "out"), *SMALL)
+    assert done.returncode == 2
+    assert "bundle" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@flies
+@pytest.mark.ros
+def test_a_tracker_that_can_not_start_ends_the_demo_with_what_it_said(tmp_path):
+    done = run("--backend", "tensorrt", "--out", str(tmp_path), *SMALL)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "tracker" in line
+    assert "backend:=onnxruntime-cpu" in line
+    assert [p.name for p in tmp_path.iterdir()] == ["logs"]

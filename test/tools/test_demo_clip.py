@@ -1,0 +1,76 @@
+"""What the demo promises of its clip, tracked with the network that ships."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from support.clip import Shown, clip
+
+from efftam_ros.core.geometry import iou
+from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
+from efftam_ros.interop.video import NS
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.tools.demo import CLIP
+
+FPS = 30
+
+
+def tracked(shown: list[Shown]) -> list[Track]:
+    tracker = open_tracker(open_pipeline())
+    return [
+        tracker.step(
+            Frame(Image.from_array(bgr), index * NS // FPS), None if index else Prompt(box=shown[0].box)
+        )
+        for index, (bgr, _) in enumerate(shown)
+    ]
+
+
+def test_the_shipped_network_follows_the_car_past_its_twin_and_finds_it_behind_the_bridge():
+    shown = clip()
+    tracks = tracked(shown)
+    hidden = [track for track, (_, box) in zip(tracks, shown, strict=True) if box is None]
+    overlaps = [
+        iou(track.box, box) if track.box else 0.0
+        for track, (_, box) in zip(tracks[1:], shown[1:], strict=True)
+        if box is not None
+    ]
+    assert len(hidden) > 20
+    assert TrackState.TRACKING not in {track.state for track in hidden}
+    assert np.mean(overlaps) >= 0.8
+    assert tracks[-1].state is TrackState.TRACKING
+
+
+def test_the_clip_is_small_and_its_boxes_belong_to_its_images():
+    assert sum(path.stat().st_size for path in CLIP.iterdir()) < 1.2e6
+    shown = clip()
+    for bgr, box in shown[::15]:
+        if box is not None:
+            x, y, width, height = map(round, box.xywh())
+            blue, _, red = bgr[y : y + height, x : x + width].reshape(-1, 3).astype(int).T
+            assert np.mean(red > blue + 60) > 0.25  # nothing else in the clip is as red as the cars
+
+
+def test_the_shipped_network_finds_the_car_again_after_the_camera_turned_away_from_it():
+    pytest.importorskip("panda3d", reason="the rendered world needs panda3d: pip install panda3d")
+    from simulation.paths import direction
+    from simulation.world import World, WorldConfig
+
+    world = World(WorldConfig(focal_px=800.0, with_bridge=False))
+    shown = []
+    for index in range(120):
+        time_s = 2.0 + index / FPS
+        yaw, pitch = direction(world.config.drone.at(time_s), world.config.target.at(time_s))
+        # Away by 1.2 rad within 0.6 s, there for 1.5 s, and back.
+        share = min(max((index - 30) / 18, 0.0), 1.0) - min(max((index - 93) / 18, 0.0), 1.0)
+        shot = world.shoot(time_s, yaw + 0.6 * (1 - math.cos(math.pi * share)), pitch)
+        shown.append(Shown(shot.image, shot.box))
+    world.close()
+    tracks = tracked(shown)
+    gone = [index for index, (_, box) in enumerate(shown) if box is None]
+    assert len(gone) > 45
+    assert TrackState.TRACKING not in {tracks[index].state for index in gone[3:]}
+    back = [t for t, (_, box) in zip(tracks[gone[-1] + 1 :], shown[gone[-1] + 1 :], strict=True) if box]
+    assert any(t.state is TrackState.TRACKING for t in back)
+    assert iou(tracks[-1].box, shown[-1].box) > 0.5

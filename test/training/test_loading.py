@@ -1,0 +1,127 @@
+"""A bundle's network comes back from its graphs as it went in, and a run's weights are of its network."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="the network needs torch: scripts/setup_env --with-tests")
+pytest.importorskip("onnx", reason="bundles need onnx: scripts/setup_env --with-tests")
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from export_helpers import golden_state
+from support.tensors import TensorRunner
+
+from benchmarks.pytorch.torch_pipeline import TorchPipeline
+from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx.bundle import export_bundle
+from efftam_ros.export.onnx.weights import prepare
+from efftam_ros.model.common.network import Network
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration
+from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from training.network.compact import COMPACT_CONFIGS, CompactTAM
+from training.network.loading import UNUSED, load_bundle_network, load_weights
+
+SMALL = Configuration("efficienttam_small", 64, 192, 3)
+
+
+@pytest.fixture(scope="module")
+def small_bundle(tmp_path_factory) -> tuple[Network, Path]:
+    """An EfficientTAM of 64 px with the golden weights, and its bundle."""
+    network = EfficientTAM(SMALL).eval()
+    network.load_state_dict(golden_state())
+    folder = tmp_path_factory.mktemp("bundles") / "small"
+    export_bundle(network, folder)
+    return network, folder
+
+
+@pytest.fixture(autouse=True)
+def _small_is_known(monkeypatch):
+    monkeypatch.setitem(CONFIGURATIONS, SMALL.name, SMALL)
+
+
+def assert_same(rebuilt: Network, original: Network) -> None:
+    for kind in ("named_parameters", "named_buffers"):
+        expected = dict(getattr(original, kind)())
+        for name, value in getattr(rebuilt, kind)():
+            if name not in UNUSED and name != "image_encoder.trunk.pos_embed":
+                assert torch.equal(value, expected[name]), name
+
+
+def test_efficienttam_comes_back_bit_for_bit(small_bundle):
+    network, folder = small_bundle
+    assert_same(load_bundle_network(folder), network)
+
+
+def test_the_pipeline_opens_a_bundle(small_bundle):
+    network, folder = small_bundle
+    pipeline = TorchPipeline.from_bundle(Bundle.load(folder), threads=1)
+    assert pipeline.spec == TorchPipeline(network).spec
+    assert pipeline.spec == Bundle.load(folder).spec
+
+
+def test_half_precision_weights_come_back_as_the_graphs_use_them(tmp_path):
+    torch.manual_seed(7)
+    network = CompactTAM(COMPACT_CONFIGS["compact_192"]).eval()
+    export_bundle(network, tmp_path / "compact", weights="float16")
+    assert_same(load_bundle_network(tmp_path / "compact"), prepare(network, "float16"))
+
+
+def damaged(small_bundle, tmp_path, change) -> Path:
+    """A copy of the bundle with a changed manifest."""
+    folder = shutil.copytree(small_bundle[1], tmp_path / "damaged")
+    manifest = json.loads((folder / "bundle.json").read_text())
+    change(manifest)
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_network_unknown_here_is_refused(small_bundle, tmp_path):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(family="another"))
+    with pytest.raises(InputError, match=r"family 'another' .* known are efficienttam_ti, .*compact_192"):
+        load_bundle_network(folder)
+
+
+def test_a_bundle_without_a_weight_is_refused(small_bundle, tmp_path):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest["graphs"].pop("mask_decoder"))
+    with pytest.raises(InputError, match="has no weight"):
+        load_bundle_network(folder)
+
+
+def test_a_bundle_of_another_configuration_is_refused(small_bundle, tmp_path):
+    folder = damaged(small_bundle, tmp_path, lambda manifest: manifest.update(name="efficienttam_s_512x512"))
+    with pytest.raises(InputError, match="has the shape"):
+        load_bundle_network(folder)
+
+
+@pytest.fixture
+def compact_state() -> dict[str, torch.Tensor]:
+    return CompactTAM(COMPACT_CONFIGS["compact_192"]).state_dict()
+
+
+def test_weights_of_an_unknown_configuration_are_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(InputError, match="no configuration 'compact'; choose one of compact_192"):
+        load_weights(tmp_path / "weights.pt", "compact")
+
+
+def test_incomplete_weights_are_refused(compact_state, tmp_path):
+    del compact_state["no_pointer"]
+    torch.save({"model": compact_state}, tmp_path / "part.pt")
+    with pytest.raises(InputError, match=r"does not fit compact_192: Missing key\(s\).*no_pointer"):
+        load_weights(tmp_path / "part.pt", "compact_192")
+
+
+def test_the_shipped_network_computes_in_pytorch_what_its_graphs_compute():
+    folder = default_bundle().folder
+    network = load_bundle_network(folder)
+    assert isinstance(network, CompactTAM)
+    image = torch.rand(1, 3, 192, 192, generator=torch.Generator().manual_seed(3)) * 2 - 1
+    with torch.inference_mode():
+        ours = network.encode_image(image)
+    theirs = TensorRunner(folder / "image_encoder.onnx")({"image": image})
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-3)

@@ -1,0 +1,87 @@
+"""The compact networks' trunks: what is taken at which stride, how large they are, how activations end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from training.network.compact import COMPACT_CONFIGS, ImageEncoder
+from training.network.trunk import (
+    LITE0,
+    NARROW,
+    SHORT,
+    Activation,
+    InvertedBottleneck,
+    Stage,
+    stages_of,
+)
+
+NAMES = sorted(COMPACT_CONFIGS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_taken_at_strides_4_to_32(name):
+    config = COMPACT_CONFIGS[name]
+    with torch.inference_mode():
+        taken = ImageEncoder(config).eval().trunk(torch.zeros(1, 3, 192, 192))
+    assert [x.shape[2] for x in taken] == [48, 24, 12, 6]
+    assert [x.shape[1] for x in taken] == [config.trunk.channels(stride) for stride in (4, 8, 16, 32)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_compact_networks_give_the_same_outputs_for_the_same_heads(name):
+    with torch.inference_mode():
+        outputs = ImageEncoder(COMPACT_CONFIGS[name]).eval()(torch.zeros(2, 3, 192, 192))
+    assert [tuple(x.shape) for x in outputs] == [(2, 128, 12, 12), (2, 64, 24, 24), (2, 32, 48, 48)]
+
+
+def multiplications(trunk, side: int = 192) -> int:
+    """Of the stages on a square image."""
+    counted = 0
+
+    def count(module: torch.nn.Module, _inputs: object, out: torch.Tensor) -> None:
+        nonlocal counted
+        counted += module.weight[0].numel() * out[0].numel()
+
+    stages = torch.nn.Sequential(*stages_of(trunk))
+    for part in stages.modules():
+        if isinstance(part, torch.nn.Conv2d):
+            part.register_forward_hook(count)
+    with torch.inference_mode():
+        stages(torch.zeros(1, trunk.stem, side // 2, side // 2))
+    return counted
+
+
+def test_the_narrow_trunk_multiplies_less_than_two_thirds_of_lite0():
+    assert multiplications(NARROW) < multiplications(LITE0) * 2 / 3
+
+
+def test_the_short_trunk_is_lite0_without_its_last_blocks():
+    assert multiplications(SHORT) < multiplications(LITE0) * 0.8
+    blocks = dict(stages_of(LITE0).named_parameters())
+    for name, value in stages_of(SHORT).named_parameters():
+        assert value.shape == blocks[name].shape, name
+
+
+def test_later_blocks_may_widen_less_than_the_first():
+    (stage,) = stages_of(type(NARROW)(8, (Stage(12, 3, 3, 2, 6, 2),), (0, 0, 0, 0)))
+    widths = [block.depthwise.in_channels for block in stage]
+    assert widths == [8 * 6, 12 * 2, 12 * 2]
+    assert [block.depthwise.stride for block in stage] == [(2, 2), (1, 1), (1, 1)]
+    assert [block.has_shortcut for block in stage] == [False, True, True]
+
+
+def test_without_expansion_there_is_no_pointwise_layer_before_the_depthwise_one():
+    block = InvertedBottleneck(8, Stage(8, 1, 3, 1, 1), 1, 1, Activation(None))
+    assert block.expand is None
+    assert block.has_shortcut
+
+
+@pytest.mark.parametrize(("ceiling", "of_nine"), [(6.0, 6.0), (None, 9.0)])
+def test_activations_are_cut_where_there_is_a_ceiling(ceiling, of_nine):
+    found = Activation(ceiling)(torch.tensor([-2.0, 0.0, 3.0, 9.0]))
+    assert found.tolist() == [0.0, 0.0, 3.0, of_nine]
+
+
+def test_lite0_has_a_ceiling_and_the_narrow_trunk_none():
+    assert (LITE0.ceiling, NARROW.ceiling) == (6.0, None)
