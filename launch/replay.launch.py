@@ -26,6 +26,7 @@ FOR_TRACKER = (
         for name in (
             "bundle",
             "backend",
+            "precision",
             "params",
             "operator",
             "operator_port",

@@ -38,7 +38,7 @@ def operator_node(value):
 
 def start_nodes(context):
     value = given(context, TRACKER.values())
-    settings = ("image_transport", "bundle", "backend", "camera_motion")
+    settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
     # Texts: "off" would else become false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
     tracker = node(

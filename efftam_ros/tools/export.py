@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.tools.common.extras import packages_of
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
@@ -49,10 +48,9 @@ def add_weights_argument(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0."""
     check_outputs([Output("--out", args.out, "folder")], [args.checkpoint])
-    with packages_of("export", "torch onnx onnxscript"):
-        from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
-        from efftam_ros.export.onnx.networks import load_checkpoint_network
-        from efftam_ros.runtime.bundle import file_sha256
+    from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
+    from efftam_ros.export.onnx.networks import load_checkpoint_network
+    from efftam_ros.runtime.bundle import file_sha256
 
     network = load_checkpoint_network(args.checkpoint, args.config)
     licence = args.licence

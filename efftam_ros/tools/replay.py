@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
-        pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+        pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
         replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.mask)

@@ -37,6 +37,7 @@ _TRACKER = (
     ),
     Argument("bundle", "", "folder of the network bundle; empty: from the parameter file"),
     Argument("backend", "", "what computes the network; empty: from the parameter file"),
+    Argument("precision", "", "auto, fp32, fp16 or int8; empty: from the parameter file"),
     Argument(
         "camera_motion",
         "",

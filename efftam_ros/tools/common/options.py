@@ -11,7 +11,7 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def open_bundle(folder: Path | None) -> Bundle:
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --bundle, --backend and --threads."""
+    """Add --bundle, --backend, --precision and --threads."""
     group = parser.add_argument_group("network")
     group.add_argument(
         "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the shipped one)"
@@ -36,10 +36,35 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_backend_arguments(group: argparse._ActionsContainer) -> None:
-    names = f"one of {', '.join(BACKENDS)}"
-    group.add_argument("--backend", default=DEFAULT_BACKEND, choices=BACKENDS, metavar="NAME", help=names)
+    """Add --backend, --precision and --threads."""
+    add_backend_argument(group, BACKENDS, DEFAULT_BACKEND)
+    add_precision_argument(group)
     group.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
+    )
+
+
+def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:
+    """Add --backend, one of ``names``."""
+
+    def parse(text: str) -> str:
+        try:
+            name = backend_of(text).name
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"{name} is not one of {', '.join(names)}")
+        return name
+
+    listed = f"one of {', '.join(names)} (default: {default})"
+    group.add_argument("--backend", type=parse, default=default, metavar="NAME", help=listed)
+
+
+def add_precision_argument(group: argparse._ActionsContainer) -> None:
+    """Add --precision, of `PRECISIONS`; which of them a back end offers is checked when it is opened."""
+    offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
+    group.add_argument(
+        "--precision", choices=PRECISIONS, default="auto", help=f"default: auto; else {offered}"
     )
 
 

@@ -366,7 +366,10 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
                 parts += [policy] + ([view] if view != "bundle" or len(args.view) > 1 else [])
 
                 def open_ours(bundle: Path | None = bundle, config: Any = config) -> Any:
-                    return _opened(lambda: open_pipeline(bundle, args.backend, args.threads), config)
+                    return _opened(
+                        lambda: open_pipeline(bundle, args.backend, args.threads, precision=args.precision),
+                        config,
+                    )
 
                 found.append(Entry(" ".join(parts), open_ours))
     for name in args.peers:
