@@ -29,10 +29,10 @@ class Install:
 
     def here(self, root: Path = Path("/")) -> str:
         """The command for this machine; the one for CUDA 13 where no driver is loaded."""
-        release = re.search(r"# R(\d+)", _text(root / "etc/nv_tegra_release"))
+        release = re.search(r"# R(\d+)", text_of(root / "etc/nv_tegra_release"))
         if release:
             return self.jetpack6 if int(release[1]) <= 36 else self.jetpack7
-        driver = re.search(r" (\d+)\.\d", _text(root / "proc/driver/nvidia/version"))
+        driver = re.search(r" (\d+)\.\d", text_of(root / "proc/driver/nvidia/version"))
         return self.cuda12 if driver and int(driver[1]) < FIRST_DRIVER_OF_CUDA_13 else self.cuda13
 
 
@@ -207,7 +207,8 @@ def _unavailable(row: Backend, reason: str, remedy: str) -> BackendError:
     return BackendError(f"back end {row.name} can't run: {reason}", remedy + other)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Content of a file of the system, "" where it can't be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import mmap
-import platform
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from tools_helpers import assert_refused
 
-import efftam_ros
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
@@ -22,13 +20,12 @@ from efftam_ros.core.types import Frame, Prompt
 from efftam_ros.runtime.null_pipeline import NullPipeline
 from efftam_ros.tools.bench.contenders import Contender, InstrumentedPipeline
 from efftam_ros.tools.bench.frames import MODULES, TURN, WARM_UP, Timing, endless_frames, measure_frames
-from efftam_ros.tools.bench.machine import environment, resident_mb
+from efftam_ros.tools.bench.machine import resident_mb
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
 from efftam_ros.tools.bench.peers import PeerContender
 from efftam_ros.tools.bench.report import launch_summary, print_frames
 from efftam_ros.tools.bench.soak import SETTLED, measure_soak
 from efftam_ros.tools.cli import main
-from efftam_ros.tools.doctor.system import System
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")
 
@@ -284,25 +281,6 @@ def test_back_ends_that_can_not_run_are_named_or_left_out_on_request(
     assert all(one["reason"] and one["remedy"] for one in report["left_out"])
     assert [timing["backend"] for timing in report["frames"]] == ["onnxruntime-cpu"]
     assert report["image"] == [320, 180]
-
-
-def test_the_environment_names_the_machine(tmp_path: Path):
-    files = {
-        "proc/cpuinfo": "processor : 0\nmodel name\t: Test CPU 9\n",
-        "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 1\n",
-        "bin/nvpmodel": "#!/bin/sh\nprintf 'NV Power Mode: 25W\\n1\\n'\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    path = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    found = environment(System(root=tmp_path, environment=path, packages=[], machine="aarch64"))
-    assert found["cpu"] == "Test CPU 9"
-    assert found["power_mode"] == "NV Power Mode: 25W 1"
-    assert found["platform"].startswith("JetPack 6.1 or 6.2")
-    assert (found["onnxruntime"], found["torch"], found["gpus"]) == (None, None, [])
-    assert (found["python"], found["efftam_ros"]) == (platform.python_version(), efftam_ros.__version__)
 
 
 def test_pictures_go_to_and_fro_without_a_jump_while_time_goes_on():

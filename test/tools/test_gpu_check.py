@@ -16,14 +16,14 @@ from packaging.requirements import Requirement
 from tools_helpers import CAPTURED, ROOT, driver_module, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import gpu_check_waits
+import gpu_check as script
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def gpu_check(*arguments: object, env: Mapping[str, str] = NO_GPU) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, ROOT / "scripts" / "gpu_check_run.py", *map(str, arguments)],
+        [sys.executable, ROOT / "scripts" / "gpu_check.py", *map(str, arguments)],
         env={**package_environment(), **env},
         timeout=200,
         **CAPTURED,
@@ -200,7 +200,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     result = gpu_check(
         "--quick",
         "--only",
-        "bench,soak,waits,profile",
+        "bench,soak,waits",
         "--out",
         tmp_path,
         env={**NO_GPU, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"},
@@ -211,7 +211,7 @@ def test_a_whole_run_notes_every_item_with_its_reason(tmp_path: Path):
     failed = [item for item in items.values() if item["state"] == "FAILED"]
     assert result.returncode == (1 if failed else 0), result.stderr
     assert items["bench shipped cpu"]["state"] == "OK"
-    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame", "profile torch-cuda"):
+    for name in ("bench shipped, onnxruntime-cuda", "soak", "waits per frame"):
         assert items[name]["state"] == "NOT RUN"
         assert items[name]["why"]
     (bench,) = json.loads((folder / "bench_shipped_cpu.json").read_text())["frames"]
@@ -248,9 +248,9 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path):
     def run(title: str, command) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
 
-    found = gpu_check_waits.measure(str(nsys), ["bench"], tmp_path, run)
+    found = script.calls_per_frame(str(nsys), "tensorrt", tmp_path, run)
     assert found["waits_per_frame"] == 3  # asynchronous copies are none
     assert found["allocations_per_frame"] == pytest.approx(0.02)
     assert "cudaMalloc" not in found["calls_per_frame"]
     with pytest.raises(ValueError, match="no table"):
-        gpu_check_waits.calls("nothing traced\n")
+        script.calls_in_table("nothing traced\n")

@@ -37,7 +37,6 @@ from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
 from efftam_ros.tools.bench.contenders import chosen_backends, open_contenders
 from efftam_ros.tools.bench.frames import IMAGE_SIZE, endless_frames, measure_frames
 from efftam_ros.tools.bench.idle_gpu import measure_python
-from efftam_ros.tools.bench.machine import environment
 from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
 from efftam_ros.tools.bench.peers import open_peers
 from efftam_ros.tools.bench.report import (
@@ -53,7 +52,7 @@ from efftam_ros.tools.bench.soak import measure_soak
 from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.common.options import add_quiet_argument, list_of, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.doctor.system import System
+from efftam_ros.tools.doctor.machine import environment
 from efftam_ros.tools.eval.peers.registry import add_peer_arguments
 
 FRAMES = 100
@@ -131,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     shown = str(args.json) != "-"
     report: dict[str, Any] = {}
     if frames or args.soak:
-        report["environment"] = environment(System())
+        report["environment"] = environment()
         _measure_network(args, frames, report, shown)
     if args.motion:
         report["motion"] = [measure_motion(dropped) for dropped in (0.0, LOST_SHARE)]
