@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
+from efftam_ros.tools.common.table import print_table
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
@@ -96,15 +97,36 @@ def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings_argument(group: argparse._ActionsContainer) -> None:
-    listed = "; ".join(f"{f.name}: {f.metadata['text']} ({f.default})" for f in fields(TrackerConfig))
     group.add_argument(
         "--set",
         dest="settings",
-        action="append",
+        action=_SettingAction,
         default=[],
         metavar="NAME=VALUE",
-        help=f"a setting of the tracker, repeatable. {listed}".replace("%", "%%"),
+        help="a setting of the tracker, repeatable; --set help lists them",
     )
+
+
+class _SettingAction(argparse.Action):
+    """Appends to the list; "help" prints the settings and ends the program, as --help does."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None
+    ) -> None:
+        if values == "help":
+            rows = [
+                [f.name, str(f.default), _range(f.metadata), f.metadata["text"]]
+                for f in fields(TrackerConfig)
+            ]
+            print_table(["setting", "default", "values", "meaning"], rows)
+            parser.exit()
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])
+
+
+def _range(metadata: Mapping[str, Any]) -> str:
+    if metadata["choices"]:
+        return " ".join(metadata["choices"])
+    return "{:g} to {:g}".format(*metadata["within"])
 
 
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:

@@ -15,8 +15,10 @@ class Optional(NamedTuple):
 
     @property
     def install(self) -> str:
-        """The command for this package alone, which is also right in a ROS workspace, and for its extra."""
-        return f"pip install {self.pip}, or all that goes with it: pip install 'efftam_ros[{self.extra}]'"
+        """The command for this package, and for all of its extra; right for wheels and in a ROS workspace."""
+        others = [package.pip for package in OPTIONAL if package.extra == self.extra]
+        whole = f", or all of the extra [{self.extra}]: pip install {' '.join(others)}"
+        return f"pip install {self.pip}" + (whole if len(others) > 1 else f" (extra [{self.extra}])")
 
 
 OPTIONAL = (
