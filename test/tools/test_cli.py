@@ -108,9 +108,9 @@ def test_wrong_option_is_one_line(efftam):
             "no space left on the device; free space or write to another disk",
         ),
         (
-            ModuleNotFoundError("x", name="av.video"),
-            "the Python package av is not installed; run: pip install av, or all of the extra [tools]:"
-            " pip install av rosbags tqdm matplotlib",
+            ModuleNotFoundError("x", name="rosbags.highlevel"),
+            "the Python package rosbags is not installed; run: pip install rosbags, or all of the"
+            " extra [tools]: pip install rosbags tqdm matplotlib",
         ),
     ],
 )
