@@ -31,6 +31,7 @@ CHECKS = [
     "mypy>=1.10",
     "playwright>=1.45",
     "pytest>=8",
+    "pytest-cov>=6",
     "ruff>=0.5",
 ]
 

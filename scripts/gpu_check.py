@@ -20,19 +20,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.backends import BASELINES, MEASURABLE
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, ENGINES, TABLE, Backend
 from efftam_ros.tools.cli import Parser
-from efftam_ros.tools.common.backends import MEASURABLE
 from efftam_ros.tools.doctor.machine import environment
 
 ROOT = Path(__file__).resolve().parents[1]
+
 ON_GPU = sorted((row for row in TABLE if row.gpu), key=lambda row: (not row.engines, not row.captured))
 """The first of these that can run is measured where one is enough."""
-BASELINES = [name for name in MEASURABLE if name.startswith("torch-cuda")]
+BASELINES_ON_GPU = [name for name, (device, _) in BASELINES.items() if device == "cuda"]
 SINGLE = "captures each of its graphs by itself"
 GROWTH_MB, WAITS = 5.0, 1.0
-FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_SHARE = 300, 30, 5, 17
-LEAST_SOAK = 4
+FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_S = 300, 30, 5, 0.2
 COUNTED_FRAMES = (100, 200)
 """Calls of the longer run less those of the shorter one: opening and warm-up cancel out."""
 INSTALL = "pip install -r scripts/requirements-gpu-check.txt"
@@ -48,8 +48,8 @@ def efftam(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "efftam_ros", *arguments]
 
 
-def bench(*arguments: str) -> list[str]:
-    return efftam("bench", "--quiet", *arguments)
+def compare(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks", "compare", "--quiet", *arguments]
 
 
 # --- a run --------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def check_benches(check: Check, bundles: Bundles) -> None:
             else:
                 able += [one for one in MEASURABLE if one.partition(":")[0] == row.name]
         if able:
-            able += BASELINES
+            able += BASELINES_ON_GPU
             if not _bench(check, name, bundle, able, check.frames) and len(able) > 1:
                 for one in able:
                     _bench(check, f"{name} {one}", bundle, [one], check.frames)
@@ -292,7 +292,9 @@ def _bench(
     check: Check, name: str, bundle: Path | None, backends: Sequence[str], frames: int, *options: str
 ) -> bool:
     stem = check.folder / re.sub(r"[^a-z0-9_.-]+", "_", name.lower())
-    command = bench("--frames", str(frames), "--skip-unavailable", "--backend", ",".join(backends), *options)
+    command = compare(
+        "--frames", str(frames), "--skip-unavailable", "--backend", ",".join(backends), *options
+    )
     command += ["--json", f"{stem}.json", "--plot", f"{stem}.png"]
     if check.attempt(name, [*command, *(["--bundle", str(bundle)] if bundle else [])]) is None:
         return False
@@ -311,16 +313,18 @@ def check_soak(check: Check, _: Bundles) -> None:
         check.note(name, NOT_RUN, reason)
         return
     path = check.folder / "soak.json"
-    frames = str(max(LEAST_SOAK, check.frames * SOAK_SHARE))
-    if check.attempt(name, bench("--soak", frames, "--backend", backend, "--json", str(path))) is None:
+    seconds = str(check.frames * SOAK_S)
+    command = efftam("bench", "--soak", seconds, "--backend", backend, "--json", str(path))
+    if check.attempt(name, command) is None:
         return
     soak = json.loads(path.read_text(encoding="utf-8"))["soak"]
-    for what, growth in (("resident", soak["growth_mb"]), ("device", soak["device_growth_mb"])):
-        if growth is None:
+    for what in ("resident", "device"):
+        start, end = soak[f"{what}_mb"]
+        if start is None or end is None:
             check.note(f"{name}, {what} memory", NOT_RUN, "the memory in use can't be asked")
         else:
-            grew = f"{growth:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
-            check.note(f"{name}, {what} memory", OK if growth < GROWTH_MB else FAILED, grew)
+            grew = f"{end - start:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
+            check.note(f"{name}, {what} memory", OK if end - start < GROWTH_MB else FAILED, grew)
 
 
 def check_waits(check: Check, _: Bundles) -> None:
@@ -365,7 +369,7 @@ ALLOCATING = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemHostAlloc|cuMemAlloc
 VERSION = r"(_v\d+|_ptsz)*"
 """Suffixes that Nsight appends to some names."""
 COUNT = "count-calls"
-"""First argument of the process that runs an efftam command and counts its calls through CUPTI."""
+"""First argument of the process that runs a benchmark and counts its calls through CUPTI."""
 
 
 def calls_per_frame(
@@ -396,11 +400,11 @@ def _calls(
     nsys: str | None, backend: str, folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
 ) -> dict[str, int]:
     """Number of calls by name in a bench of so many frames."""
-    command = bench("--backend", backend, "--frames", str(frames))
+    command = compare("--backend", backend, "--frames", str(frames))
     title = f"calls of {frames} frames"
     if nsys is None:
         out = folder / f"calls_{frames}.json"
-        # Without the interpreter and its -m efftam_ros.
+        # Without the interpreter and its -m benchmarks.
         run(title, [sys.executable, str(Path(__file__)), COUNT, str(out), *command[3:]])
         counted: dict[str, int] = json.loads(out.read_text(encoding="utf-8"))
         return counted
@@ -472,15 +476,15 @@ class CallCounter:
 
 
 def count_calls(out: str, *command: str) -> int:
-    """Run an efftam command in this process and write its CUDA calls to a file."""
+    """Run a benchmark in this process and write its CUDA calls to a file."""
     library = find_cupti()
     if library is None:
         print(f"gpu_check: libcupti is not installed; {INSTALL_CUPTI}", file=sys.stderr)
         return EXIT_BAD_INPUT
     counter = CallCounter(library)
-    from efftam_ros.tools.cli import main as run_efftam
+    from benchmarks.__main__ import main as benchmark
 
-    code = run_efftam(command)
+    code = benchmark(list(command))
     Path(out).write_text(json.dumps(counter.counts, indent=1) + "\n", encoding="utf-8")
     return code
 
@@ -550,13 +554,15 @@ def _bench_rows(report: dict[str, Any]) -> list[str]:
 def _soak_rows(report: dict[str, Any] | None) -> Iterator[str]:
     if report:
         soak = report["soak"]
-        command = f"`efftam bench --soak {soak['frames']} --backend {soak['name'].split()[-1]}`"
-        what = f"{soak['frames']:,} frames ({soak['name']}): resident memory after the first 100"
-        yield f"| {what} | under 5 MB | {soak['growth_mb']:+.1f} MB | {command} |"
-        if soak["device_growth_mb"] is not None:
-            growth = f"{soak['device_growth_mb']:+.1f} MB"
-            yield f"| the same: device memory in use | under 5 MB | {growth} | the same |"
-        times = f"{soak['last_ms']:.2f} against {soak['first_ms']:.2f} ms"
+        command = f"`efftam bench --soak SECONDS --backend {report['backend']}`"
+        what = f"{soak['frames']:,} frames ({report['bundle']} {report['backend']}): resident memory"
+        what += " after the first 100"
+        start, end = soak["resident_mb"]
+        yield f"| {what} | under 5 MB | {end - start:+.1f} MB | {command} |"
+        start, end = soak["device_mb"]
+        if start is not None and end is not None:
+            yield f"| the same: device memory in use | under 5 MB | {end - start:+.1f} MB | the same |"
+        times = "{1:.2f} against {0:.2f} ms".format(*soak["whole_ms"])
         yield f"| the same: frame time, last quarter against the first | no drift | {times} | the same |"
 
 
@@ -597,7 +603,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=FRAMES,
         metavar="N",
-        help=f"of each measurement; {SOAK_SHARE} times as many for memory (default {FRAMES})",
+        help=f"of each measurement; {SOAK_S} s for each of them for memory (default {FRAMES})",
     )
     parser.add_argument(
         "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"

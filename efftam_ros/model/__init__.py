@@ -1,1 +1,1 @@
-"""The networks in PyTorch, for export, training and baselines."""
+"""The networks in PyTorch, for export, training and benchmarks."""

@@ -33,7 +33,6 @@ COMMANDS = {
     "bag": "bag",
     "eval": "eval.command",
     "bench": "bench.command",
-    "profile": "profile.command",
     "export": "export",
     "build": "build",
     "verify": "verify",

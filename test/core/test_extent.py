@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
@@ -23,7 +24,6 @@ from efftam_ros.core.policies.drawn_box import (
 )
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, Motion, PipelineSpec, Prompt
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 sides = st.floats(0.5, 200)
 SIZE = (1024, 1024)

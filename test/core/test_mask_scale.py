@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
@@ -20,7 +21,6 @@ from efftam_ros.core.policies.drawn_box import (
 )
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 SIZE = (1000, 500)
 DRAWN = Box.from_centre(400, 200, 24, 16)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
@@ -28,7 +29,6 @@ from efftam_ros.core.types import (
     Track,
     TrackState,
 )
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 SIDE = 1024
 FPS = 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.camera_motion import rotation_motion
 from efftam_ros.core.config import TrackerConfig
@@ -19,7 +20,6 @@ from efftam_ros.core.types import (
     Track,
     TrackState,
 )
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 PERIOD_NS = 40_000_000
 PAN_PX = 25.0

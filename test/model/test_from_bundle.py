@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from efftam_ros.baselines.torch_pipeline import TorchPipeline
+from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.onnx.bundle import export_bundle
 from efftam_ros.export.onnx.weights import prepare

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from golden.clip import BOX_EDGES, CENTRES, CLICK
 
-from efftam_ros.baselines.torch_pipeline import TorchPipeline
+from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Image, MemoryPlan, Prompt

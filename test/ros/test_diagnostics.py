@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
@@ -12,7 +11,6 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import CameraMotion, ScoredBox, Track, TrackState
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES, large_image_remedy
 from efftam_ros.ros.common.reporting import Throttle
-from efftam_ros.ros.tracker import latency
 from efftam_ros.ros.tracker.diagnostics import (
     Level,
     Setup,
@@ -161,41 +159,6 @@ def test_an_answer_that_fails_to_come_is_an_error_until_the_next():
     assert (verdict.level, verdict.message) == (Level.ERROR, "no answer for 1.20 s while images come")
     statistics.answered(100.0, 1.3, track())
     assert statistics.verdict(100.0, ACTIVE, 0.25).level is Level.OK
-
-
-def test_the_latency_measurement_counts_what_was_answered_not_what_came():
-    statistics = running(30, keep=lambda i: i % 3 != 1)
-    for i in range(5):
-        statistics.image_received(100.0 + i * PERIOD_NS * 1e-9, (30 + i) * PERIOD_NS)
-    found = latency.from_diagnostics(statistics.verdict(100.2, ACTIVE, 0.25).values, tracked=20)
-    assert (found.p50_ms, found.p99_ms, found.answered) == (20.0, 20.0, 20)
-    assert found.lost == f"{1 - 25 / 35:.0%}"
-
-
-def test_without_answers_there_is_no_latency():
-    for statistics, tracked in ((Statistics(), 1), (running(), 0)):
-        with pytest.raises(RuntimeError, match="no image with a box"):
-            latency.from_diagnostics(statistics.verdict(100.0, ACTIVE, 0.25).values, tracked)
-
-
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [([], (20.0, "")), (["--seconds", "3", "--profile", "images.xml"], (3.0, "images.xml"))],
-)
-def test_latency_is_measured_for_as_long_and_with_the_profile_that_was_asked_for(
-    monkeypatch, capsys, options, asked
-):
-    given = []
-
-    def measured(seconds, profile):
-        given.append((seconds, profile))
-        return latency.Latency(1.5, 2.5, 60, "0%", 1280, 720, 30.0, profile)
-
-    monkeypatch.setattr(latency, "measure_latency", measured)
-    monkeypatch.setattr("sys.argv", ["latency", *options])
-    assert latency.main() == 0
-    assert given == [asked]
-    assert json.loads(capsys.readouterr().out)["profile"] == asked[1]
 
 
 def test_silence_is_stale():

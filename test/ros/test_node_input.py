@@ -284,6 +284,12 @@ def test_the_calibration_is_beside_the_images_of_whatever_transport(images, cali
     assert camera_info_beside(images) == calibration
 
 
+CAMERA = """
+from efftam_ros.ros.tracker.latency import feed
+feed((1280, 720), 13.0, "best_effort", select=False)
+"""
+
+
 def test_images_lost_for_want_of_the_profile_are_told_with_the_profile(processes, peers):
     """A camera in a process of its own, as drivers are: best effort, 1280 x 720, Fast DDS as it comes."""
     namespace = new_namespace()
@@ -291,10 +297,8 @@ def test_images_lost_for_want_of_the_profile_are_told_with_the_profile(processes
     peer.node.destroy_publisher(peer.images)
     defaults = {"FASTRTPS_DEFAULT_PROFILES_FILE": "", "FASTDDS_DEFAULT_PROFILES_FILE": ""}
     tracker = processes(tracker_command(namespace, "-p", "diagnostics_period:=0.1"), **defaults)
-    sender = [sys.executable, "-m", "efftam_ros.ros.tracker.transport", "camera"]
-    processes(
-        [*sender, "1280", "720", "best_effort", "400", "--ros-args", "-r", f"__ns:=/{namespace}"], **defaults
-    )
+    sender = [sys.executable, "-c", CAMERA, "--ros-args", "-r", f"__ns:=/{namespace}"]
+    processes(sender, **defaults)
     found = []
 
     def told():

@@ -920,7 +920,7 @@ class TestOpening:
         [
             # Of the pipeline.
             *product(["cuStreamCreate"], (0, 1)),
-            *product(["cuEventCreate"], (0, 2, 3, 10, 15)),
+            *product(["cuEventCreate"], (0, 2, 3, 10, 14)),
             *product(["cuMemHostAlloc"], (0, 2)),
             *product(["cuMemAlloc", "cuMemsetD8Async", "cuMemHostGetDevicePointer"], [0]),
             ("cuModuleLoadDataEx", 1),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.null_pipeline import NullPipeline
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 IMAGE = Image.from_array(np.zeros((60, 80, 3), np.uint8))
 VIEW = View.full(80, 60, 512)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
 
+from benchmarks.backends import MEASURABLE, open_measurable
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
@@ -16,7 +17,6 @@ from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
-from efftam_ros.tools.common.backends import MEASURABLE, open_measurable
 
 pytestmark = pytest.mark.gpu
 HALF = ("torch-cuda-bf16", "torch-cuda-compiled")

@@ -71,7 +71,7 @@ def test_a_missing_library_is_named_with_the_line_that_mends_it(
     script = f"""
 import sys
 sys.modules["{module}"] = None
-from efftam_ros.tools.common.backends import open_measurable
+from benchmarks.backends import open_measurable
 from efftam_ros.core.errors import BackendError
 try:
     open_measurable(None, "{backend}")

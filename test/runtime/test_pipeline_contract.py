@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from golden.clip import BOX_EDGES, clip
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
@@ -16,7 +17,6 @@ from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.null_pipeline import NullPipeline, certain_candidate
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 
 BOX = Box.from_edges(*BOX_EDGES)
 ONE_MAP = MemoryPlan((0,), (6,), (0,))
@@ -29,7 +29,7 @@ def scripted(bundle: Bundle) -> Pipeline:
 def pytorch(bundle: Bundle) -> Pipeline:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("the baseline needs torch: pip install torch")
-    from efftam_ros.baselines.torch_pipeline import TorchPipeline
+    from benchmarks.pytorch.torch_pipeline import TorchPipeline
 
     return TorchPipeline.from_bundle(bundle, threads=1)
 

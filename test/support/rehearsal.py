@@ -8,16 +8,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
 from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from efftam_ros.tools.scene.render import SceneFrame
 
 SITE = """\
 import sys
@@ -75,26 +68,11 @@ def start(folder: str) -> None:
     whole_clip = clip.clip
     clip.clip = lambda: tuple(part[:TRACKED_FRAMES] for part in whole_clip())  # type: ignore[assignment]
     # Importing these takes time.
-    if "bench" in sys.orig_argv:
-        from efftam_ros.tools.bench import frames, soak
+    if {"bench", "compare"} & set(sys.orig_argv):
+        from efftam_ros.tools.bench import frames
 
-        frames.WARM_UP = soak.SETTLED = CLIP_FRAMES
-        frames.render_scene = _plain_scene
+        frames.WARM_UP = frames.SETTLED = CLIP_FRAMES
     if "build" in sys.orig_argv:
         from efftam_ros.export.tensorrt import timing
 
         timing.ROUNDS = timing.RUNS = 1
-
-
-def _plain_scene(frames: int, size: tuple[int, int], fps: float) -> Iterator[SceneFrame]:
-    """A square that moves on grey ground: to paint the real scene takes longer than a bench."""
-    from efftam_ros.core.geometry import Box
-    from efftam_ros.tools.scene.render import SceneFrame
-
-    width, height = size
-    for number in range(frames):
-        box = Box(width / 2 + 2.0 * number, height / 2, 60.0, 60.0)
-        left, top, right, bottom = map(int, box.edges())
-        picture, mask = np.full((height, width, 3), 90, np.uint8), np.zeros((height, width), bool)
-        picture[top:bottom, left:right], mask[top:bottom, left:right] = (40, 60, 200), True
-        yield SceneFrame(picture, box, mask)

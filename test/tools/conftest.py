@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tools_helpers import CAPTURED, package_environment, square_picture
 from efftam_ros.interop.video import NS
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.video import VideoWriter
-from efftam_ros.tools.scene.render import SceneFrame, render_scene
 
 Efftam = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -48,17 +46,6 @@ def efftam_here(
         return subprocess.CompletedProcess(arguments, code, said.out, said.err)
 
     return run
-
-
-@cache
-def _scene(frames: int, size: tuple[int, int], fps: float) -> list[SceneFrame]:
-    return list(render_scene(frames=frames, size=size, fps=fps))
-
-
-@pytest.fixture
-def scene_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frames that are measured on are made for the first test that needs them: painting takes long."""
-    monkeypatch.setattr("efftam_ros.tools.bench.frames.render_scene", _scene)
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_repeats_give_mean_and_spread():
     json.dumps(result.record(), allow_nan=False)
 
 
-def test_the_command_scores_policies_and_peers_side_by_side(efftam, tmp_path: Path):
+def test_the_command_scores_policies_and_views_side_by_side(efftam, tmp_path: Path):
     rows = [f"{i},{40 + i},30,16,16" for i in range(6)]
     masks = np.zeros((6, 72, 96), bool)
     for i in range(6):
@@ -124,15 +124,13 @@ def test_the_command_scores_policies_and_peers_side_by_side(efftam, tmp_path: Pa
         "default,samurai",
         "--view",
         "full,window",
-        "--peers",
-        "mosse",
         "--threads",
         "1",
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     summary = result.stdout[result.stdout.index("mean over 2 sequences") :]
-    for name in ("default full", "default window", "samurai full", "samurai window", "mosse"):
+    for name in ("default full", "default window", "samurai full", "samurai window"):
         assert any(line.startswith(name) for line in summary.splitlines()), name
 
 
@@ -155,5 +153,4 @@ def test_what_cannot_be_scored_is_one_line(efftam_here, tmp_path: Path):
     assert_refused(efftam_here("eval", "one", "one"), "two sequences are called one")
     assert_refused(efftam_here("eval", "one", "--policy", "best"), "'best' is not one of default, samurai")
     assert_refused(efftam_here("eval", "one", "--repeats", "0"), "--repeats is 0")
-    assert_refused(efftam_here("eval", "one", "--only-peers"), "--peers")
     assert_refused(efftam_here("eval", "one", "--bundle", ROOT / "test"), "is not a bundle")

@@ -74,14 +74,14 @@ def measured(tmp_path: Path) -> Path:
             ],
         },
         "soak.json": {
+            "bundle": "compact_192",
+            "backend": "onnxruntime-cuda",
             "soak": {
-                "name": "compact_192 onnxruntime-cuda",
                 "frames": 5000,
-                "growth_mb": 1.25,
-                "device_growth_mb": 0.0,
-                "first_ms": 2.0,
-                "last_ms": 2.1,
-            }
+                "resident_mb": [200.0, 201.25],
+                "device_mb": [900.0, 900.0],
+                "whole_ms": [2.0, 2.1],
+            },
         },
         "waits.json": {
             "counted_by": "CUPTI",
@@ -124,7 +124,7 @@ def test_rows_of_the_summary_fit_the_benchmarks(measured: Path):
     soak = next(line for line in lines if "resident memory" in line)
     assert soak == (
         "| 5,000 frames (compact_192 onnxruntime-cuda): resident memory after the first 100 | under 5 MB "
-        "| +1.2 MB | `efftam bench --soak 5000 --backend onnxruntime-cuda` |"
+        "| +1.2 MB | `efftam bench --soak SECONDS --backend onnxruntime-cuda` |"
     )
     assert "| the same: device memory in use | under 5 MB | +0.0 MB | the same |" in lines
     assert "| host waits per frame | 1 | 1 | `scripts/gpu_check` (CUPTI) |" in lines

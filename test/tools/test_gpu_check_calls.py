@@ -52,7 +52,7 @@ def test_a_command_s_calls_are_written_with_its_exit_code(packages: Path, tmp_pa
     environment["PYTHONPATH"] = f"{packages}:{environment['PYTHONPATH']}"
     script = ROOT / "scripts" / "gpu_check.py"
     done = subprocess.run(
-        [sys.executable, script, gpu_check.COUNT, out, "bench", "--frames", "0"],
+        [sys.executable, script, gpu_check.COUNT, out, "compare", "--frames", "0"],
         env=environment,
         capture_output=True,
         text=True,

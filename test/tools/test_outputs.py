@@ -188,7 +188,7 @@ DESTROYS = {
     "an image of the folder": ["track", "frames", *BOX, "--json", "frames/0.png"],
     "within the folder": ["track", "frames", *BOX, "--json", "frames/more/t.json"],
     "a bag over its video": ["bag", "square.mp4", "--out", "square.mp4"],
-    "two outputs of bench": ["bench", "--motion", "--frames", "1", "--json", "b.png", "--plot", "b.png"],
+    "two outputs of eval": ["eval", "data", "--json", "b.png", "--plot", "b.png"],
     "a result of the ground truth": ["eval", "data", "--json", "data/one/boxes.csv"],
 }
 
@@ -203,16 +203,14 @@ def test_an_output_that_would_destroy_an_input_or_another_output_is_refused(
 
 
 CAN_NOT = {
-    "no folder": (["bench", "--motion", "--json", "no/b.json"], ["no does not exist", "no/b.json"]),
-    "a plot without a folder": (["bench", "--frames", "1", "--plot", "no/b.png"], ["no/b.png"]),
+    "no folder": (["bench", "--json", "no/b.json"], ["no does not exist", "no/b.json"]),
+    "a plot without a folder": (["eval", "data", "--plot", "no/b.png"], ["no/b.png"]),
     "eval without a folder": (["eval", "data", "--json", "no/e.json"], ["no/e.json"]),
     "a plot of no known format": (["eval", "data", "--plot", "x.foo"], ["--plot x.foo", ".png"]),
-    "a plot without a format": (["bench", "--frames", "1", "--plot", "x"], ["--plot x", ".png"]),
-    "a timeline without a format": (["profile", "--backend", "tensorrt", "--timeline", "x"], [".png"]),
+    "a plot without a format": (["eval", "data", "--plot", "x"], ["--plot x", ".png"]),
     "nothing can be written there": (["track", "square.mp4", *BOX, "--out", "/proc/x.mp4"], ["/proc/x.mp4"]),
-    "nor a JSON": (["bench", "--motion", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
-    "a folder for a file": (["bench", "--motion", "--json", "frames"], ["--json frames is a folder"]),
-    "a file for a folder": (["profile", "--trace", "mask.png"], ["--trace mask.png is a file"]),
+    "nor a JSON": (["bench", "--json", "/proc/b.json"], ["--json /proc/b.json"]),
+    "a folder for a file": (["bench", "--json", "frames"], ["--json frames is a folder"]),
     "a file for an export": (
         ["export", "square.mp4", "--config", "efficienttam_ti", "--out", "mask.png"],
         ["--out mask.png is a file"],

@@ -1,4 +1,4 @@
-"""Every format as it is published, in small: our own, DAVIS, OTB, UAV123, GOT-10k."""
+"""Every format as it is published, in small: our own, DAVIS, OTB."""
 
 from __future__ import annotations
 
@@ -126,53 +126,6 @@ def test_otb_whose_truth_starts_late(tmp_path: Path):
     (sequence,) = find_sequences(folder)
     assert len(sequence) == 471
     assert next(iter(sequence.frames())).bgr.mean() == pytest.approx(99, abs=2)
-
-
-def test_uav123_with_parts_of_a_folder(tmp_path: Path):
-    write_images(tmp_path / "data_seq" / "UAV123_10fps" / "car1", 5)
-    write_images(tmp_path / "data_seq" / "UAV123_10fps" / "bike1", 2)
-    anno = tmp_path / "anno" / "UAV123_10fps"
-    (anno / "att").mkdir(parents=True)
-    (anno / "att" / "car1_2.txt").write_text("0,1,0,1\n")
-    (anno / "car1_2.txt").write_text("1,1,9,9\nNaN,NaN,NaN,NaN\n3,1,9,9\n")
-    (anno / "bike1.txt").write_text("1,1,9,9\n1,2,9,9\n")
-    (tmp_path / "configSeqs.m").write_text(
-        "seqs = {struct('name','car1_2','path','F:\\UAV123\\data_seq\\car1\\','startFrame',3,'endFrame',5,"
-        "'nz',6,'ext','jpg','init_rect',[0 0 0 0])};"
-    )
-    bike, car = find_sequences(tmp_path)
-    assert (bike.name, car.name, len(car)) == ("bike1", "car1_2", 3)
-    assert np.isnan(car.boxes[1]).all()
-    pictures = list(car.frames())
-    assert pictures[1].stamp_ns == 100_000_000
-    third = cv2.imread(str(tmp_path / "data_seq" / "UAV123_10fps" / "car1" / "00003.jpg"))
-    assert np.array_equal(pictures[0].bgr, third)
-
-
-def test_uav123_part_without_its_table(tmp_path: Path):
-    write_images(tmp_path / "data_seq" / "UAV123" / "car1", 2)
-    (tmp_path / "anno").mkdir()
-    (tmp_path / "anno" / "car1_2.txt").write_text("1,1,9,9\n1,1,9,9\n")
-    with pytest.raises(InputError, match="configSeqs"):
-        find_sequences(tmp_path)
-
-
-def test_got10k_with_absence(tmp_path: Path):
-    folder = tmp_path / "GOT-10k_Val_000001"
-    write_images(folder, 3)
-    (folder / "groundtruth.txt").write_text("1.5,2.0,9.0,9.0\n2,2,9,9\n3,2,9,9\n")
-    (folder / "absence.label").write_text("0\n1\n0\n")
-    (sequence,) = find_sequences(folder)
-    assert sequence.boxes[0].tolist() == [1.5, 2, 9, 9]
-    assert np.isnan(sequence.boxes[1]).all()
-
-
-def test_got10k_test_split_has_no_truth(tmp_path: Path):
-    folder = tmp_path / "GOT-10k_Test_000001"
-    write_images(folder, 3)
-    (folder / "groundtruth.txt").write_text("1,2,9,9\n")
-    with pytest.raises(InputError, match="only the first box"):
-        find_sequences(folder)
 
 
 def test_mask_box_covers_its_pixels():

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 from scene_helpers import backdrops, sprites
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, PipelineSpec
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 from training.disappearance import Claim, Judgement, TrackerFollower, Verdict, judge, score, verdict_of
 from training.scene_truth import Disappearance, Truth
 from training.scenes import render_scene

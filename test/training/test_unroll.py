@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_helpers import bright_material
 
-from efftam_ros.baselines.torch_pipeline import TorchPipeline
+from benchmarks.pytorch.torch_pipeline import TorchPipeline
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.memory import MemoryBank, RankedFrames, Record
 from efftam_ros.core.types import Image, Prompt

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, PipelineSpec
-from efftam_ros.tools.bench.scripted_pipeline import ScriptedPipeline
 from efftam_ros.tools.scene.render import render_scene, write_scene
 from training.reacquisition import whole_image as look
 from training.reacquisition.footage import Footage, find_footage

@@ -1,8 +1,8 @@
-"""Measures the latency that the node itself adds, from image callback to `bbox` published, with a pipeline
-that computes nothing.
+"""Sends images to a tracker's node at a camera's rate and measures when its boxes come back.
 
-The node runs in its own process and receives images over the real middleware; the times come from its own
-/diagnostics.
+    python -m efftam_ros.ros.tracker.latency [options] [-- NODE COMMAND...]
+
+Node and camera are processes of their own on the real middleware, limited to this machine. Prints JSON.
 """
 
 from __future__ import annotations
@@ -15,173 +15,149 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from efftam_ros.interop.moving_target import PERIOD_NS, endless
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
 
-FPS = 30.0
 SIZE = (1280, 720)
-NODE = (
-    "import sys\n"
-    "from efftam_ros.ros.tracker.main import main\n"
-    "from efftam_ros.runtime.null_pipeline import NullPipeline\n"
-    "sys.exit(main(sys.argv, lambda *given: NullPipeline()))\n"
-)
-PATIENCE_S = 30.0
+SMALL = (64, 36)  # arrives always: shows that the node answers
+PATIENCE_S = 120.0  # a back end may compile for minutes: `efftam build` beforehand
+SETTLE_S = 2.0
+TRACKER = "import sys; from efftam_ros.ros.tracker.main import main; sys.exit(main(sys.argv))"
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Result of a latency measurement.
+def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: bool = True) -> dict[str, Any]:
+    """Publish images of ``size`` (width, height) px for ``seconds`` and wait for the boxes.
 
-    Attributes:
-        p50_ms: Median from image callback to box published, over the node's last ten seconds.
-        p99_ms: 99th percentile of the same.
-        answered: Number of images that were answered.
-        lost: Share of images lost in transport as reported by the node, as text.
-        width: Image width, px.
-        height: Image height, px.
-        fps: Image rate, Hz.
-        profile: The Fast DDS profile in use.
+    ``reliability``: the camera's, reliable or best_effort. ``select``: the target is selected first.
+
+    Returns:
+        ``sent`` and ``answered`` images; ``p50_ms`` and ``p99_ms`` from an image published to its box
+        received, None without answers; ``callback_p50_ms`` and ``callback_p99_ms``, the node's own times from
+        image callback to box published (its last ten seconds), and ``lost``, its estimate of images lost.
+
+    Raises:
+        RuntimeError: The node does not answer, or does not follow the target.
     """
-
-    p50_ms: float
-    p99_ms: float
-    answered: int
-    lost: str
-    width: int
-    height: int
-    fps: float
-    profile: str
-
-
-def measure_latency(seconds: float, profile: str = "") -> Latency:
-    """Send 720p images to the node for ``seconds`` and read the latency from its diagnostics.
-
-    ``profile``: Fast DDS profile to use unless the environment names one. Raises RuntimeError when the node
-    does not answer.
-    """
-    environment = _environment(profile)
-    os.environ.update(environment)  # before ROS is loaded: the sender's shared memory counts
-    with _node(environment):
-        return _feed(seconds)
-
-
-def _environment(profile: str) -> dict[str, str]:
-    """Environment with a separate domain limited to this machine, and the Fast DDS profile without which
-    images are lost."""
-    values = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
-    if profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):
-        values |= dict.fromkeys(PROFILE_VARIABLES, profile)
-    return values
-
-
-@contextmanager
-def _node(environment: dict[str, str]) -> Iterator[None]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", NODE, "--ros-args", "--log-level", "warn"], env={**os.environ, **environment}
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _feed(seconds: float) -> Latency:
     import rclpy
     from diagnostic_msgs.msg import DiagnosticArray
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import Image
 
-    from efftam_ros.interop.messages import fill_image
+    from efftam_ros.interop.messages import fill_image, stamp_like, stamp_ns
     from efftam_ros.msg import BoundingBox, TargetSelection
 
     rclpy.init()
     node = rclpy.create_node("efftam_latency")
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    tracked = 0
+    sent: dict[int, float] = {}
+    ages: dict[int, float] = {}
+    measured: list[int] = []
     values: dict[str, str] = {}
 
     def on_box(message: Any) -> None:
-        nonlocal tracked
-        tracked += message.measured
+        stamp = stamp_ns(message.header.stamp)
+        if stamp in sent:
+            ages.setdefault(stamp, 1e3 * (time.monotonic() - sent[stamp]))
+            measured.extend([stamp] if message.measured else [])
 
     def on_diagnostics(message: Any) -> None:
-        for status in message.status:
-            values.update({item.key: item.value for item in status.values})
+        values.update({item.key: item.value for status in message.status for item in status.values})
+
+    # As camera drivers do: reliable with a queue of ten, or sensor data.
+    qos = QoSProfile(depth=10, reliability=ReliabilityPolicy[reliability.upper()])
+    images = node.create_publisher(Image, "image", qos)
+    selections = node.create_publisher(TargetSelection, "select", 1)
+    node.create_subscription(BoundingBox, "bbox", on_box, 100)
+    node.create_subscription(DiagnosticArray, "/diagnostics", on_diagnostics, 10)
+
+    def spin_until(moment_s: float) -> None:
+        while (left := moment_s - time.monotonic()) > 0:
+            executor.spin_once(timeout_sec=left)
+
+    now_ns = 10**9
+
+    def publish(pictures: Iterator[Any], done: Callable[[], bool], limit_s: float, chosen: bool) -> bool:
+        nonlocal now_ns
+        begin = time.monotonic()
+        for count, (pixels, _, box) in enumerate(pictures):
+            spin_until(begin + count * PERIOD_NS / 1e9)
+            if done() or time.monotonic() - begin >= limit_s:
+                return done()
+            now_ns += PERIOD_NS
+            message = fill_image(Image(), pixels, "bgr8")
+            message.header.stamp = stamp_like(message.header.stamp, now_ns)
+            sent[now_ns] = time.monotonic()
+            images.publish(message)
+            if chosen and count % 30 == 5:
+                x, y, width, height = box.xywh()
+                selections.publish(TargetSelection(x=x, y=y, width=width, height=height))
+        return False
 
     try:
-        best_effort = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-        images = node.create_publisher(Image, "image", best_effort)
-        selections = node.create_publisher(TargetSelection, "select", 1)
-        node.create_subscription(BoundingBox, "bbox", on_box, 10)
-        node.create_subscription(DiagnosticArray, "/diagnostics", on_diagnostics, 10)
-        end = time.monotonic() + PATIENCE_S
-        while not (images.get_subscription_count() and selections.get_subscription_count()):
-            if time.monotonic() > end:
-                raise RuntimeError(f"the node did not subscribe to images within {PATIENCE_S:g} s")
-            executor.spin_once(timeout_sec=0.1)
-        pixels = np.random.default_rng(0).integers(0, 255, (SIZE[1], SIZE[0], 3), np.uint8)
-        begin = time.monotonic()
-        for count in range(round(seconds * FPS)):
-            while (left := begin + count / FPS - time.monotonic()) > 0:
-                executor.spin_once(timeout_sec=left)
-            message = fill_image(Image(), pixels, "bgr8")
-            stamp_ns = 1_000_000_000 + round(count * 1e9 / FPS)
-            message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
-            images.publish(message)
-            if not tracked and count % 10 == 5:  # a selection may arrive before the first image
-                selections.publish(TargetSelection(x=600.0, y=300.0, width=80.0, height=60.0))
-        end = time.monotonic() + 3.0
-        while time.monotonic() < end:  # the last diagnostics
-            executor.spin_once(timeout_sec=0.1)
+        pictures = endless(size)
+        next(pictures)  # drawn before the first is sent
+        if not publish(endless(SMALL), lambda: len(ages) >= 10, PATIENCE_S, False):
+            raise RuntimeError(f"the node answered no image within {PATIENCE_S:g} s")
+        if select and not publish(pictures, lambda: bool(measured), PATIENCE_S, True):
+            raise RuntimeError(f"the node did not follow the target; its diagnostics: {values or 'none'}")
+        if select:
+            publish(pictures, lambda: False, SETTLE_S, False)
+        spin_until(time.monotonic() + 1.0)
+        sent.clear()
+        ages.clear()
+        publish(pictures, lambda: False, seconds, False)
+        count = len(sent)
+        spin_until(time.monotonic() + 1.5)  # the last boxes and diagnostics
     finally:
         executor.shutdown()
         node.destroy_node()
         rclpy.shutdown()
-    return from_diagnostics(values, tracked)
+    p50, p99 = np.percentile(list(ages.values()), (50, 99)).tolist() if ages else (None, None)
+    own = {f"callback_{p}_ms": float(values.get(f"latency {p} (ms)") or "nan") for p in ("p50", "p99")}
+    lost = values.get("images lost on the way", "")
+    return {"sent": count, "answered": len(ages), "p50_ms": p50, "p99_ms": p99, **own, "lost": lost}
 
 
-def from_diagnostics(values: Mapping[str, str], tracked: int) -> Latency:
-    """Read the latency from the values of the node's last diagnostics.
-
-    Raises RuntimeError when they contain no latency, or when no box was measured (``tracked`` is 0).
-    """
-    if not tracked or not values.get("latency p50 (ms)"):
-        raise RuntimeError(f"the node answered no image with a box; its diagnostics: {values or 'none'}")
-    return Latency(
-        p50_ms=float(values["latency p50 (ms)"]),
-        p99_ms=float(values["latency p99 (ms)"]),
-        answered=int(values["images processed"]),
-        lost=values["images lost on the way"],
-        width=SIZE[0],
-        height=SIZE[1],
-        fps=FPS,
-        profile=os.environ.get(PROFILE_VARIABLES[0], ""),
-    )
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[None]:
+    """The node as a process."""
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(30.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def main() -> int:
-    """Print a `Latency` as JSON; one line on stderr and exit code 1 when the node does not answer."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="default %(default)s")
+    parser.add_argument("--size", type=int, nargs=2, default=SIZE, help="image size, px")
+    parser.add_argument("--seconds", type=float, default=10.0, help="default %(default)s")
+    parser.add_argument("--camera", choices=("best_effort", "reliable"), default="best_effort")
     parser.add_argument("--profile", default="", help="Fast DDS profile, where the environment names none")
+    parser.add_argument("--idle", action="store_true", help="select no target")
+    parser.add_argument("node", nargs="*", help="command that starts the node (default: the tracker's)")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the node ends too
+    # Before ROS is loaded: the sender's shared memory counts.
+    os.environ |= {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", "ROS_DOMAIN_ID": str(random.randint(1, 101))}
+    if args.profile and not any(os.environ.get(name) for name in PROFILE_VARIABLES):
+        os.environ |= dict.fromkeys(PROFILE_VARIABLES, args.profile)
     try:
-        print(json.dumps(asdict(measure_latency(args.seconds, args.profile))))
+        with running(args.node or [sys.executable, "-c", TRACKER, "--ros-args", "--log-level", "error"]):
+            print(json.dumps(feed(tuple(args.size), args.seconds, args.camera, select=not args.idle)))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -135,16 +135,6 @@ class DevicePipeline(FramePipeline):
     def stage_interval(self, frames: int) -> None:
         self._clock.interval = frames
 
-    def start_spans(self) -> None:
-        """Wait until nothing runs, and let `spans` count from now on."""
-        self._end_all()
-        self._clock.start(self._stream)
-        self._end_all()
-
-    def spans(self) -> Mapping[str, tuple[float, float]]:
-        """Start and end on the GPU, ms after `start_spans`, of the stages in ``stage_seconds``."""
-        return self._clock.spans()
-
     def _stage_seconds_now(self) -> Mapping[str, float]:
         return self._clock.seconds
 

@@ -33,7 +33,6 @@ class StageClock:
                 return made.enter_context(closing(Event(cuda, timing=True)))
 
             self._events = {name: (event(), event()) for name in stages}
-            self._origin = event()
             self._made = made.pop_all()
         self._recorded: dict[str, None] = {}
         self._seconds: dict[str, float] = {}
@@ -61,20 +60,9 @@ class StageClock:
         """Take the times of all that was recorded since the last call, for which the host has waited."""
         if self._recorded:
             recorded, self._recorded = self._recorded, {}
-            taken = {name: 1e-3 * _milliseconds(*self._events[name]) for name in recorded}
+            events = [(name, self._events[name]) for name in recorded]
+            taken = {name: 1e-3 * end.milliseconds_since(start) for name, (start, end) in events}
             self._seconds = taken if self.is_on else self._seconds | taken
-
-    def start(self, stream: Stream) -> None:
-        """Let `spans` count from here."""
-        stream.record(self._origin)
-
-    def spans(self) -> dict[str, tuple[float, float]]:
-        """Start and end, ms after `start`, of the stages in `seconds`."""
-        return {
-            name: (_milliseconds(self._origin, start), _milliseconds(self._origin, end))
-            for name, (start, end) in self._events.items()
-            if name in self._seconds
-        }
 
     def close(self) -> None:
         self._made.close()
@@ -88,7 +76,3 @@ class StageClock:
         stream.record(end)
         if not stream.is_capturing:
             self.passed(name)
-
-
-def _milliseconds(start: Event, end: Event) -> float:
-    return end.milliseconds_since(start)

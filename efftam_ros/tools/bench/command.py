@@ -1,21 +1,12 @@
-"""Measure the time per frame and compare each figure with its goal.
+"""Measure the time of a frame by stage, as the node runs it: default policy, camera motion on.
 
-Without --node, --soak, --motion or --python: times of each module and of the whole frame, for all back ends
-and bundles in one process, after a warm-up that fills the memory bank. They take turns of a few frames, run
-back to back on the same images. The policy is efficienttam unless --policy names others: it stores every
-frame, so that every frame runs all four modules. --policy samurai,default compares two of them: samurai does
-without the camera's motion and the points on the target, and attends to more maps (see the table).
-
-whole: from decoded image to box, in back-to-back frames. A GPU back end returns before its memory encoder has
-run, so each frame includes the rest of the previous one. Its stages are timed by CUDA events in every frame
-(the node: in one of 30), and the memory encoder's time is that of the previous frame. On the CPU stages are
-host time.
-Trackers of other projects (--peers) take turns with ours on the same images; relative: time of a whole frame
-as a share of that of the first contender.
-
-start-up: from opening to the first result. resident MB: growth of the process by opening and warming up a
-contender; the first one of a library includes loading it. device MB: as reported by the pipeline. how:
-whether modules are launched as CUDA graphs.
+Stages: median and p99 of the counted frames, and the share of the whole frame. preprocess converts the image;
+image_encoder, memory_attention, mask_decoder and memory_encoder are the network (on a GPU its own times, the
+memory encoder's that of the frame before); camera motion, points and colours are the host's. "image to box"
+ends when the box is known, the "whole frame" when it is remembered, which the node does after it published.
+--operators: onnxruntime's profile, calls and ms per frame. --soak: memory and the whole frame at the start
+and at the end of a long run. --node: "published" is from a camera's process publishing an image to its
+receiving the box, "callback" is the node's own time from image callback to box published.
 """
 
 from __future__ import annotations
@@ -26,196 +17,157 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from efftam_ros.core.config import POLICIES, VIEWS
 from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.interop.package_files import package_file
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
-from efftam_ros.tools.bench.contenders import chosen_backends, open_contenders
-from efftam_ros.tools.bench.frames import IMAGE_SIZE, endless_frames, measure_frames
-from efftam_ros.tools.bench.idle_gpu import measure_python
-from efftam_ros.tools.bench.motion import LOST_SHARE, measure_motion
-from efftam_ros.tools.bench.peers import open_peers
-from efftam_ros.tools.bench.report import (
-    plot,
-    print_frames,
-    print_left_out,
-    print_motion,
-    print_node,
-    print_python,
-    print_soak,
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline
+from efftam_ros.tools.bench.frames import (
+    WARM_UP,
+    Frames,
+    drawn_frames,
+    measure_operators,
+    measure_soak,
+    measure_stages,
 )
-from efftam_ros.tools.bench.soak import measure_soak
-from efftam_ros.tools.common.backends import MEASURABLE
-from efftam_ros.tools.common.options import add_quiet_argument, list_of, open_bundle
+from efftam_ros.tools.common.options import (
+    add_network_arguments,
+    add_settings_argument,
+    open_bundle,
+    tracker_config,
+)
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.doctor.machine import environment
-from efftam_ros.tools.eval.peers.registry import add_peer_arguments
+from efftam_ros.tools.common.prompts import read_box
+from efftam_ros.tools.common.table import Cell, print_table
 
-FRAMES = 100
-NODE_SECONDS = 12.0
-PYTHON_FRAMES = 300
+FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
+TOTALS = ("image to box", "whole frame")
+TRACKER = "import sys; from efftam_ros.ros.tracker.main import main; sys.exit(main(sys.argv))"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_argument_group("what to measure (default: frames)")
-    what.add_argument(
-        "--frames", type=int, metavar="N", help=f"measured frames of each contender (default {FRAMES})"
-    )
-    text = "N frames of the first contender: growth of memory and frame time"
-    what.add_argument("--soak", type=int, metavar="N", help=text)
-    what.add_argument(
-        "--node", action="store_true", help="image callback to bbox published, over the middleware"
-    )
-    what.add_argument(
-        "--motion", action="store_true", help="velocity error on a synthetic target, without a network"
-    )
-    what.add_argument(
-        "--python", action="store_true", help="Python of a frame: the tracker on a GPU that does nothing"
-    )
-    who = parser.add_argument_group("contenders (every combination)")
-    who.add_argument(
-        "--bundle", action="append", type=Path, metavar="DIR", help="repeatable (default: the shipped one)"
-    )
-    who.add_argument(
-        "--skip-unavailable", action="store_true", help="skip back ends that can't run here, with the reason"
-    )
-    who.add_argument("--backend", default=DEFAULT_BACKEND, metavar="A,B", help=f"of {', '.join(MEASURABLE)}")
-    who.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="CPU threads of each (default: one per core)"
-    )
-    who.add_argument(
-        "--zero-copy",
-        action="store_true",
-        help="GPU back ends read images from host memory (default: copy them)",
-    )
-    who.add_argument(
-        "--policy",
-        type=list_of(POLICIES),
-        default=["efficienttam"],
-        metavar="A,B",
-        help=f"of {', '.join(POLICIES)} (default efficienttam)",
-    )
-    who.add_argument("--view", choices=VIEWS, help="default: the bundle's")
-    who.add_argument(
-        "--image", type=image_size, default=IMAGE_SIZE, metavar="WxH", help="image size (default 1280x720)"
-    )
-    add_peer_arguments(who)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json", type=Path, metavar="FILE", help="all figures; - for stdout instead of tables"
-    )
-    output.add_argument("--plot", type=Path, metavar="FILE.png", help="bars of the time in each module")
-    add_quiet_argument(output)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--operators", action="store_true", help="operators of the network, on onnxruntime-cpu")
+    what.add_argument("--soak", type=float, metavar="SECONDS", help="growth of memory in a long run")
+    what.add_argument("--node", action="store_true", help="the live node over the middleware (ROS 2)")
+    add_network_arguments(parser)
+    on = parser.add_argument_group("images")
+    on.add_argument("--image", type=image_size, metavar="WxH", help="size of drawn ones (default 1280x720)")
+    on.add_argument("--video", type=Path, metavar="FILE", help="frames of a video in place of drawn ones")
+    on.add_argument("--box", metavar="X,Y,W,H", help="the target in the video's first frame, px")
+    text = f"counted frames after {WARM_UP} of warm-up (default {FRAMES})"
+    on.add_argument("--frames", type=int, default=FRAMES, metavar="N", help=text)
+    add_settings_argument(on)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
 
 
 def run(args: argparse.Namespace) -> int:
-    for option in ("frames", "soak"):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            raise InputError(f"--{option} is {value}; it must be at least 1")
-    if args.soak is not None and args.soak < 4:
-        raise InputError(f"--soak is {args.soak}; drift needs at least 4 frames")
-    frames = args.frames
-    if frames is None and not (args.soak or args.node or args.motion or args.python):
-        frames = FRAMES
-    if args.plot is not None and not frames:
-        raise InputError("--plot shows the frame times; add --frames N")
-    if args.peers and not frames:
-        raise InputError(f"--peers {','.join(args.peers)} shows frame times; add --frames N")
-    check_outputs([Output("--json", args.json), Output("--plot", args.plot, "picture")])
-    shown = str(args.json) != "-"
-    report: dict[str, Any] = {}
-    if frames or args.soak:
-        report["environment"] = environment()
-        _measure_network(args, frames, report, shown)
-    if args.motion:
-        report["motion"] = [measure_motion(dropped) for dropped in (0.0, LOST_SHARE)]
-        if shown:
-            print_motion(report["motion"])
-    if args.python:
-        bundle = open_bundle(args.bundle[0] if args.bundle else None)
-        report["python"] = measure_python(bundle, args.image, PYTHON_FRAMES)
-        if shown:
-            print_python(report["python"])
+    if args.frames < 1:
+        raise InputError(f"--frames is {args.frames}; it must be at least 1")
+    if args.soak is not None and not 0 < args.soak < float("inf"):
+        raise InputError(f"--soak is {args.soak:g}; give seconds above 0")
+    if (args.video is None) != (args.box is None) or (args.video and (args.image or args.soak or args.node)):
+        raise InputError("--video needs --box, and is for stages and --operators; --image is of drawn ones")
+    if args.operators and args.backend != DEFAULT_BACKEND:
+        raise InputError(
+            f"--operators is for {DEFAULT_BACKEND}, --backend is {args.backend}; on a GPU use"
+            " nsys profile efftam bench ..., or trtexec --dumpProfile"
+        )
+    check_outputs([Output("--json", args.json)], [args.video])
+    args.image = args.image or (1280, 720)
+    bundle = open_bundle(args.bundle)
+    precision = backend_of(args.backend).resolved(args.precision)
+    report: dict[str, Any] = {"bundle": bundle.spec.name, "backend": args.backend, "precision": precision}
+    config = tracker_config(args.settings)
     if args.node:
-        report["node"] = _measure_node()
-        if shown:
-            print_node(report["node"])
+        report["node"] = measure_node(args)
+    elif args.operators:
+        found = measure_operators(bundle, args.threads, config, _frames(args), args.frames)
+        report["operators"] = found
+    else:
+        opened = open_pipeline(bundle, args.backend, args.threads, precision=args.precision)
+        with closing(opened) as pipeline:
+            if args.soak:
+                report["soak"] = measure_soak(pipeline, config, _frames(args), args.soak)
+            else:
+                report["stages"] = measure_stages(pipeline, config, _frames(args), args.frames)
+    text = json.dumps(report, indent=1)
+    if str(args.json) == "-":
+        print(text)
+        return 0
+    headers, rows = table(report)
+    print_table(headers, rows, digits=2, title=f"{report['bundle']} on {report['backend']}")
     if args.json is not None:
-        text = json.dumps(report, indent=1)
-        if shown:
-            write_text(args.json, text + "\n")
-        else:
-            print(text)
+        write_text(args.json, text + "\n")
     return 0
 
 
 def image_size(text: str) -> tuple[int, int]:
     """Parse width and height in px from "WxH"."""
     found = re.fullmatch(r"(\d+)x(\d+)", text)
-    if found is None or min(int(found[1]), int(found[2])) < 32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not WxH of at least 32x32, such as 1280x720")
+    if found is None or min(int(found[1]), int(found[2])) < 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not WxH of at least 64x64, such as 1280x720")
     return int(found[1]), int(found[2])
 
 
-def _measure_network(
-    args: argparse.Namespace, frames: int | None, report: dict[str, Any], shown: bool
-) -> None:
-    backends = chosen_backends(args.backend)
-    # Before any contender is opened, so that the memory of the frames is not attributed to one.
-    scene_frames = endless_frames(args.image)
-    first = next(scene_frames)
-    contenders, left_out = open_contenders(
-        args.bundle or [None],
-        backends,
-        args.threads,
-        args.policy,
-        args.view,
-        first,
-        skip_unavailable=args.skip_unavailable,
-        zero_copy=args.zero_copy,
-    )
-    report["zero_copy"] = args.zero_copy
-    report["image"] = list(args.image)
-    report["left_out"] = [asdict(one) for one in left_out]
-    try:
-        if shown:
-            print_left_out(left_out)
-        if frames:
-            peers = open_peers(args.peers, args.peer_models, args.threads, first)
-            timings = measure_frames([*contenders, *peers], scene_frames, frames, quiet=args.quiet)
-            report["frames"] = [timing.record(timings) for timing in timings]
-            if shown:
-                print_frames(timings, frames)
-            if args.plot is not None:
-                plot(args.plot, timings)
-        if args.soak:
-            name = contenders[0].name
-            report["soak"] = {"name": name} | measure_soak(
-                contenders[0], scene_frames, args.soak, quiet=args.quiet
-            )
-            if shown:
-                print_soak(name, report["soak"])
-    finally:
-        for contender in contenders:
-            contender.pipeline.close()
+def _frames(args: argparse.Namespace) -> Frames:
+    if args.video is None:
+        yield from drawn_frames(args.image)
+        return
+    from efftam_ros.interop.video import open_video
+
+    video = open_video(args.video)
+    prompt: Prompt | None = Prompt(box=read_box(args.box, video.width, video.height))
+    for frame in video.frames():
+        yield Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt
+        prompt = None
 
 
-def _measure_node() -> dict[str, Any]:
-    needed = ("rclpy", "efftam_ros.msg")
-    missing = [module for module in needed if importlib.util.find_spec(module) is None]
+def measure_node(args: argparse.Namespace) -> dict[str, Any]:
+    """As `ros.tracker.latency.feed`, in processes of their own; the node gets the network's options."""
+    missing = [name for name in ("rclpy", "efftam_ros.msg") if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(
-            f"--node needs ROS 2 and the built messages ({missing[0]} is missing); "
-            "source .venv/setup.bash or your workspace"
-        )
-    profile = str(package_file("config/fastdds_images.xml") or "")
-    command = ["-m", "efftam_ros.ros.tracker.latency", "--seconds", str(NODE_SECONDS), "--profile", profile]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+        remedy = "source .venv/setup.bash or your workspace"
+        raise InputError(f"--node needs ROS 2 and the built messages ({missing[0]} is missing); {remedy}")
+    given = {"backend": args.backend, "threads": args.threads}
+    given |= {} if args.bundle is None else {"bundle": args.bundle.resolve()}
+    parameters = [word for name, value in given.items() for word in ("-p", f"{name}:={value}")]
+    command = [sys.executable, "-m", "efftam_ros.ros.tracker.latency", "--seconds", str(NODE_SECONDS)]
+    command += ["--profile", str(package_file("config/fastdds_images.xml") or ""), "--size"]
+    command += [*map(str, args.image), "--", sys.executable, "-c", TRACKER, "--ros-args", *parameters]
+    done = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True)
     if done.returncode:
         raise InputError(f"the node could not be measured: {done.stderr.strip() or done.stdout.strip()}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def table(report: dict[str, Any]) -> tuple[list[str], list[list[Cell]]]:
+    """Headers and rows of what a report holds."""
+    if stages := report.get("stages"):
+        whole = stages["whole frame"]["median_ms"]
+        names = sorted(set(stages) - set(TOTALS), key=lambda name: -stages[name]["median_ms"])
+        return ["stage", "median, ms", "p99, ms", "share"], [
+            [name, *stages[name].values(), f"{stages[name]['median_ms'] / whole:.0%}"]
+            for name in (*names, *TOTALS)
+        ]
+    if operators := report.get("operators"):
+        whole = sum(one["ms"] for one in operators)
+        rest = sum(one["ms"] for one in operators[TOP:])
+        return ["module", "operator", "calls", "ms", "share"], [
+            *([*one.values(), f"{one['ms'] / whole:.1%}"] for one in operators[:TOP]),
+            ["", f"{len(operators[TOP:])} others", None, rest, f"{rest / whole:.1%}"],
+        ]
+    if soak := report.get("soak"):
+        return [f"{soak['frames']} frames", "start", "end"], [
+            ["resident memory, MB", *soak["resident_mb"]],
+            ["GPU memory in use, MB", *soak["device_mb"]],
+            ["whole frame, ms", *soak["whole_ms"]],
+        ]
+    node = report["node"]
+    return [f"{node['answered']} of {node['sent']} images answered", "median, ms", "p99, ms"], [
+        ["published to bbox", node["p50_ms"], node["p99_ms"]],
+        ["callback to bbox", node["callback_p50_ms"], node["callback_p99_ms"]],
+    ]

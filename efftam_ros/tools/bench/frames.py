@@ -1,198 +1,173 @@
-"""Measures frame times of several contenders in alternating turns.
-
-A GPU back end returns from a frame before its memory encoder has run, and the next frame waits for it.
-Therefore each turn runs several frames back to back and does not count the first, which includes work of the
-previous contender.
-"""
+"""Times frames of the tracker as the node opens it: by stage, over a long run, and by operator."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
+import os
+import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from efftam_ros.baselines.opening import BASELINES
-from efftam_ros.core.geometry import Box
-from efftam_ros.core.types import Frame, Image, Prompt
-from efftam_ros.tools.bench.contenders import Contender
-from efftam_ros.tools.bench.machine import resident_mb
-from efftam_ros.tools.bench.peers import PEER, PeerContender
-from efftam_ros.tools.common.progress import progress_bar
-from efftam_ros.tools.common.video import NS
-from efftam_ros.tools.scene.render import render_scene
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.types import Frame, Image, Prompt, Track
+from efftam_ros.interop.moving_target import endless
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.image.appearance import ColourAppearance
+from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+from efftam_ros.runtime.image.target_points import FlowPoints
+from efftam_ros.runtime.tracker import open_tracker
 
-MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
-# Enough frames to fill maps and pointers and to settle clocks and caches.
-WARM_UP = 40
-# Counted frames per turn: several back to back, but few enough that all contenders see the same machine
-# state.
-TURN = 5
-SCENE_FRAMES = 24
-FPS = 30.0
-IMAGE_SIZE = (1280, 720)
+# Enough frames to fill maps and pointers and to settle clocks; in a long run allocators too.
+WARM_UP, SETTLED = 40, 100
+ON_THE_HOST = {"camera motion": ImageCameraMotion, "points": FlowPoints, "colours": ColourAppearance}
 
 Frames = Iterator[tuple[Frame, Prompt | None]]
 
 
-@dataclass
-class Timing:
-    """Measurements of one contender.
+def drawn_frames(size: tuple[int, int]) -> Frames:
+    """Frames without end of a drawn target, ``size`` (width, height) px; the first has its box as prompt."""
+    for number, (picture, stamp_ns, box) in enumerate(endless(size)):
+        yield Frame(Image.from_array(picture), stamp_ns), Prompt(box=box) if number == 0 else None
 
-    Attributes:
-        name: Name of the contender.
-        bundle: Name of its bundle.
-        backend: Name of its back end.
-        whole: Duration of each frame, s.
-        stages: Durations of each stage, s.
-        ratios: Whole frame over the sum of its four modules, for frames that ran all four.
-        incomplete: Number of the other frames; 0 for a peer, which has no modules.
-        maps: Maps attended to in the last frame.
-        pointers: Pointers attended to in the last frame.
-        start_up_s: Time from opening to the first result.
-        resident_mb: Growth of resident memory.
-        device_mb: As reported by the pipeline, or None.
-        launch: How each module is launched.
+
+def timed(pipeline: Pipeline, config: TrackerConfig, frames: Frames) -> Iterator[tuple[float, float, Track]]:
+    """Yield for every frame the time to its box and the time with its memory, s, and the track."""
+    tracker = open_tracker(pipeline, config)
+    for frame, prompt in frames:
+        begin = time.perf_counter()
+        track = tracker.step(frame, prompt)
+        answered = time.perf_counter()
+        tracker.commit()
+        yield answered - begin, time.perf_counter() - begin, track
+
+
+def measure_stages(
+    pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int
+) -> dict[str, dict[str, float]]:
+    """Times of ``count`` frames after the warm-up, back to back.
+
+    Returns:
+        For each stage, for "image to box" and for the "whole frame": ``median_ms`` and ``p99_ms``.
+
+    Raises:
+        InputError: No more frames than the warm-up takes.
     """
-
-    name: str
-    bundle: str
-    backend: str
-    whole: list[float] = field(default_factory=list)
-    stages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    ratios: list[float] = field(default_factory=list)
-    incomplete: int = 0
-    maps: int = 0
-    pointers: int = 0
-    start_up_s: float = float("nan")
-    resident_mb: float = float("nan")
-    device_mb: float | None = None
-    launch: Mapping[str, str] = field(default_factory=dict)
-
-    def add(self, whole_s: float, stage_seconds: Mapping[str, float]) -> None:
-        self.whole.append(whole_s)
-        for name, seconds in stage_seconds.items():
-            self.stages[name].append(seconds)
-        if all(name in stage_seconds for name in MODULES):
-            self.ratios.append(whole_s / sum(stage_seconds[name] for name in MODULES))
-        elif self.backend != PEER:
-            self.incomplete += 1
-
-    @property
-    def whole_ms(self) -> float:
-        return 1e3 * float(np.median(self.whole))
-
-    @property
-    def whole_p99_ms(self) -> float:
-        return 1e3 * float(np.percentile(self.whole, 99))
-
-    @property
-    def medians_ms(self) -> dict[str, float]:
-        return {name: 1e3 * float(np.median(seconds)) for name, seconds in self.stages.items()}
-
-    @property
-    def glue_ratio(self) -> float | None:
-        return float(np.median(self.ratios)) if self.ratios else None
-
-    def times_faster(self, all_of_them: Sequence[Timing]) -> dict[str, float]:
-        """Speed-up over each of `BASELINES` measured on the same bundle."""
-        return {
-            other.backend: other.whole_ms / self.whole_ms
-            for other in all_of_them
-            if other.backend in BASELINES and other.bundle == self.bundle
-        }
-
-    def relative(self, all_of_them: Sequence[Timing]) -> float:
-        """Time per frame relative to that of the first contender of the run."""
-        return self.whole_ms / all_of_them[0].whole_ms
-
-    def record(self, all_of_them: Sequence[Timing]) -> dict[str, Any]:
-        """The figures written by --json."""
-        return {
-            "name": self.name,
-            "bundle": self.bundle,
-            "backend": self.backend,
-            "frames": len(self.whole),
-            "whole_ms": self.whole_ms,
-            "whole_p99_ms": self.whole_p99_ms,
-            "stages_ms": self.medians_ms,
-            "stages_p99_ms": {name: 1e3 * float(np.percentile(s, 99)) for name, s in self.stages.items()},
-            "relative": self.relative(all_of_them),
-            "glue_ratio": self.glue_ratio,
-            "incomplete_frames": self.incomplete,
-            "times_faster_than": self.times_faster(all_of_them),
-            "maps": self.maps,
-            "pointers": self.pointers,
-            "start_up_s": self.start_up_s,
-            "resident_mb": self.resident_mb,
-            "device_mb": self.device_mb,
-            "launch": dict(self.launch),
-        }
+    if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
+        pipeline.stage_interval = 1
+    host: dict[str, float] = defaultdict(float)
+    for name, kind in ON_THE_HOST.items():
+        for method in [m for m, value in vars(kind).items() if callable(value) and not m.startswith("_")]:
+            setattr(kind, method, _adding_to(host, name, getattr(kind, method)))
+    times: dict[str, list[float]] = defaultdict(list)
+    answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
+    for number, (box_s, whole_s, track) in enumerate(answers):
+        found = {**track.stage_seconds, **host, "image to box": box_s, "whole frame": whole_s}
+        for name, seconds in found.items() if number >= WARM_UP else ():
+            times[name].append(1e3 * seconds)
+        host.clear()
+    if not times:
+        raise InputError(f"the first {WARM_UP} frames are a warm-up and there are no more; give more")
+    return {
+        name: {"median_ms": float(np.median(ms)), "p99_ms": float(np.percentile(ms, 99))}
+        for name, ms in times.items()
+    }
 
 
-def measure_frames(
-    contenders: Sequence[Contender | PeerContender], frames: Frames, count: int, *, quiet: bool = False
-) -> list[Timing]:
-    """Warm up each contender, then measure ``count`` frames of each in turns of `TURN`, in rotating order.
+def _adding_to(host: dict[str, float], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def adding(*given: Any, **named: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return method(*given, **named)
+        finally:
+            host[name] += time.perf_counter() - begin
 
-    All contenders get the same frames.
+    return adding
+
+
+def measure_operators(
+    bundle: Bundle, threads: int, config: TrackerConfig, frames: Frames, count: int
+) -> list[dict[str, Any]]:
+    """Operators of ``count`` frames after the warm-up from onnxruntime's profiler on the CPU, slowest first.
+
+    Returns:
+        For each ``module`` and ``operator``: ``calls`` and ``ms`` per frame, means.
     """
-    timings = [Timing(c.name, c.bundle, c.backend) for c in contenders]
-    pairs = list(zip(contenders, timings, strict=True))
-    with progress_bar((count + WARM_UP) * len(pairs), "bench", quiet=quiet) as bar:
-        warm_up = list(itertools.islice(frames, WARM_UP))
-        for contender in contenders:
-            before_mb = resident_mb()
-            for frame, prompt in warm_up:
-                contender.step(frame, prompt)
-                bar.update()
-            contender.resident_mb += resident_mb() - before_mb
-        lead_in = 1 if len(pairs) > 1 else 0
-        for turn, done in enumerate(range(0, count, TURN)):
-            taken = list(itertools.islice(frames, lead_in + min(TURN, count - done)))
-            first = turn % len(pairs)
-            for contender, timing in pairs[first:] + pairs[:first]:
-                for frame, prompt in taken[:lead_in]:
-                    contender.step(frame, prompt)
-                for frame, prompt in taken[lead_in:]:
-                    timing.add(*timed_step(contender, frame, prompt))
-                    bar.update()
-    for contender, timing in pairs:
-        _note_state(contender, timing)
-    return timings
+    from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+
+    runs: Counter[str] = Counter()
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with (
+        tempfile.TemporaryDirectory(prefix="efftam_bench_") as folder,
+        closing(OrtPipeline(bundle, threads, profile_folder=Path(folder))) as pipeline,
+    ):
+        answers = timed(pipeline, config, itertools.islice(frames, WARM_UP + count))
+        for _, _, track in itertools.islice(answers, WARM_UP, None):
+            runs.update(track.stage_seconds.keys())
+        for module, path in pipeline.end_profiling().items():
+            events = json.loads(path.read_text(encoding="utf-8"))
+            starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
+            begin = starts[-runs[module]] if runs[module] else float("inf")
+            for event in events:
+                if event["cat"] == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= begin:
+                    seconds[module, event["args"]["op_name"]].append(1e-6 * event["dur"])
+    found = [
+        {"module": module, "operator": operator, "calls": len(s) / count, "ms": 1e3 * sum(s) / count}
+        for (module, operator), s in seconds.items()
+    ]
+    return sorted(found, key=lambda one: -one["ms"])
 
 
-def _note_state(contender: Contender | PeerContender, timing: Timing) -> None:
-    timing.start_up_s, timing.resident_mb = contender.start_up_s, contender.resident_mb
-    if isinstance(contender, PeerContender):
-        return
-    pipeline = contender.pipeline
-    timing.maps, timing.pointers = pipeline.maps, pipeline.pointers
-    timing.device_mb = None if pipeline.device_bytes is None else pipeline.device_bytes / 1e6
-    timing.launch = dict(pipeline.launch)
+def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seconds: float) -> dict[str, Any]:
+    """Run for ``seconds`` after the first `SETTLED` frames.
 
-
-def timed_step(
-    contender: Contender | PeerContender, frame: Frame, prompt: Prompt | None
-) -> tuple[float, Mapping[str, float]]:
-    """Process a frame; returns its total duration and those of its stages, s."""
-    start = time.perf_counter()
-    stages = contender.step(frame, prompt)
-    return time.perf_counter() - start, stages
-
-
-def endless_frames(size: tuple[int, int] = IMAGE_SIZE) -> Frames:
-    """Frames of the synthetic scene, alternately forwards and backwards, with increasing stamps.
-
-    The first has its true box as prompt.
+    Returns:
+        ``frames``; ``resident_mb`` of this process, ``device_mb`` in use on its GPU (None without one) and
+            ``whole_ms``, the median time of a frame, each at the start and at the end.
     """
-    scene = list(render_scene(frames=SCENE_FRAMES, size=size, fps=FPS))
-    box: Box | None = scene[0].box
-    back_and_forth = [*range(len(scene)), *range(len(scene) - 2, 0, -1)]
-    for count, index in enumerate(itertools.cycle(back_and_forth)):
-        frame = Frame(Image.from_array(scene[index].bgr), NS + round(count * NS / FPS))
-        yield frame, Prompt(box=box) if count == 0 else None
+    answers = timed(pipeline, config, frames)
+    for _ in itertools.islice(answers, SETTLED):
+        pass
+    memory = [(resident_mb(), device_used_mb())]
+    end = time.monotonic() + seconds
+    times: list[float] = []
+    while not times or time.monotonic() < end:
+        times.append(1e3 * next(answers)[1])
+    memory.append((resident_mb(), device_used_mb()))
+    quarter = max(1, len(times) // 4)
+    return {
+        "frames": len(times),
+        "resident_mb": [resident for resident, _ in memory],
+        "device_mb": [device for _, device in memory],
+        "whole_ms": [float(np.median(part)) for part in (times[:quarter], times[-quarter:])],
+    }
+
+
+def resident_mb() -> float:
+    """Resident memory of this process, MB. Raises InputError on systems other than Linux."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        raise InputError("resident memory is read from /proc, which this system lacks; use Linux") from None
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def device_used_mb() -> float | None:
+    """Memory in use on this process's CUDA device by all processes, MB; None where it uses none."""
+    try:
+        from cuda.bindings import driver
+
+        code, free, total = driver.cuMemGetInfo()
+    except (ImportError, RuntimeError):  # cuda-bindings without a driver
+        return None
+    return None if int(code) else (total - free) / 1e6

@@ -1,30 +1,35 @@
-"""Evaluate trackers on sequences with ground truth.
+"""Evaluate the tracker on sequences with ground truth.
 
 Folders: a sequence, the root of a data set or a folder of sequences, in the package's format (video.mp4,
-boxes.csv, masks.npz) or as DAVIS, OTB, UAV123 and GOT-10k are published. One pass from the first true box;
-frame 0 and frames without ground truth are not scored; a frame without a result has overlap 0. False claims:
-share of frames whose box is reported as measured although it misses the target (overlap below 0.1) or the
-target is absent.
+boxes.csv, masks.npz), or as DAVIS and OTB are published. One pass from the first true box; frame 0 and frames
+without ground truth are not scored; a frame without a result has overlap 0.
+
+columns, each 0..1: AO: mean overlap (IoU). +-: its standard deviation over --repeats. AUC: area under the
+success plot. SR50: share of frames with an overlap above 0.5. P@20px: share whose centre is at most 20 px
+off. norm P: the same in units of the target's size, mean over thresholds to 0.5. J: mean overlap of masks.
+false claims: share of frames whose box is reported as measured although it misses the target (overlap below
+0.1) or the target is absent.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.config import POLICIES, VIEWS
-from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
@@ -53,8 +58,6 @@ from efftam_ros.tools.eval.metrics import (
     score,
     success_curve,
 )
-from efftam_ros.tools.eval.peers.peer import Peer
-from efftam_ros.tools.eval.peers.registry import add_peer_arguments, open_peer
 from efftam_ros.tools.eval.sequences import Sequence, find_sequences, folders_read
 
 COLUMNS = {
@@ -87,8 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", type=list_of(POLICIES), default=["default"], metavar="A,B", help=", ".join(POLICIES)
     )
     ours.add_argument("--view", type=list_of(VIEWS), default=["bundle"], metavar="A,B", help=", ".join(VIEWS))
-    add_peer_arguments(ours)
-    ours.add_argument("--only-peers", action="store_true", help="run the trackers of --peers only")
     add_backend_arguments(ours)
     add_settings_argument(ours)
     output = parser.add_argument_group("scoring and output")
@@ -106,10 +107,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return evaluate(args, own_entries(args))
+
+
+def evaluate(args: argparse.Namespace, entries: Entries) -> int:
+    """Run every entry over every sequence, and print and write the scores as `add_arguments` says."""
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
-    if args.only_peers and not args.peers:
-        raise InputError("--only-peers without --peers; name trackers with --peers")
     sequences = [sequence for folder in args.folders for sequence in find_sequences(folder)]
     check_outputs(
         [Output("--json", args.json), Output("--plot", args.plot, "picture"), rerun_output(args.rerun)],
@@ -119,21 +123,24 @@ def run(args: argparse.Namespace) -> int:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two sequences are called {name}; evaluate them in separate runs")
-    entries = _entries(args)
-    results = [Result(entry.name) for entry in entries]
+    results = [Result(name) for name in entries]
     total = sum(len(sequence) for sequence in sequences) * args.repeats * len(entries)
     with progress_bar(total, "eval", quiet=args.quiet) as bar, rerun_file(args.rerun, "eval") as recording:
-        for entry, result in zip(entries, results, strict=True):
-            with entry.open() as tracker:
+        for result in results:
+            with entries[result.name]() as tracker:
                 for sequence in sequences:
                     for repeat in range(args.repeats):
-                        bar.set_description(f"{entry.name}: {sequence.name}")
-                        recorder = _recorder(recording, entry.name, sequence) if repeat == 0 else None
+                        bar.set_description(f"{result.name}: {sequence.name}")
+                        recorder = _recorder(recording, result.name, sequence) if repeat == 0 else None
                         result.add(sequence, one_pass(tracker, sequence, repeat, bar.update, recorder))
+    first, *more = COLUMNS.values()
+    headers = [first, *(["+-"] if args.repeats > 1 else []), *more]
     for result in results:
-        result.print(args.repeats)
+        print_table(["sequence", "frames", *headers], result.rows(), title=f"\n{result.name}")
     if len(results) > 1:
-        _print_means(results, len(sequences), args.repeats)
+        title = f"\nmean over {len(sequences)} sequences, {args.repeats} run{'s'[: args.repeats > 1]} each"
+        rows = [[r.name, *score_cells(r.mean, r.repeats), f"{r.ms_per_frame:.1f}"] for r in results]
+        print_table(["tracker", *headers, "ms/frame"], rows, title=title)
     if args.json is not None:
         text = json.dumps(
             {"repeats": args.repeats, "runs": [result.record() for result in results]}, indent=1
@@ -168,12 +175,8 @@ class EvaluatedTracker(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A tracker configuration to evaluate: its name and how to open it."""
-
-    name: str
-    open: Callable[[], Any]
+Entries = dict[str, Callable[[], AbstractContextManager[EvaluatedTracker]]]
+"""Trackers to evaluate: how to open each, by name."""
 
 
 @dataclass(frozen=True)
@@ -288,18 +291,14 @@ class Result:
     def ms_per_frame(self) -> float:
         return 1e3 * float(np.mean([one.seconds_per_frame for one in self._all]))
 
-    def print(self, repeats: int) -> None:
-        """Print one row per sequence, then their mean."""
+    def rows(self) -> list[list[Cell]]:
+        """One row per sequence, then their mean."""
         rows = [
-            self._row(name, self.of(name), [one.scores for one in passes], repeats)
+            [name, self.of(name).frames, *score_cells(self.of(name), [one.scores for one in passes])]
             for name, passes in self.passes.items()
         ]
-        if len(rows) > 1:
-            rows.append(self._row("mean", self.mean, self.repeats, repeats))
-        print_table(["sequence", "frames", *_score_headers(repeats)], rows, title=f"\n{self.name}")
-
-    def _row(self, name: str, scores: Scores, repeats: list[Scores], count: int) -> list[Cell]:
-        return [name, scores.frames, *score_cells(scores, repeats, count)]
+        mean: list[Cell] = ["mean", self.mean.frames, *score_cells(self.mean, self.repeats)]
+        return [*rows, mean] if len(rows) > 1 else rows
 
     def record(self) -> dict[str, Any]:
         """The scores written by --json; unknown numbers are null."""
@@ -326,57 +325,20 @@ def spread(scores: list[Scores]) -> dict[str, float]:
     return {name: float(np.std([getattr(s, name) for s in scores], ddof=1)) for name in names}
 
 
-def score_cells(scores: Scores, repeats: list[Scores], count: int) -> list[Cell]:
-    cells: list[Cell] = []
-    for name in COLUMNS:
-        cells.append(getattr(scores, name))
-        if name == "ao" and count > 1:
-            cells.append(spread(repeats)["ao"])
-    return cells
+def score_cells(scores: Scores, repeats: list[Scores]) -> list[Cell]:
+    first, *more = [getattr(scores, name) for name in COLUMNS]
+    return [first, *([spread(repeats)["ao"]] if len(repeats) > 1 else []), *more]
 
 
-def _score_headers(repeats: int) -> list[str]:
-    headers = list(COLUMNS.values())
-    return [headers[0], "+-", *headers[1:]] if repeats > 1 else headers
-
-
-def _print_means(results: list[Result], sequences: int, repeats: int) -> None:
-    rows: list[list[Cell]] = [
-        [result.name, *score_cells(result.mean, result.repeats, repeats), f"{result.ms_per_frame:.1f}"]
-        for result in results
-    ]
-    headers = ["tracker", *_score_headers(repeats), "ms/frame"]
-    print_table(
-        headers, rows, title=f"\nmean over {sequences} sequences, {repeats} run{'s'[: repeats > 1]} each"
-    )
-
-
-def _entries(args: argparse.Namespace) -> list[Entry]:
-    found: list[Entry] = []
-    if not args.only_peers:
-        configs = {
-            (policy, view): tracker_config(args.settings, policy=policy, view=view)
-            for policy in args.policy
-            for view in args.view
-        }
-        bundles = args.bundle or [None]
-        for bundle in bundles:
-            for (policy, view), config in configs.items():
-                parts = [str(bundle)] if len(bundles) > 1 else []
-                parts += [policy] + ([view] if view != "bundle" or len(args.view) > 1 else [])
-
-                def open_ours(bundle: Path | None = bundle, config: Any = config) -> Any:
-                    return _opened(
-                        lambda: open_pipeline(bundle, args.backend, args.threads, precision=args.precision),
-                        config,
-                    )
-
-                found.append(Entry(" ".join(parts), open_ours))
-    for name in args.peers:
-        peer = open_peer(
-            name, args.peer_models, args.threads
-        )  # opened early, so that errors are raised before the first run
-        found.append(Entry(name, lambda peer=peer: nullcontext(PeerTracker(peer))))  # type: ignore[misc]
+def own_entries(args: argparse.Namespace) -> Entries:
+    """Every bundle with every policy and view."""
+    found: Entries = {}
+    bundles = args.bundle or [None]
+    for bundle, policy, view in itertools.product(bundles, args.policy, args.view):
+        config = tracker_config(args.settings, policy=policy, view=view)
+        name = [str(bundle)] if len(bundles) > 1 else []
+        name += [policy, *([view] if view != "bundle" or len(args.view) > 1 else [])]
+        found[" ".join(name)] = partial(_opened, bundle, args, config)
     return found
 
 
@@ -395,29 +357,13 @@ class OwnTracker:
         return Answer(track.box, track.measured, None if mask is None else mask > 0, track)
 
 
-class PeerTracker:
-    """A tracker of another project as `EvaluatedTracker`; all its boxes count as measured."""
-
-    has_masks = False
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-
-    def answer(self, bgr: Pixels, stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
-        if first is not None:
-            self._peer.start(bgr, first)
-            return Answer(first, True)
-        box = self._peer.update(bgr)
-        return Answer(box, box is not None)
-
-
 @contextmanager
-def _opened(open_: Callable[[], Pipeline], config: Any) -> Iterator[EvaluatedTracker]:
-    pipeline = open_()
-    try:
+def _opened(
+    bundle: Path | None, args: argparse.Namespace, config: TrackerConfig
+) -> Iterator[EvaluatedTracker]:
+    opened = open_pipeline(bundle, args.backend, args.threads, precision=args.precision)
+    with closing(opened) as pipeline:
         yield OwnTracker(open_tracker(pipeline, config))
-    finally:
-        pipeline.close()
 
 
 def _plot(path: Path, results: list[Result], sequences: int) -> None:

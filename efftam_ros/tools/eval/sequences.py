@@ -1,7 +1,6 @@
-"""Reads sequences with ground truth: the package's format, DAVIS, OTB, UAV123 and GOT-10k.
+"""Reads sequences with ground truth: the package's format, DAVIS and OTB.
 
-Boxes are used as published: OTB and UAV123 count pixels from 1, which shifts ground truth and prompt alike by
-one pixel.
+Boxes are used as published: OTB counts pixels from 1, which shifts truth and prompt alike by one pixel.
 """
 
 from __future__ import annotations
@@ -23,13 +22,11 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
 from efftam_ros.runtime.image.limits import check_size
 
-FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS, OTB, UAV123 or GOT-10k"
+FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
 DAVIS_FPS = 24.0
-UAV123_FPS = 30.0
 OTB_FPS = 30.0
-GOT10K_FPS = 10.0
 # Of a sequence or a data set.
-MARKS = ("boxes.csv", "JPEGImages", "anno", "img", "groundtruth.txt")
+MARKS = ("boxes.csv", "JPEGImages", "img")
 MOST_MASK_BYTES = 2**30
 """Limit for the packed masks of a sequence: 4000 masks of 1920 x 1080 px."""
 # Sequences whose published ground truth covers only a part of the folder of images (1-based, inclusive; the
@@ -102,12 +99,8 @@ def _read(folder: Path) -> list[Sequence]:
         return [read_own(folder)]
     if (folder / "JPEGImages").is_dir() and (folder / "Annotations").is_dir():
         return read_davis(folder)
-    if (folder / "anno").is_dir() and (folder / "data_seq").is_dir():
-        return read_uav123(folder)
     if (folder / "img").is_dir() and _otb_truths(folder):
         return read_otb(folder)
-    if (folder / "groundtruth.txt").is_file():
-        return [read_got10k(folder)]
     parents = [parent.name for parent in folder.parents]
     if "JPEGImages" in parents and image_files(folder):  # one sequence of a DAVIS tree
         root = folder.parents[parents.index("JPEGImages") + 1]
@@ -188,61 +181,6 @@ def read_otb(folder: Path) -> list[Sequence]:
         name = f"{folder.name}#{number[1]}" if number and len(truths) > 1 else folder.name
         sequences.append(Sequence(name, boxes, _image_source(part, OTB_FPS)))
     return sequences
-
-
-def read_uav123(root: Path) -> list[Sequence]:
-    """Read UAV123 and UAV123_10fps: anno/**/NAME.txt and data_seq/**/NAME/*.jpg.
-
-    If a sequence is a part of a folder (car1_2 of car1), configSeqs.m gives its range.
-    """
-    folders = {p.name: p for p in (root / "data_seq").glob("**/*") if p.is_dir() and image_files(p)}
-    ranges = _uav123_ranges(root)
-    sequences = []
-    for truth in sorted((root / "anno").glob("**/*.txt"), key=lambda p: natural_key(p.name)):
-        name = truth.stem
-        if truth.parent.name == "att":  # attribute flags, not boxes
-            continue
-        boxes = read_boxes(truth)
-        source, first, last = ranges.get(name, (name, 1, None))
-        if source not in folders:
-            raise InputError(
-                f"{truth} has no folder of images {source!r} under {root / 'data_seq'}; "
-                "parts such as car1_2 need the data set's configSeqs.m"
-            )
-        files = image_files(folders[source])[first - 1 : last]
-        if len(files) != len(boxes):
-            raise InputError(
-                f"{truth} has {len(boxes)} boxes for {len(files)} images; they must be equal in number"
-            )
-        fps = 10.0 if "10fps" in str(folders[source].relative_to(root)) else UAV123_FPS
-        sequences.append(Sequence(name, boxes, _image_source(files, fps)))
-    return sequences
-
-
-def read_got10k(folder: Path) -> Sequence:
-    """Read GOT-10k: images and groundtruth.txt in one folder; absence.label marks frames without the
-    target."""
-    boxes = read_boxes(folder / "groundtruth.txt")
-    files = image_files(folder)
-    if len(boxes) == 1 < len(files):
-        raise InputError(
-            f"{folder / 'groundtruth.txt'} has only the first box (the hidden test split); give a split with "
-            f"ground truth"
-        )
-    if len(files) != len(boxes):
-        raise InputError(
-            f"{folder / 'groundtruth.txt'} has {len(boxes)} boxes for {len(files)} images; they must be "
-            f"equal in number"
-        )
-    absence = folder / "absence.label"
-    if absence.is_file():
-        absent = np.array([int(float(word)) for word in absence.read_text().split()], bool)
-        if len(absent) != len(boxes):
-            raise InputError(
-                f"{absence} has {len(absent)} entries for {len(boxes)} boxes; they must be equal in number"
-            )
-        boxes[absent] = np.nan
-    return Sequence(folder.name, boxes, _image_source(files, GOT10K_FPS))
 
 
 def read_boxes(path: Path) -> NDArray[np.float64]:
@@ -358,17 +296,3 @@ def _label_image(path: Path) -> NDArray[np.uint8]:
 
     with Image.open(path) as image:
         return np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
-
-
-def _uav123_ranges(root: Path) -> dict[str, tuple[str, int, int]]:
-    """NAME -> (folder, first, last), 1-based and inclusive, from every configSeqs.m found."""
-    entry = re.compile(
-        r"'name'\s*,\s*'(?P<name>[^']+)'\s*,\s*'path'\s*,\s*'(?P<path>[^']+)'\s*,"
-        r"\s*'startFrame'\s*,\s*(?P<first>\d+)\s*,\s*'endFrame'\s*,\s*(?P<last>\d+)"
-    )
-    ranges = {}
-    for config in root.glob("**/configSeqs.m"):
-        for match in entry.finditer(config.read_text(errors="replace")):
-            folder = [part for part in re.split(r"[\\/]+", match["path"]) if part][-1]
-            ranges[match["name"]] = (folder, int(match["first"]), int(match["last"]))
-    return ranges

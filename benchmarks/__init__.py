@@ -1,0 +1,1 @@
+"""Measurements for maintainers: run ``python -m benchmarks`` in the checkout."""

@@ -1,0 +1,170 @@
+"""Frame times of back ends, PyTorch baselines, policies and peers, in turns on the same images.
+
+The policy is efficienttam unless --policy names others: it stores every frame, so that every frame runs all
+four modules. whole: from decoded image to box, in back-to-back frames; on a GPU each frame includes the
+memory encoder of the one before, whose time that column shows. glue ratio: whole frame over its four modules.
+relative: whole frame over that of the first contender. x NAME: times faster than the PyTorch baseline NAME.
+start-up: from opening to the first result. resident MB: growth of the process by opening and warming up; the
+first one of a library includes loading it. device MB: as reported by the pipeline. how: whether modules are
+launched as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.backends import BASELINES, MEASURABLE
+from benchmarks.contenders import Contender, open_contenders, open_peers
+from benchmarks.frames import TURN, measure_frames
+from benchmarks.peers.registry import add_peer_arguments
+from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
+from efftam_ros.tools.bench.command import image_size
+from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
+from efftam_ros.tools.common.options import add_quiet_argument, list_of
+from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
+from efftam_ros.tools.common.table import Cell, print_table
+from efftam_ros.tools.doctor.machine import environment
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    who = parser.add_argument_group("contenders (every combination)")
+    text = "repeatable (default: the shipped one)"
+    who.add_argument("--bundle", action="append", type=Path, metavar="DIR", help=text)
+    names = f"of {', '.join(MEASURABLE)}"
+    who.add_argument(
+        "--backend", type=list_of(MEASURABLE), default=[DEFAULT_BACKEND], metavar="A,B", help=names
+    )
+    text = "skip back ends that can't run here, with the reason"
+    who.add_argument("--skip-unavailable", action="store_true", help=text)
+    who.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of each")
+    text = "GPU back ends read images from host memory (default: copy them)"
+    who.add_argument("--zero-copy", action="store_true", help=text)
+    text = f"of {', '.join(POLICIES)} (default efficienttam)"
+    who.add_argument("--policy", type=list_of(POLICIES), default=["efficienttam"], metavar="A,B", help=text)
+    who.add_argument("--view", choices=VIEWS, default="bundle", help="default: the bundle's")
+    add_peer_arguments(who)
+    parser.add_argument("--frames", type=int, default=100, metavar="N", help="counted ones of each (100)")
+    parser.add_argument("--image", type=image_size, default=(1280, 720), metavar="WxH", help="1280x720")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures; - for stdout, no tables")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="bars of the time in each module")
+    add_quiet_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.frames < 1:
+        raise InputError(f"--frames is {args.frames}; it must be at least 1")
+    check_outputs([Output("--json", args.json), Output("--plot", args.plot, "picture")])
+    # Before any contender is opened, so that the memory of the frames is not attributed to one.
+    frames = drawn_frames(args.image)
+    first = next(frames)
+    ours, left_out = open_contenders(
+        args.bundle or [None],
+        args.backend,
+        [TrackerConfig(policy=policy, view=args.view) for policy in args.policy],
+        first,
+        threads=args.threads,
+        skip_unavailable=args.skip_unavailable,
+        zero_copy=args.zero_copy,
+    )
+    contenders: list[Contender] = [*ours]
+    try:
+        contenders += open_peers(args.peers, args.peer_models, args.threads, first)
+        timings = measure_frames(contenders, frames, args.frames, quiet=args.quiet)
+    finally:
+        for contender in contenders:
+            contender.close()
+    report = {
+        "environment": environment(),
+        "zero_copy": args.zero_copy,
+        "image": list(args.image),
+        "left_out": [asdict(one) for one in left_out],
+        "frames": [timing.record(timings) for timing in timings],
+    }
+    if str(args.json) == "-":
+        print(json.dumps(report, indent=1))
+    else:
+        for one in left_out:
+            print(f"left out: {one.text}; {one.remedy}")
+        print_frames(report["frames"])
+        if args.json is not None:
+            write_text(args.json, json.dumps(report, indent=1) + "\n")
+    if args.plot is not None:
+        plot(args.plot, report["frames"])
+    return 0
+
+
+def print_frames(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Print the times of each contender, then its start-up time and memory; ``runs``: `Timing.record`."""
+    names = list(dict.fromkeys(name for one in runs for name in one["stages_ms"]))
+    baselines = [name for name in BASELINES if any(one["backend"] == name for one in runs)]
+    rows: list[list[Cell]] = [
+        [
+            one["name"],
+            one["whole_ms"],
+            one["whole_p99_ms"],
+            one["relative"],
+            *(one["stages_ms"].get(name) for name in names),
+            one["glue_ratio"],
+            *(one["times_faster_than"].get(name) for name in baselines),
+        ]
+        for one in runs
+    ]
+    how = f"in turns of {TURN}" if len(runs) > 1 else "back to back"
+    title = f"{runs[0]['frames']} frames each after {WARM_UP} of warm-up, {how}"
+    headers = ["ms, median", "whole", "p99", "relative", *names, "glue ratio"]
+    print_table([*headers, *(f"x {name}" for name in baselines)], rows, digits=2, title=title)
+    for one in runs:
+        if one["incomplete_frames"]:
+            missed = f"{one['incomplete_frames']} frames did not run all four modules"
+            print(f"{one['name']}: {missed} and are not in the glue ratio")
+    print()
+    headers = ["", "start-up, s", "resident MB", "device MB", "maps", "pointers", "how"]
+    facts = ("start_up_s", "resident_mb", "device_mb", "maps", "pointers")
+    rows = [[one["name"], *(one[name] for name in facts), launch_summary(one["launch"])] for one in runs]
+    print_table(headers, rows, digits=1)
+    for one in runs:
+        for module, launched in one["launch"].items():
+            if ":" in launched:
+                print(f"{one['name']}, {module}: {launched}")
+
+
+def launch_summary(launch: Mapping[str, str]) -> str | None:
+    """Launch mode of the modules: "cuda graph" or "3 cuda graph, 1 plain launches"."""
+    kinds = Counter(how.partition(":")[0] for how in launch.values())
+    if len(kinds) < 2:
+        return next(iter(kinds), None)
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def plot(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Write stacked bars: medians of the stages, then the remainder of the whole frame."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(name for one in runs for name in one["stages_ms"]))
+    figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.6 * len(runs)), layout="constrained")
+    labels = [one["name"] for one in runs]
+    left = [0.0] * len(runs)
+    for name in [*names, "the rest"]:
+        if name == "the rest":
+            widths = [max(0.0, one["whole_ms"] - done) for one, done in zip(runs, left, strict=True)]
+        else:
+            widths = [one["stages_ms"].get(name, 0.0) for one in runs]
+        axes.barh(labels, widths, left=left, label=name, color="lightgrey" if name == "the rest" else None)
+        left = [done + width for done, width in zip(left, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per frame (medians)")
+    axes.legend(fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.25))
+    with replacing(path) as part:
+        figure.savefig(part, dpi=120)
+    pyplot.close(figure)

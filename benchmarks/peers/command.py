@@ -1,0 +1,51 @@
+"""Trackers of other projects on sequences, scored beside ours as `efftam eval` does."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers.registry import Peer, add_peer_arguments, open_peer
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.tools.eval import command as own
+from efftam_ros.tools.eval.command import Answer, EvaluatedTracker
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    own.add_arguments(parser)
+    group = parser.add_argument_group("peers")
+    add_peer_arguments(group)
+    group.add_argument("--only-peers", action="store_true", help="do not run ours")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.peers:
+        raise InputError("no --peers; name trackers of other projects, as in --peers csrt")
+    entries = {} if args.only_peers else own.own_entries(args)
+    for name in args.peers:  # opened early, so that errors are raised before the first run
+        opened: AbstractContextManager[EvaluatedTracker] = nullcontext(
+            PeerTracker(open_peer(name, args.peer_models, args.threads))
+        )
+        entries[name] = partial(lambda one: one, opened)
+    return own.evaluate(args, entries)
+
+
+class PeerTracker:
+    """A tracker of another project as `EvaluatedTracker`; all its boxes count as measured."""
+
+    has_masks = False
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def answer(self, bgr: NDArray[np.uint8], stamp_ns: int, first: Box | None, want_mask: bool) -> Answer:
+        if first is not None:
+            self._peer.start(bgr, first)
+            return Answer(first, True)
+        box = self._peer.update(bgr)
+        return Answer(box, box is not None)

@@ -1,0 +1,73 @@
+"""The trackers of other projects by name, and their interface."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers.fear import FEAR, open_fear
+from benchmarks.peers.nanotrack import NANOTRACK, open_nanotrack
+from benchmarks.peers.opencv import OPENCV, open_opencv
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.tools.common.options import list_of
+
+PEERS = (*OPENCV, *NANOTRACK, *FEAR)
+
+
+class Peer(Protocol):
+    """A tracker that is given the target's box once and gives a box for every later frame."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self, bgr: NDArray[np.uint8], box: Box) -> None:
+        """Initialise on a frame, uint8 [H, W, 3] BGR, with a box in px."""
+        ...
+
+    def update(self, bgr: NDArray[np.uint8]) -> Box | None:
+        """The box in the next frame, None where the tracker reports a failure."""
+        ...
+
+
+def add_peer_arguments(group: argparse._ActionsContainer) -> None:
+    """Add --peers and --peer-models."""
+    group.add_argument(
+        "--peers",
+        type=list_of(PEERS),
+        default=[],
+        metavar="A,B",
+        help=f"trackers of other projects: {', '.join(OPENCV)} (OpenCV), {', '.join((*NANOTRACK, *FEAR))}"
+        " (onnxruntime); all but csrt, kcf and mosse need --peer-models",
+    )
+    group.add_argument(
+        "--peer-models",
+        type=Path,
+        metavar="DIR",
+        help="folder of the peers' ONNX files; NanoTrack: nanotrack_vN_backbone*.onnx and"
+        " nanotrack_vN_head*.onnx, FEAR-XS: fear_xs_backbone*.onnx and fear_xs_track*.onnx",
+    )
+
+
+def open_peer(name: str, models: Path | None = None, threads: int = 0) -> Peer:
+    """Open a peer.
+
+    Args:
+        name: One of `PEERS`.
+        models: Folder of model files, for the peers that need some.
+        threads: CPU threads, 0 for the library's default (OpenCV) or `default_threads` (onnxruntime).
+
+    Raises:
+        InputError: Unknown name, OpenCV without contrib modules, model files missing or not as expected.
+    """
+    if name in OPENCV:
+        return open_opencv(name, models, threads)
+    if name in NANOTRACK:
+        return open_nanotrack(name, models, threads)
+    if name in FEAR:
+        return open_fear(name, models, threads)
+    raise InputError(f"{name!r} is not a peer tracker; choose from {', '.join(PEERS)}")

@@ -1,0 +1,109 @@
+"""Measures the time of PyTorch's stages in a frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+AFTER_THE_WAIT = "memory_encoder"
+"""The stage that starts after the frame's only synchronisation."""
+
+
+class StageTimer:
+    """Measures the time inside ``with timer.stage(name)``, for stages that are finished when their calls
+    return.
+
+    ``seconds``: duration of each stage of the current frame, by name.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def start_frame(self) -> None:
+        """Start a new ``seconds`` dictionary; that of the previous frame is not changed."""
+        self.seconds = {}
+
+    @contextmanager
+    def stage(self, name: str, *, on_host: bool = False) -> Iterator[None]:
+        """Measure a stage; ``on_host``: it runs on the host only."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def waited(self) -> None:
+        """Call after the host has synchronised with the device."""
+
+
+class DeviceEvent(Protocol):
+    """A `torch.cuda.Event` with timing enabled."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end_event: Any) -> float: ...
+
+
+class EventTimer(StageTimer):
+    """Timer for an asynchronous device, with a pair of events around each stage.
+
+    The events are read after the frame's synchronisation, without one of their own. The memory encoder runs
+    after it, so its reported time is that of the previous frame; only in the first frame it is waited for.
+    """
+
+    def __init__(self, new_event: Callable[[], DeviceEvent] | None = None) -> None:
+        super().__init__()
+        self._new_event = new_event or _new_event
+        self._pairs: dict[str, tuple[DeviceEvent, DeviceEvent]] = {}
+        self._unread: dict[str, None] = {}
+        self._after_the_wait: float | None = None
+
+    def start_frame(self) -> None:
+        super().start_frame()
+        self._unread = {name: None for name in self._unread if name == AFTER_THE_WAIT}
+
+    @contextmanager
+    def stage(self, name: str, *, on_host: bool = False) -> Iterator[None]:
+        if on_host:
+            with super().stage(name):
+                yield
+            return
+        if name not in self._pairs:
+            self._pairs[name] = self._new_event(), self._new_event()
+        start, end = self._pairs[name]
+        start.record()
+        yield
+        end.record()
+        self._unread[name] = None
+        if name == AFTER_THE_WAIT:
+            if self._after_the_wait is None:
+                end.synchronize()
+                self._read(name)
+            assert self._after_the_wait is not None
+            self.seconds[name] = self._after_the_wait
+
+    def waited(self) -> None:
+        for name in list(self._unread):
+            self._read(name)
+
+    def _read(self, name: str) -> None:
+        start, end = self._pairs[name]
+        seconds = 1e-3 * start.elapsed_time(end)
+        del self._unread[name]
+        if name == AFTER_THE_WAIT:
+            self._after_the_wait = seconds
+        else:
+            self.seconds[name] = seconds
+
+
+def stage_timer(device: torch.device) -> StageTimer:
+    """The timer for a device."""
+    return EventTimer() if device.type == "cuda" else StageTimer()
+
+
+def _new_event() -> DeviceEvent:
+    return torch.cuda.Event(enable_timing=True)

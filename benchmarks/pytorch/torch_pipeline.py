@@ -1,0 +1,170 @@
+"""The PyTorch pipeline, on the CPU or a GPU: the baseline for comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.pytorch.modes import Compiler, Ring, Tensors, open_modules, torch_device
+from benchmarks.pytorch.timing import stage_timer
+from efftam_ros.core.geometry import View
+from efftam_ros.core.types import Image, MemoryPlan, PipelineSpec
+from efftam_ros.model.common.from_bundle import load_bundle_network
+from efftam_ros.model.common.network import Network, NetworkSpec
+from efftam_ros.runtime.bundle import RING_SLOTS, Bundle
+from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.image.masks import image_mask
+from efftam_ros.runtime.image.preprocess import Preprocessor
+from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.threads import default_threads
+
+Preprocess = Callable[[Image, View], NDArray[np.float32]]
+
+
+class TorchPipeline(FramePipeline):
+    """The `Pipeline` contract on a PyTorch network.
+
+    A frame sends the preprocessed image to the device once and synchronises once, in `decode`, for some 100
+    bytes. On CUDA `stage_seconds` are measured on the device and known after `decode`; the memory encoder's
+    is that of the previous frame (see `timing.EventTimer`).
+
+    Args:
+        network: Moved to the device.
+        preprocess: Converts an image and a view to network input float32 [1,3,S,S]; default: a `Preprocessor`
+            with the network's mean and standard deviation.
+        threads: CPU threads of PyTorch in the whole process, 0 for `default_threads`.
+        device: cpu, cuda or cuda:N.
+        mode: One of `modes.MODES`: fp32 (eager, without TF32), bf16 (autocast) or compiled (bfloat16, whole
+            modules by torch.compile).
+        compiler: ``backend`` of torch.compile.
+
+    Raises:
+        BackendError: The device or the compiler can't be used.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        preprocess: Preprocess | None = None,
+        threads: int = 0,
+        device: str = "cpu",
+        mode: str = "fp32",
+        compiler: Compiler = "inductor",
+    ) -> None:
+        spec = network.spec
+        # Compiled attention has one place per temporal row.
+        super().__init__(replace(pipeline_spec(spec), max_prompts=1 if mode == "compiled" else None))
+        torch.set_num_threads(threads or default_threads())
+        opened = torch_device(device)
+        self._modules = open_modules(network, opened, mode, compiler)
+        self._preprocess = preprocess or Preprocessor(spec.side, spec.image_mean, spec.image_std)
+        self._timer = stage_timer(opened)
+        self.is_asynchronous = opened.type == "cuda"
+        self._ring = Ring(spec, self.spec.slots, opened)
+        self._no_prompt = no_prompt(spec.side)
+        self._features: Tensors = {}
+        self._prompt: Tensors = {}
+        self._forget_frame()
+        with torch.inference_mode():
+            self._tracking = self._run_prompt_encoder(
+                torch.zeros(1, spec.channels, spec.grid, spec.grid, device=opened), self._no_prompt
+            )
+
+    @classmethod
+    def from_bundle(
+        cls, bundle: Bundle, threads: int = 0, device: str = "cpu", mode: str = "fp32"
+    ) -> TorchPipeline:
+        """Create the pipeline of the network that a bundle was exported from."""
+        torch_device(device)  # fails early, before the weights are read
+        return cls(load_bundle_network(bundle.folder), threads=threads, device=device, mode=mode)
+
+    def _stage_seconds_now(self) -> Mapping[str, float]:
+        return self._timer.seconds
+
+    @torch.inference_mode()
+    def _encode(self, image: Image, view: View) -> None:
+        self._forget_frame()
+        self._modules.start_frame()
+        with self._timer.stage("preprocess", on_host=True):
+            pixels = self._modules.upload(torch.from_numpy(self._preprocess(image, view)))
+        with self._timer.stage("image_encoder"):
+            self._features = self._modules.encode_image(pixels)
+
+    @torch.inference_mode()
+    def _condition(self, prompt: EncodedPrompt | None) -> None:
+        self._prompt = self._run_prompt_encoder(self._features["features"], prompt or self._no_prompt)
+        self._has_memory = False
+
+    @torch.inference_mode()
+    def _attend(self, plan: MemoryPlan) -> None:
+        with self._timer.stage("memory_attention"):
+            conditioned = self._modules.attend(self._features["features"], self._ring, plan)
+        self._prompt = self._tracking | {"conditioned": conditioned}
+        self._has_memory = True
+
+    @torch.inference_mode()
+    def _decode(self, prompt: EncodedPrompt | None) -> Answers:
+        with self._timer.stage("mask_decoder"):
+            decoded = self._modules.decode(self._prompt, self._features, tracked=self._has_memory)
+            self._logits, self._candidate_pointers = decoded["masks"][0], decoded["pointers"]
+            if prompt is not None and prompt.logits is not None:
+                self._logits = self._modules.upload(torch.from_numpy(prompt.logits))[None]
+            # Everything that the host needs in one tensor, so that there is one copy.
+            per_row = torch.cat(
+                [decoded["boxes"], decoded["areas"][:, None], decoded["ious"][:, None]], dim=1
+            )
+            answer = torch.cat([per_row.flatten(), decoded["presence"]])
+        numbers = answer.cpu().numpy()
+        self._timer.waited()
+        rows = numbers[:-1].reshape(-1, 6)
+        return Answers(rows[:, :4], rows[:, 4], rows[:, 5], float(numbers[-1]))
+
+    @torch.inference_mode()
+    def _remember(self, row: int, slot: int, present: bool) -> None:
+        with self._timer.stage("memory_encoder"):
+            map_, pointer = self._modules.encode_memory(
+                self._features["features"],
+                self._logits[row],
+                self._modules.upload(torch.tensor([float(present), float(self.frame.is_prompted)])),
+                self._candidate_pointers[row],
+                self._prompt.get("prompt_raster"),
+            )
+            self._ring.store(slot, map_, pointer)
+
+    def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        return image_mask(self._logits[row].cpu().numpy(), view, width, height)
+
+    def _close(self) -> None:
+        self._forget_frame()
+        del self._ring
+
+    def _run_prompt_encoder(self, features: Tensor, prompt: EncodedPrompt) -> Tensors:
+        with self._timer.stage("prompt_encoder"):
+            return self._modules.encode_prompt(features, prompt)
+
+    def _forget_frame(self) -> None:
+        self._timer.start_frame()
+        self._features = {}
+        self._prompt = {}
+        self._has_memory = False
+        self._logits = self._candidate_pointers = torch.empty(0)
+
+
+def pipeline_spec(spec: NetworkSpec) -> PipelineSpec:
+    """The constants of a network that the tracker needs."""
+    return PipelineSpec(
+        name=spec.name,
+        image_side=spec.side,
+        temporal_rows=spec.temporal_rows,
+        max_maps=spec.max_maps,
+        max_pointers=spec.max_pointers,
+        slots=RING_SLOTS,
+        recent_maps=spec.recent_maps,
+        default_view=spec.default_view,
+        window_factor=spec.window_factor,
+    )

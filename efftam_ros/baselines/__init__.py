@@ -1,1 +1,0 @@
-"""PyTorch pipelines that `efftam bench` compares the back ends with."""

@@ -1,0 +1,49 @@
+"""Draws a textured target that moves over a textured background: images for measurements without a camera."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.core.geometry import Box
+
+STEPS = 24
+TRAVEL = 0.2  # share of the width and height that the target's centre moves by
+PERIOD_NS = 33_333_333
+
+
+def pictures(size: tuple[int, int]) -> list[tuple[NDArray[np.uint8], Box]]:
+    """`STEPS` images, uint8 [H, W, 3] BGR, of ``size`` (width, height) px, and the target's box in px."""
+    width, height = size
+    rng = np.random.default_rng(7)
+    ground = _blurred(rng.integers(40, 150, (height, width, 3)), max(width, height) / 300)
+    side = max(8, min(width, height) // 8)
+    target = _blurred(rng.integers(0, 255, (side, side, 3)), side / 24)
+    target[..., 2] |= 128  # red, unlike the ground
+    found = []
+    for step in range(STEPS):
+        share = 0.4 + TRAVEL * step / STEPS
+        left, top = round(share * width) - side // 2, round(share * height) - side // 2
+        picture = ground.copy()
+        picture[top : top + side, left : left + side] = target
+        found.append((picture, Box(float(left), float(top), float(side), float(side))))
+    return found
+
+
+def endless(size: tuple[int, int]) -> Iterator[tuple[NDArray[np.uint8], int, Box]]:
+    """Images back and forth without end, their stamps in ns at 30 Hz from 1 s on, and the target's boxes."""
+    drawn = pictures(size)
+    for count, index in enumerate(itertools.cycle([*range(STEPS), *range(STEPS - 2, 0, -1)])):
+        picture, box = drawn[index]
+        yield picture, 10**9 + count * PERIOD_NS, box
+
+
+def _blurred(noise: NDArray[np.int64], sigma_px: float) -> NDArray[np.uint8]:
+    """Noise at full contrast with corners some px wide, which cameras and optical flow can follow."""
+    smooth = cv2.GaussianBlur(noise.astype(np.float32), (0, 0), max(1.0, sigma_px))
+    scaled = cv2.normalize(smooth, smooth, float(noise.min()), float(noise.max()), cv2.NORM_MINMAX)
+    return np.asarray(scaled, np.uint8)

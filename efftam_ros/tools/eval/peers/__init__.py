@@ -1,1 +1,0 @@
-"""Trackers of other projects, for comparison on the same sequences."""

@@ -1,0 +1,306 @@
+"""`python -m benchmarks`: that what is printed was measured; no figure is asserted against a clock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from functools import cache
+from pathlib import Path
+
+import cv2
+import pytest
+from tools_helpers import assert_refused
+
+from benchmarks.compare import launch_summary, plot, print_frames
+from benchmarks.contenders import InstrumentedPipeline, Ours, Theirs
+from benchmarks.frames import MODULES, TURN, Timing, measure_frames
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Frame, Prompt
+from efftam_ros.runtime.null_pipeline import NullPipeline
+from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
+
+ABSENT = ("tensorrt", "onnxruntime-tensorrt")
+
+
+def contender(pipeline, name: str = "x", backend: str = "null") -> Ours:
+    watched = InstrumentedPipeline(pipeline)
+    return Ours(name, backend, watched, Tracker(watched, TrackerConfig(policy="efficienttam")))
+
+
+@cache
+def drawn() -> list[tuple[Frame, Prompt | None]]:
+    return list(itertools.islice(drawn_frames((160, 90)), 100))
+
+
+def small_frames(count: int | None = None) -> list[tuple[Frame, Prompt | None]]:
+    return drawn()[:count]
+
+
+def test_every_command_has_its_line_and_its_options(benchmark_here):
+    shown = benchmark_here("--help")
+    assert shown.returncode == 0
+    for name in ("compare", "peers", "latency", "transport", "idle_gpu", "operator_page"):
+        assert any(line.split()[:1] == [name] and line.split()[1:] for line in shown.stdout.splitlines())
+        assert f"python -m benchmarks {name}" in benchmark_here(name, "--help").stdout
+    assert_refused(benchmark_here("bench"), "'bench'", "compare")
+
+
+def test_every_frame_runs_all_modules_with_full_memory(benchmark_here, tmp_path: Path):
+    asked = ("compare", "--frames", "2", "--threads", "1", "--policy", "efficienttam,default")
+    asked = (*asked, "--skip-unavailable", "--backend", ",".join(("onnxruntime-cpu", *ABSENT)))
+    result = benchmark_here(*asked, "--quiet", "--image", "320x180", "--json", "b.json", "--plot", "b.png")
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "b.json").read_text())
+    timing, other = report["frames"]
+    assert report["image"] == [320, 180]
+    assert [one["backend"] for one in report["left_out"]] == list(ABSENT)
+    assert result.stdout.count("left out: ") == 2
+    assert report["environment"]["onnxruntime"]
+    assert [one["name"].split()[-1] for one in report["frames"]] == ["efficienttam", "default"]
+    assert timing["backend"] == "onnxruntime-cpu"
+    assert (timing["frames"], timing["incomplete_frames"]) == (2, 0)
+    assert (timing["maps"], timing["pointers"]) == (7, 16)
+    assert set(MODULES) <= set(timing["stages_ms"])
+    assert timing["glue_ratio"] > 1
+    assert timing["whole_p99_ms"] >= timing["whole_ms"] > sum(timing["stages_ms"][m] for m in MODULES) * 0.5
+    assert (timing["relative"], other["relative"]) == (1, other["whole_ms"] / timing["whole_ms"])
+    assert timing["start_up_s"] > timing["whole_ms"] / 1e3
+    assert 5 < timing["resident_mb"] < 2000
+    assert (timing["device_mb"], timing["launch"], timing["times_faster_than"]) == (None, {}, {})
+    assert "x torch" not in result.stdout
+    assert cv2.imread(str(tmp_path / "b.png")) is not None
+
+
+def test_the_ratio_is_taken_within_each_frame():
+    timing = Timing("x", "net", "onnxruntime-cpu")
+    stages = dict.fromkeys(MODULES, 0.010) | {"preprocess": 0.002}
+    timing.add(0.044, stages)
+    timing.add(0.060, stages)
+    timing.add(0.042, stages)
+    timing.add(9.0, {"image_encoder": 0.01})  # did not run them all
+    record = timing.record([timing])
+    assert record["glue_ratio"] == pytest.approx(1.1)
+    assert record["incomplete_frames"] == 1
+    assert record["whole_ms"] == pytest.approx(52)
+
+
+def test_each_baseline_is_compared_with_where_it_ran_on_the_same_bundle(capsys):
+    def timing(backend: str, seconds: float, bundle: str = "net") -> Timing:
+        made = Timing(f"{bundle} {backend}", bundle, backend)
+        made.add(seconds, dict.fromkeys(MODULES, 0.002))
+        return made
+
+    ours = timing("onnxruntime-cuda", 0.010)
+    everyone = [
+        ours,
+        timing("torch-cuda", 0.040),
+        timing("torch-cuda-bf16", 0.025),
+        timing("torch-cuda-compiled", 0.012),
+        timing("torch", 0.9, bundle="another"),
+    ]
+    faster = ours.times_faster(everyone)
+    assert faster == pytest.approx({"torch-cuda": 4, "torch-cuda-bf16": 2.5, "torch-cuda-compiled": 1.2})
+    assert ours.times_faster([ours]) == {}
+    facts = {
+        "start_up_s": 1.0,
+        "resident_mb": 2.0,
+        "device_mb": None,
+        "maps": 7,
+        "pointers": 16,
+        "launch": {},
+    }
+    print_frames([one.record(everyone) | facts for one in everyone])
+    row = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("net onnxruntime-cuda")
+    )
+    assert row.split()[-4:] == ["-", "4.00", "2.50", "1.20"]
+
+
+def test_contenders_get_the_same_frames_and_the_first_of_each_turn_is_not_counted():
+    class Noting(NullPipeline):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def encode(self, image, view) -> None:
+            log.append((self.name, int(image.rows.astype(int).sum())))
+            super().encode(image, view)
+
+    log: list[tuple[str, int]] = []
+    count = 2 * TURN + 2
+    timings = measure_frames(
+        [contender(Noting("a"), "a"), contender(Noting("b"), "b")],
+        iter(small_frames()),
+        count,
+        quiet=True,
+    )
+    assert [len(timing.whole) for timing in timings] == [count, count]
+    of = {name: [picture for who, picture in log if who == name] for name in "ab"}
+    assert of["a"] == of["b"]
+    assert len(of["a"]) == WARM_UP + count + 3  # three turns
+    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, _ in log)]
+    first, second, last = TURN + 1, TURN + 1, 3
+    assert turns == [
+        ("a", WARM_UP),
+        ("b", WARM_UP),
+        ("a", first),
+        ("b", first + second),
+        ("a", second + last),
+        ("b", last),
+    ]
+
+
+def test_peers_take_turns_with_ours_on_the_same_frames_and_have_no_modules(
+    capsys: pytest.CaptureFixture[str],
+):
+    class Noting:
+        name = "other"
+
+        def start(self, bgr, box) -> None:
+            log.append(("other", bgr.shape, box))
+
+        def update(self, bgr) -> Box:
+            log.append(("other", bgr.shape, int(bgr.astype(int).sum())))
+            return Box(0, 0, 1, 1)
+
+    class Ours(NullPipeline):
+        def encode(self, image, view) -> None:
+            log.append(("ours", (90, 160, 3), int(image.rows.astype(int).sum())))
+            super().encode(image, view)
+
+    log: list[tuple[str, tuple[int, ...], object]] = []
+    frames = iter(small_frames())
+    first = next(frames)
+    peer = Theirs(Noting())
+    peer.step(*first)
+    assert log == [("other", (90, 160, 3), first[1].box)]
+    mine = contender(Ours(), "ours")
+    mine.step(*first)
+    log.clear()
+    timings = measure_frames([mine, peer], frames, 2 * TURN, quiet=True)
+    assert [len(timing.whole) for timing in timings] == [2 * TURN, 2 * TURN]
+    pictures = {name: [what for who, _, what in log if who == name] for name in ("ours", "other")}
+    assert pictures["ours"] == pictures["other"]
+    turns = [(who, len(list(group))) for who, group in itertools.groupby(who for who, *_ in log)]
+    assert turns[:4] == [("ours", WARM_UP), ("other", WARM_UP), ("ours", TURN + 1), ("other", 2 * (TURN + 1))]
+    records = [timing.record(timings) for timing in timings]
+    assert records[0]["relative"] == 1
+    assert records[1]["relative"] == pytest.approx(records[1]["whole_ms"] / records[0]["whole_ms"])
+    assert (records[1]["backend"], records[1]["incomplete_frames"]) == ("peer", 0)
+    print_frames(records)
+    text = capsys.readouterr().out
+    assert "other: " not in text  # nothing about modules that were not run
+
+
+def test_one_contender_runs_back_to_back_without_a_pause():
+    frames = iter(small_frames(WARM_UP + 12))
+    (timing,) = measure_frames([contender(NullPipeline())], frames, 12, quiet=True)
+    assert len(timing.whole) == 12
+    assert next(frames, None) is None
+
+
+def test_stages_of_every_frame_are_timed():
+    """A pipeline on a GPU times some frames alone unless it is asked."""
+
+    class Sampling(NullPipeline):
+        stage_interval = 30
+
+    pipeline = Sampling()
+    contender(pipeline)
+    assert pipeline.stage_interval == 1
+    assert not hasattr(contender(NullPipeline()).pipeline, "stage_interval")
+
+
+def test_what_a_pipeline_says_of_its_device_is_passed_on(capsys):
+    class OnDevice(NullPipeline):
+        device_bytes = 123_000_000
+
+        @property
+        def launch(self) -> dict[str, str]:
+            return {
+                "image_encoder": "cuda graph",
+                "memory_attention": "plain launches: shapes change",
+                "mask_decoder": "cuda graph",
+            }
+
+    (timing,) = measure_frames([contender(OnDevice())], iter(small_frames(WARM_UP + 2)), 2, quiet=True)
+    record = timing.record([timing])
+    assert record["device_mb"] == 123
+    assert record["launch"]["memory_attention"] == "plain launches: shapes change"
+    print_frames([record])
+    text = capsys.readouterr().out
+    assert "2 cuda graph, 1 plain launches" in text
+    assert "x, memory_attention: plain launches: shapes change" in text
+    assert launch_summary({}) is None
+    assert launch_summary({"a": "cuda graph", "b": "cuda graph"}) == "cuda graph"
+
+
+def test_requests_that_can_not_be_met_are_one_line(benchmark_here, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    asked = ("compare", "--frames", "2", "--threads", "1", "--image", "320x180")
+    all_three = (*asked, "--backend", ",".join(("onnxruntime-cpu", *ABSENT)))
+    assert_refused(benchmark_here(*all_three), *ABSENT, "--skip-unavailable")
+    alone = benchmark_here(*asked, "--backend", ABSENT[0], "--skip-unavailable")
+    assert_refused(alone, ABSENT[0], "no back end is left")
+    assert_refused(benchmark_here(*asked, "--peers", "fear_xs"), "--peer-models DIR")
+    assert_refused(benchmark_here("compare", "--peers", "siamese"), "'siamese' is not one of csrt")
+    assert_refused(benchmark_here("compare", "--frames", "0"), "--frames is 0")
+    assert_refused(benchmark_here("compare", "--backend", "abacus"), "'abacus' is not one of onnxruntime-cpu")
+    assert_refused(benchmark_here("compare", "--json", "b.png", "--plot", "b.png"), "--plot b.png")
+
+
+def test_the_bars_of_the_plot_are_the_stages_end_to_end_and_the_rest_of_the_frame(tmp_path):
+    figures = pytest.importorskip("matplotlib.figure", reason="needs matplotlib")
+    runs = [
+        {
+            "name": name,
+            "whole_ms": 20.0 * factor,
+            "stages_ms": {"image_encoder": 8.0 * factor, "mask_decoder": 3.0 * factor},
+        }
+        for name, factor in (("net a", 1.0), ("net b", 2.0))
+    ]
+    kept = []
+
+    def save(figure, path, **options):
+        kept.append(figure)
+        path.touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures.Figure, "savefig", save)
+        plot(tmp_path / "bars.png", runs)
+    (axes,) = kept[0].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["net a", "net b"]
+    bars = {
+        bar.get_label(): [(patch.get_x(), patch.get_width()) for patch in bar.patches]
+        for bar in axes.containers
+    }
+    assert list(bars) == ["image_encoder", "mask_decoder", "the rest"]
+    assert bars["image_encoder"] == [pytest.approx((0.0, 8.0)), pytest.approx((0.0, 16.0))]
+    assert bars["mask_decoder"] == [pytest.approx((8.0, 3.0)), pytest.approx((16.0, 6.0))]
+    assert bars["the rest"] == [pytest.approx((11.0, 9.0)), pytest.approx((22.0, 18.0))]
+
+
+def test_python_alone_is_measured_on_a_gpu_that_does_nothing(benchmark_here) -> None:
+    """The target rests where it is prompted, so every counted frame is a tracked one that is remembered."""
+    pytest.importorskip("cuda.bindings.driver", reason="the calls take their names from cuda-bindings")
+    result = benchmark_here("idle_gpu", "--image", "320x192", "--frames", "3")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["frames"], found["image"]) == (3, [320, 192])
+    assert found["camera_motion off, ms"] > 0
+    assert found["camera_motion auto, ms"] > 0
+
+
+@pytest.mark.ros
+def test_the_node_without_a_network_is_fed_over_the_middleware(benchmark_here):
+    pytest.importorskip("rclpy", reason="needs ROS 2")
+    pytest.importorskip("efftam_ros.msg", reason="needs the built messages: colcon build")
+    result = benchmark_here("latency", "--seconds", "2", "--image", "320x180")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert 50 <= found["sent"] <= 61
+    assert 0 < found["answered"] <= found["sent"]
+    assert 0 < found["callback_p50_ms"] <= found["callback_p99_ms"]
+    assert found["p50_ms"] > found["callback_p50_ms"] / 10

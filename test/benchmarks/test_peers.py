@@ -1,0 +1,588 @@
+"""The peer trackers, on stand-in networks with known answers."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from test_sequences import write_own
+from tools_helpers import assert_refused
+
+from benchmarks.peers.fear import Fear, grown, inside
+from benchmarks.peers.model_files import PeerModel
+from benchmarks.peers.nanotrack import NANOTRACK, NanoTrack
+from benchmarks.peers.opencv import nano_files
+from benchmarks.peers.registry import PEERS, open_peer
+from benchmarks.peers.siamese import Distances, Tuning, choose, context_side, crop, mean_colour
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.tools.eval.sequences import find_sequences
+
+pytest.importorskip("onnx", reason="the stand-ins need onnx: scripts/setup_env --with-tests")
+import peer_models as stand_in
+
+ONNX_PEERS = ("nanotrack_v2", "nanotrack_v3", "fear_xs")
+REAL_MODELS = "EFFTAM_PEER_MODELS"
+GREY = np.full((160, 200, 3), 90, np.uint8)
+OUTSIDE = np.array([1, 2, 3], np.uint8)
+NO_WINDOW = Tuning(penalty=0.1, window=0.0, rate=0.5)
+
+# Crops
+
+
+def test_the_context_is_half_of_width_plus_height():
+    assert context_side(30.0, 10.0) == pytest.approx(math.sqrt(50 * 30))
+    assert context_side(40.0, 40.0) == 80
+
+
+def test_a_crop_inside_the_image_is_that_part_of_it():
+    image = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+    found = crop(image, (2, 1, 4, 4), OUTSIDE, 4)
+    assert found.shape == (1, 3, 4, 4)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found[0], image[1:5, 2:6].transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("left", "top", "inner"),
+    [
+        pytest.param(-3, -2, (slice(2, 4), slice(3, 4)), id="left and top"),
+        pytest.param(7, 5, (slice(0, 1), slice(0, 1)), id="right and bottom"),
+        pytest.param(2, -2, (slice(2, 4), slice(0, 4)), id="top"),
+        pytest.param(60, 5, (slice(0, 0), slice(0, 0)), id="wholly to the right"),
+        pytest.param(-60, -60, (slice(0, 0), slice(0, 0)), id="wholly to the left"),
+    ],
+)
+def test_a_crop_shows_the_given_colour_outside_the_image(left: int, top: int, inner):
+    image = np.full((6, 8, 3), 200, np.uint8)
+    expected = np.empty((4, 4, 3), np.uint8)
+    expected[:] = OUTSIDE
+    expected[inner] = 200
+    np.testing.assert_array_equal(crop(image, (left, top, 4, 4), OUTSIDE, 4)[0], expected.transpose(2, 0, 1))
+
+
+def test_a_crop_that_is_no_square_is_squeezed_with_pixel_centres_kept():
+    image = np.zeros((2, 4, 3), np.uint8)
+    image[:, 2:] = 200
+    found = crop(image, (0, 0, 4, 2), OUTSIDE, 2)[0, 0]
+    np.testing.assert_array_equal(found, [[0, 200], [0, 200]])
+    image[0, 0] = 100  # half of the first result's pixel: two columns are averaged, no rows
+    assert crop(image, (0, 0, 4, 2), OUTSIDE, 2)[0, 0, 0, 0] == 50
+
+
+def test_the_mean_colour_is_rounded():
+    image = np.zeros((1, 3, 3), np.uint8)
+    image[0, 0] = (1, 2, 255)
+    assert mean_colour(image).tolist() == [0, 1, 85]
+
+
+# The choice of a cell
+
+
+def cells(scores: np.ndarray, sizes: dict[tuple[int, int], tuple[float, float]] | None = None) -> Distances:
+    """Boxes of 20 x 20 px in every cell, or of the given width and height, centred on their points."""
+    width, height = np.full(scores.shape, 20.0), np.full(scores.shape, 20.0)
+    for cell, (w, h) in (sizes or {}).items():
+        width[cell], height[cell] = w, h
+    return Distances(scores, width / 2, height / 2, width / 2, height / 2)
+
+
+def scores(count: int, known: dict[tuple[int, int], float]) -> np.ndarray:
+    values = np.zeros((count, count))
+    for cell, value in known.items():
+        values[cell] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("count", "cell", "dx", "dy"),
+    [(15, (7, 7), 0, 0), (16, (8, 8), 0, 0), (16, (0, 15), 112, -128), (15, (14, 0), -112, 112)],
+)
+def test_a_cell_is_its_distance_from_the_middle_one_in_strides(count, cell, dx, dy):
+    choice = choose(cells(scores(count, {cell: 1.0})), 16, (20, 20), NO_WINDOW)
+    assert (choice.dx, choice.dy) == (dx, dy)
+
+
+def test_unequal_distances_move_the_centre_by_half_their_difference():
+    one = np.ones((3, 3))
+    found = Distances(scores(3, {(1, 1): 1.0}), 4 * one, 14 * one, 16 * one, 6 * one)
+    choice = choose(found, 16, (20, 20), NO_WINDOW)
+    assert (choice.dx, choice.dy, choice.width, choice.height) == (6, -4, 20, 20)
+
+
+def test_a_box_of_another_size_needs_a_higher_score():
+    """Twice the side at penalty 0.15: 0.9 exp(-0.15) = 0.775, less than 0.8."""
+    known = scores(5, {(1, 1): 0.9, (3, 3): 0.8})
+    for side in (40.0, 10.0):
+        found = cells(known, {(1, 1): (side, side)})
+        assert choose(found, 16, (20, 20), Tuning(0.15, 0, 0.5)).dx == 16
+        assert choose(found, 16, (20, 20), Tuning(0.10, 0, 0.5)).dx == -16  # 0.9 exp(-0.1) = 0.814
+
+
+@pytest.mark.parametrize("size", [(40.0, 10.0), (10.0, 40.0)])
+def test_a_box_of_another_shape_needs_a_higher_score(size: tuple[float, float]):
+    """40 x 10 after 20 x 20: context 47.70 after 40, aspect ratio 4: exp(-k (4.770 - 1)); for 0.8 instead of
+    0.9, k = 0.03125."""
+    found = cells(scores(5, {(1, 1): 0.9, (3, 3): 0.8}), {(1, 1): size})
+    assert choose(found, 16, (20, 20), Tuning(0.0313, 0, 0.5)).dx == 16
+    assert choose(found, 16, (20, 20), Tuning(0.0312, 0, 0.5)).dx == -16
+
+
+def test_the_window_favours_the_middle():
+    """A Hann window of 5 is 0, 0.5, 1, 0.5, 0: at (1, 1) 0.25. With weight w the outer cell wins as long as
+    0.9 (1 - w) + 0.25 w > 0.5 (1 - w) + w, so below w = 0.3478."""
+    found = cells(scores(5, {(1, 1): 0.9, (2, 2): 0.5}))
+    assert choose(found, 16, (20, 20), Tuning(0.1, 0.347, 0.5)).dx == -16
+    assert choose(found, 16, (20, 20), Tuning(0.1, 0.349, 0.5)).dx == 0
+
+
+def test_the_size_moves_by_penalty_times_score_times_rate():
+    """To 40 x 40 at score 0.8: share exp(-0.1) 0.8 0.5 = 0.361935 of the way of 20 px."""
+    choice = choose(cells(scores(3, {(1, 1): 0.8}), {(1, 1): (40, 40)}), 16, (20, 20), NO_WINDOW)
+    assert choice.width == pytest.approx(20 + 20 * 0.361935, abs=1e-5)
+    assert choice.height == choice.width
+
+
+def test_distances_that_give_no_box_are_penalised_and_not_an_error():
+    known = scores(3, {(0, 0): 0.9, (1, 1): 0.1})
+    choice = choose(cells(known, {(0, 0): (-5.0, 20.0)}), 16, (20, 20), NO_WINDOW)
+    assert choice.dx == 0
+
+
+# The trackers
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., NanoTrack | Fear]:
+    def open_(name: str, cell: tuple[int, int], logit: float, *edges: float) -> NanoTrack | Fear:
+        if name == "fear_xs":
+            stand_in.write_fear(tmp_path, stand_in.peak(16, cell, logit), stand_in.distances(16, *edges))
+        else:
+            count = NANOTRACK[name].cells
+            classes = stand_in.two_classes(stand_in.peak(count, cell, logit))
+            stand_in.write_nanotrack(tmp_path, int(name[-1]), classes, stand_in.distances(count, *edges))
+        return open_peer(name, tmp_path, 1)
+
+    return open_
+
+
+def test_nanotrack_moves_by_cells_of_16_px_at_the_templates_scale(opened):
+    """The context of 40 x 40 is 80 px, shown as 127: two cells are 32 x 80 / 127 px."""
+    same = 20 * 127 / 80
+    peer = opened("nanotrack_v2", (6, 10), math.log(3), same, same, same, same)
+    peer.start(GREY, Box(80, 60, 40, 40))
+    box = peer.update(GREY)
+    assert box.xywh() == pytest.approx((80 + 32 * 80 / 127, 60 - 32 * 80 / 127, 40, 40), abs=1e-4)
+    assert peer.update(GREY).cx == pytest.approx(100 + 2 * 32 * 80 / 127, abs=1e-4)
+
+
+def test_nanotrack_v3_has_its_middle_in_cell_7(opened):
+    same = 20 * 127 / 80
+    peer = opened("nanotrack_v3", (7, 8), math.log(3), same, same, same, same)
+    peer.start(GREY, Box(80, 60, 40, 40))
+    assert peer.update(GREY).xywh() == pytest.approx((80 + 16 * 80 / 127, 60, 40, 40), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "penalty", "rate"), [("nanotrack_v2", 0.150, 0.385), ("nanotrack_v3", 0.138, 0.348)]
+)
+def test_nanotracks_size_follows_its_score(opened, name: str, penalty: float, rate: float):
+    """Softmax of (0, ln 3) is 0.75; the distances say twice the size."""
+    middle = NANOTRACK[name].cells // 2
+    double = 40 * 127 / 80
+    peer = opened(name, (middle, middle), math.log(3), double, double, double, double)
+    peer.start(GREY, Box(80, 60, 40, 40))
+    side = 40 + 40 * math.exp(-penalty) * 0.75 * rate
+    assert peer.update(GREY).xywh() == pytest.approx((100 - side / 2, 80 - side / 2, side, side), abs=1e-3)
+
+
+def test_nanotrack_keeps_a_box_that_is_no_square(opened):
+    """60 x 20 with its context is sqrt(100 x 60) = 77.46 px, shown as 127."""
+    scale = 127 / math.sqrt(100 * 60)
+    peer = opened("nanotrack_v3", (7, 7), 20.0, 30 * scale, 10 * scale, 30 * scale, 10 * scale)
+    peer.start(GREY, Box(70, 70, 60, 20))
+    assert peer.update(GREY).xywh() == pytest.approx((70, 70, 60, 20), abs=1e-3)
+    other = opened("nanotrack_v3", (7, 7), 20.0, 10 * scale, 30 * scale, 10 * scale, 30 * scale)
+    other.start(GREY, Box(70, 70, 60, 20))
+    # A turned box: the same context, an aspect ratio 9 times another, so hardly anything is taken over.
+    share = math.exp(-0.138 * 8) * 0.348
+    assert other.update(GREY).width == pytest.approx(60 - 40 * share, abs=1e-3)
+
+
+@pytest.mark.parametrize(("cell", "corner"), [((4, 10), (200, 0)), ((10, 4), (0, 160))])
+def test_nanotracks_box_stays_on_the_image(opened, cell: tuple[int, int], corner: tuple[int, int]):
+    """Three cells aside and up or down in each frame, and twice the size."""
+    peer = opened("nanotrack_v3", cell, 20.0, 63.5, 63.5, 63.5, 63.5)
+    peer.start(GREY, Box(80, 60, 40, 40))
+    for _ in range(30):
+        box = peer.update(GREY)
+    assert (box.cx, box.cy) == corner
+    assert (box.width, box.height) == (200, 160)
+
+
+def test_nanotracks_box_is_at_least_4_px(opened):
+    """Half of the size in each frame."""
+    half = 0.25 * 127 / 2
+    peer = opened("nanotrack_v3", (7, 7), 20.0, half, half, half, half)
+    peer.start(GREY, Box(90, 70, 8, 8))
+    for _ in range(30):
+        box = peer.update(GREY)
+    assert (box.width, box.height) == (4, 4)
+
+
+class Recorder:
+    """Stands for a network: keeps its inputs and gives the same outputs each time."""
+
+    def __init__(self, *outputs: np.ndarray) -> None:
+        self.outputs = list(outputs)
+        self.inputs: list[dict[str, np.ndarray]] = []
+
+    def __call__(self, **inputs: np.ndarray) -> list[np.ndarray]:
+        self.inputs.append(inputs)
+        return self.outputs
+
+
+def extent(crops: np.ndarray) -> list[int]:
+    """First and last column and row of the image in a crop of `COORDINATES`."""
+    columns, rows = crops[0, 0], crops[0, 1]
+    return [round(float(value)) for value in (columns[0, 0], columns[0, -1], rows[0, 0], rows[-1, 0])]
+
+
+COORDINATES = np.zeros((200, 250, 3), np.uint8)
+COORDINATES[:, :, 0] = np.arange(250)
+COORDINATES[:, :, 1] = np.arange(200)[:, None]
+
+
+def test_nanotracks_crops_are_squares_with_context():
+    """The box 40 x 40 around (120, 100): template 80 px, search region 80 x 255 / 127 = 160.63 px."""
+    features = np.ones((1, 96, 8, 8), np.float32)
+    backbone = Recorder(features)
+    classes = stand_in.two_classes(stand_in.peak(15, (7, 7), 9.0))
+    head = Recorder(classes, stand_in.distances(15, 32, 32, 32, 32))
+    peer = NanoTrack("nanotrack_v3", NANOTRACK["nanotrack_v3"], backbone, head)
+    peer.start(COORDINATES, Box(100, 80, 40, 40))
+    peer.update(COORDINATES)
+    template, search = (call["input"] for call in backbone.inputs)
+    assert (template.shape, search.shape) == ((1, 3, 127, 127), (1, 3, 255, 255))
+    assert extent(template) == [80, 159, 60, 139]
+    assert extent(search) == [40, 200, 20, 180]
+    assert head.inputs[0]["input1"] is features
+
+
+def test_fears_crops_are_the_box_grown_in_rgb():
+    features = np.ones((1, 256, 8, 8), np.float32)
+    backbone = Recorder(features)
+    logits = stand_in.peak(16, (8, 8), 9.0)[None, None]
+    track = Recorder(stand_in.distances(16, 25.6, 25.6, 25.6, 25.6), logits)
+    peer = Fear("fear_xs", backbone, track)
+    peer.start(COORDINATES, Box(100, 80, 20, 10))
+    peer.update(COORDINATES)
+    template, search = backbone.inputs[0]["image"], track.inputs[0]["image"]
+    assert (template.shape, search.shape) == ((1, 3, 128, 128), (1, 3, 256, 256))
+    assert extent(template[:, ::-1]) == [96, 123, 78, 91]
+    assert extent(search[:, ::-1]) == [60, 159, 60, 109]
+    assert track.inputs[0]["template"] is features
+
+
+def test_fears_template_and_search_region_are_the_box_grown():
+    assert grown((100, 80, 20, 10), 0.2) == (96, 78, 28, 14)
+    assert grown((100, 80, 20, 10), 2.0) == (60, 60, 100, 50)
+    assert grown((1, 2, 3, 4), 0.2) == (0, 1, 4, 5)  # 0.4, 1.2, 4.2, 5.6
+    assert grown((1, 2, 3, 3), 2.0) == (-5, -4, 15, 15)
+
+
+def test_fear_squeezes_the_region_to_a_square(opened):
+    """The region of (100, 80, 22, 10) is (56, 60, 110, 50): cell (9, 6) stands at (96, 144) of 256, so at
+    (97.25, 88.125) of the image; distances of 25.6 are the last size."""
+    peer = opened("fear_xs", (9, 6), math.log(4), 25.6, 25.6, 25.6, 25.6)
+    peer.start(GREY, Box(100, 80, 22, 10))
+    assert peer.update(GREY).xywh() == pytest.approx((86.25, 83.125, 22, 10), abs=1e-4)
+    # The next region is (42, 63, 110, 50), made from the rounded box (86, 83, 22, 10).
+    assert peer.update(GREY).xywh() == pytest.approx((72.25, 86.125, 22, 10), abs=1e-4)
+
+
+def test_fears_size_follows_its_score(opened):
+    """Sigmoid of ln 4 is 0.8; twice the width: context sqrt(3.5 x 2.5) = 2.9580 after 2, aspect ratio 2."""
+    peer = opened("fear_xs", (8, 8), math.log(4), 51.2, 25.6, 51.2, 25.6)
+    peer.start(GREY, Box(100, 80, 20, 10))
+    share = math.exp(-0.062 * (math.sqrt(3.5 * 2.5) / 2 * 2 - 1)) * 0.8 * 0.765
+    width = 20 + 20 * share
+    assert peer.update(GREY).xywh() == pytest.approx((110 - width / 2, 80, width, 10), abs=1e-3)
+
+
+def test_a_target_of_a_pixel_is_at_least_3_px_to_fear(opened):
+    """(50, 50, 3, 3) has the region (44, 44, 15, 15); a cell is 15 / 16 px."""
+    peer = opened("fear_xs", (8, 9), 9.0, 25.6, 25.6, 25.6, 25.6)
+    peer.start(GREY, Box(50, 50, 1, 1))
+    box = peer.update(GREY)
+    assert (box.cx, box.cy) == pytest.approx((44 + 7.5 + 15 / 16, 44 + 7.5), abs=1e-4)
+
+
+def test_fear_follows_no_further_than_the_edge(opened):
+    """Three cells to the right and down in each frame: the image is 200 x 160."""
+    peer = opened("fear_xs", (11, 11), 9.0, 25.6, 25.6, 25.6, 25.6)
+    peer.start(GREY, Box(150, 120, 20, 20))
+    for _ in range(8):
+        box = peer.update(GREY)
+    assert (box.x1, box.y1) == (200, 160)
+    assert min(box.width, box.height) >= 3
+
+
+def test_fears_box_stays_on_the_image_and_is_at_least_3_px():
+    assert inside(Box(-5, 10, 20, 20), 100, 80) == Box(0, 10, 15, 20)
+    assert inside(Box(90, 70, 20, 20), 100, 80) == Box(90, 70, 10, 10)
+    assert inside(Box(150, -20, 5, 5), 100, 80) == Box(97, 0, 3, 3)
+    assert inside(Box(10, 10, 1, 1), 100, 80) == Box(10, 10, 3, 3)
+
+
+@pytest.mark.parametrize("name", ONNX_PEERS)
+def test_a_bright_blob_is_followed(tmp_path: Path, name: str):
+    """The heads score brightness: of blue, the first of BGR, or of red, the first of RGB."""
+    if name == "fear_xs":
+        stand_in.write_backbone(tmp_path / "fear_xs_backbone.onnx", ("image", "features"), 256, kernel=16)
+        stand_in.write_bright_fear_head(
+            tmp_path / "fear_xs_track.onnx", stand_in.distances(16, 25.6, 25.6, 25.6, 25.6)
+        )
+    else:
+        channels, count = NANOTRACK[name].channels, NANOTRACK[name].cells
+        stand_in.write_backbone(tmp_path / f"{name}_backbone.onnx", ("input", "output"), channels, kernel=15)
+        edges = stand_in.distances(count, *[63.5 / 2] * 4)
+        stand_in.write_bright_nanotrack_head(tmp_path / f"{name}_head.onnx", channels, edges)
+    seen, other = (2, 0) if name == "fear_xs" else (0, 2)
+    peer = open_peer(name, tmp_path, 1)
+    for index in range(10):
+        x, y = 72 + 5 * index, 62 + 3 * index
+        picture = np.full((160, 220, 3), 40, np.uint8)
+        picture[:, :, seen] += blob(x, y)
+        picture[:, :, other] += blob(x - 30, y)  # of a colour that is not looked at
+        if index == 0:
+            peer.start(picture, Box(x - 12, y - 12, 24, 24))
+            continue
+        box = peer.update(picture)
+        assert box is not None
+        assert (box.cx, box.cy) == pytest.approx((x, y), abs=8)
+        assert (box.width, box.height) == pytest.approx((24, 24), abs=1)
+
+
+def blob(x: float, y: float) -> np.ndarray:
+    """Light that falls off around a point, uint8 [160, 220]."""
+    rows, columns = np.mgrid[:160, :220] + 0.5
+    return (210 * np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * 10**2))).astype(np.uint8)
+
+
+def test_the_same_start_gives_the_same_boxes_again(opened):
+    peer = opened("fear_xs", (9, 6), 1.0, 20.0, 30.0, 30.0, 20.0)
+    passes = []
+    for _ in range(2):
+        peer.start(GREY, Box(100, 80, 20, 10))
+        passes.append([peer.update(GREY) for _ in range(3)])
+    assert passes[0] == passes[1]
+
+
+def test_a_backbone_that_declares_one_size_is_run_on_two(
+    opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    same = 20 * 127 / 80
+    edges = stand_in.distances(16, same, same, same, same)
+    classes = stand_in.two_classes(stand_in.peak(16, (8, 9), 3.0))
+    stand_in.write_nanotrack(tmp_path, 2, classes, edges, side=255)
+    peer = open_peer("nanotrack_v2", tmp_path, 1)
+    peer.start(GREY, Box(80, 60, 40, 40))
+    assert peer.update(GREY).cx == pytest.approx(100 + 16 * 80 / 127, abs=1e-4)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match="pip install onnx"):
+        open_peer("nanotrack_v2", tmp_path, 1)
+
+
+# Files that don't fit
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name not in ("csrt", "kcf", "mosse")])
+def test_a_folder_without_the_files_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(InputError, match="--peer-models DIR"):
+        open_peer(name)
+    with pytest.raises(InputError, match="holds") as refusal:
+        open_peer(name, tmp_path)
+    assert "backbone" in str(refusal.value)
+    with pytest.raises(InputError, match="is not a folder"):
+        open_peer(name, tmp_path / "missing")
+
+
+def test_two_files_for_one_are_refused_by_name(opened, tmp_path: Path):
+    opened("nanotrack_v3", (7, 7), 1.0, 1.0, 1.0, 1.0, 1.0)
+    (tmp_path / "nanotrack_v3_head_old.onnx").touch()
+    with pytest.raises(InputError, match=r"2 files .*nanotrack_v3_head.onnx, nanotrack_v3_head_old.onnx"):
+        open_peer("nanotrack_v3", tmp_path)
+
+
+def test_a_file_that_is_no_network_is_refused(opened, tmp_path: Path):
+    opened("fear_xs", (8, 8), 1.0, 1.0, 1.0, 1.0, 1.0)
+    for content in (b"", b"not a network", (tmp_path / "fear_xs_track.onnx").read_bytes()[:200]):
+        (tmp_path / "fear_xs_track.onnx").write_bytes(content)
+        with pytest.raises(InputError, match=r"fear_xs_track\.onnx") as refusal:
+            open_peer("fear_xs", tmp_path)
+        assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_other_tensors_are_refused_with_what_is_and_what_must_be(opened, tmp_path: Path):
+    """The head of another version, and the two files under each other's names."""
+    opened("nanotrack_v2", (8, 8), 1.0, 1.0, 1.0, 1.0, 1.0)
+    opened("nanotrack_v3", (7, 7), 1.0, 1.0, 1.0, 1.0, 1.0)
+    backbone, head = tmp_path / "nanotrack_v3_backbone.onnx", tmp_path / "nanotrack_v3_head.onnx"
+    kept = head.read_bytes()
+    head.write_bytes((tmp_path / "nanotrack_v2_head.onnx").read_bytes())
+    with pytest.raises(InputError, match=r"input1 \[1, 48, 8, 8\].*expected float32 input1 \[1, 96, 8, 8\]"):
+        open_peer("nanotrack_v3", tmp_path)
+    head.write_bytes(backbone.read_bytes())
+    backbone.write_bytes(kept)
+    with pytest.raises(InputError, match=r"input1 .*expected float32 input \[1, 3, \?, \?\]"):
+        open_peer("nanotrack_v3", tmp_path)
+
+
+def test_another_map_is_refused(opened, tmp_path: Path):
+    opened("fear_xs", (8, 8), 1.0, 1.0, 1.0, 1.0, 1.0)
+    logits = np.zeros((1, 1, 15, 15), np.float32)
+    shapes = {"image": [1, 3, 256, 256], "template": [1, 256, 8, 8]}
+    edges = stand_in.distances(16, 1, 1, 1, 1)
+    stand_in.write_head(tmp_path / "fear_xs_track.onnx", shapes, bbox=edges, cls=logits)
+    with pytest.raises(InputError, match=r"cls \[1, 1, 15, 15\], expected .*cls \[1, 1, 16, 16\]"):
+        open_peer("fear_xs", tmp_path)
+
+
+def test_files_that_do_not_fit_each_other_are_refused_at_the_start(opened, tmp_path: Path):
+    """Features of 9 x 9 instead of 8 x 8, which an open size does not tell in advance."""
+    opened("fear_xs", (8, 8), 1.0, 1.0, 1.0, 1.0, 1.0)
+    stand_in.write_backbone(tmp_path / "fear_xs_backbone.onnx", ("image", "features"), 256, kernel=32)
+    peer = open_peer("fear_xs", tmp_path, 1)
+    peer.start(GREY, Box(100, 80, 20, 10))
+    with pytest.raises(InputError, match="two files of the same peer"):
+        peer.update(GREY)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path):
+    edges = stand_in.distances(16, 1.0, 1.0, math.nan, 1.0)
+    stand_in.write_fear(tmp_path, stand_in.peak(16, (8, 8), 1.0), edges)
+    peer = open_peer("fear_xs", tmp_path, 1)
+    peer.start(GREY, Box(100, 80, 20, 10))
+    with pytest.raises(InputError, match=r"fear_xs_track\.onnx: bbox .* not finite"):
+        peer.update(GREY)
+
+
+def test_a_network_of_another_type_is_refused(tmp_path: Path):
+    import onnx
+    from onnx import TensorProto, helper
+
+    half = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [1]) for name in "ab"]
+    graph = helper.make_graph([helper.make_node("Relu", ["a"], ["b"])], "half", half[:1], half[1:])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "half.onnx",
+    )
+    with pytest.raises(InputError, match=r"expected float32 a \[1\]"):
+        PeerModel(tmp_path / "half.onnx", {"a": (1,)}, {"b": (1,)}, 1)
+
+
+def test_unknown_peers_get_the_list():
+    with pytest.raises(InputError, match=r"'siamese' is not a peer tracker; choose from csrt, .*fear_xs"):
+        open_peer("siamese")
+
+
+def test_the_command_runs_peers_and_refuses_in_one_line(benchmark_here, tmp_path: Path):
+    write_own(tmp_path / "one", [f"{i},{40 + i},30,16,16" for i in range(3)], frames=3)
+    command = ("peers", "one", "--only-peers", "--threads", "1", "--peers")
+    assert_refused(benchmark_here(*command, "fear_xs"), "fear_xs", "--peer-models DIR")
+    assert_refused(
+        benchmark_here(*command, "nanotrack_v3", "--peer-models", "."), "0 files nanotrack_v3_backbone*"
+    )
+    (tmp_path / "fear_xs_track.onnx").write_bytes(b"not a network")
+    stand_in.write_backbone(tmp_path / "fear_xs_backbone.onnx", ("image", "features"), 256, kernel=16)
+    assert_refused(benchmark_here(*command, "fear_xs", "--peer-models", "."), "fear_xs_track.onnx", "fetch")
+    same = stand_in.distances(16, 25.6, 25.6, 25.6, 25.6)
+    stand_in.write_fear(tmp_path, stand_in.peak(16, (8, 8), 9.0), same)
+    result = benchmark_here(*command, "fear_xs", "--peer-models", ".")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "fear_xs" in result.stdout
+    beside = benchmark_here("peers", "one", "--threads", "1", "--peers", "mosse", "--quiet")
+    assert (beside.returncode, beside.stderr) == (0, "")
+    means = beside.stdout[beside.stdout.index("mean over 1 sequences") :]
+    assert {"default", "mosse"} <= {line.split()[0] for line in means.splitlines() if line}
+    assert_refused(benchmark_here("peers", "one"), "--peers csrt")
+
+
+# The published networks, where a folder of them is named
+
+# Boxes of the last frame from separate implementations of both algorithms, on the same pictures and networks.
+REAL_BOXES = {
+    "nanotrack_v2": (165.179, 92.277, 37.495, 33.493),
+    "nanotrack_v3": (163.733, 93.066, 38.897, 33.106),
+    "fear_xs": (160.043, 90.947, 38.024, 35.81),
+}
+
+
+@pytest.mark.skipif(REAL_MODELS not in os.environ, reason=f"{REAL_MODELS} names no folder of the networks")
+@pytest.mark.parametrize("name", ONNX_PEERS)
+def test_the_published_networks_give_the_boxes_of_other_implementations(name: str):
+    peer = open_peer(name, Path(os.environ[REAL_MODELS]), 1)
+    first, *others = moving_pictures()
+    peer.start(first, Box(70.4, 50.6, 44, 30))
+    for picture in others:
+        box = peer.update(picture)
+    assert box is not None
+    assert box.xywh() == pytest.approx(REAL_BOXES[name], abs=0.1)
+
+
+def moving_pictures() -> list[np.ndarray]:
+    """A patch of 44 x 30 px with a pattern of its own, from (70, 50) in steps of (9, 4) px to the image's
+    edge."""
+    rng = np.random.default_rng(5)
+    background = cv2.resize(rng.integers(60, 120, (12, 16, 3), np.uint8), (200, 160))
+    patch = cv2.resize(rng.integers(0, 255, (4, 6, 3), np.uint8), (44, 30), interpolation=cv2.INTER_NEAREST)
+    pictures = []
+    for step in range(12):
+        picture = background.copy()
+        x, y = 70 + 9 * step, 50 + 4 * step
+        part = picture[y : y + 30, x : x + 44]
+        part[:] = patch[:, : part.shape[1]]
+        pictures.append(picture)
+    return pictures
+
+
+# OpenCV's trackers
+
+
+@pytest.mark.skipif(not hasattr(cv2, "legacy"), reason="needs OpenCV's contrib modules")
+def test_an_opencv_tracker_follows_the_square(tmp_path: Path):
+    folder = write_own(tmp_path / "square", [f"{i},{40 + i},30,16,16" for i in range(8)], frames=8)
+    (square,) = find_sequences(folder)
+    peer = open_peer("csrt")
+    frames = list(square.frames())
+    peer.start(frames[0].bgr, Box(*square.boxes[0]))
+    for frame in frames[1:]:
+        box = peer.update(frame.bgr)
+        assert box is not None
+        assert box.cx == pytest.approx(48 + frame.index, abs=3)
+
+
+def test_nanos_files_are_found_by_either_name(tmp_path: Path):
+    for name in ("nanotrack_v1_backbone", "nanotrack_v1_head", "nanotrack_v2_backbone", "nanotrack_v2_head"):
+        (tmp_path / f"{name}.onnx").touch()
+    (tmp_path / "nanotrack_v3_backbone_dynamic.onnx").touch()
+    (tmp_path / "nanotrack_v3_head_dynamic.onnx").touch()
+    assert [p.name for p in nano_files(tmp_path)] == ["nanotrack_v2_backbone.onnx", "nanotrack_v2_head.onnx"]
+    other = tmp_path / "opencv"
+    other.mkdir()
+    for name in ("nanotrack_backbone_sim", "nanotrack_head_sim"):
+        (other / f"{name}.onnx").touch()
+    assert nano_files(other)[1].name == "nanotrack_head_sim.onnx"
+
+
+def test_opencv_without_contrib_modules_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(cv2, "TrackerCSRT_create", raising=False)
+    with pytest.raises(InputError, match="opencv-contrib-python-headless"):
+        open_peer("csrt")

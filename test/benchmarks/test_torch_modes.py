@@ -1,0 +1,387 @@
+"""The PyTorch baselines: every mode gives FP32's answers, a compiled one never sees a new shape, and a device
+that can't be used is refused with its remedy. What is compiled here is run by PyTorch's own operators."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden.clip import clip
+from support.tensors import layout_of
+from test_backends_agree import track
+
+pytest.importorskip("torch", reason="the torch back ends need torch: scripts/setup_env --with-tests")
+pytest.importorskip("onnx", reason="the torch back ends read weights from graphs: pip install onnx")
+
+import torch
+
+from benchmarks.backends import BASELINES
+from benchmarks.pytorch.modes import (
+    Ring,
+    fixed_layout,
+    key_bias,
+    open_modules,
+    torch_device,
+    with_bfloat16_weights,
+)
+from benchmarks.pytorch.timing import AFTER_THE_WAIT, EventTimer, StageTimer
+from benchmarks.pytorch.torch_pipeline import TorchPipeline
+from efftam_ros.core.errors import BackendError
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Image, MemoryPlan, Prompt
+from efftam_ros.model.common.from_bundle import load_bundle_network
+from efftam_ros.model.compact.network import COMPACT_CONFIGS
+from efftam_ros.model.efficienttam.configurations import CONFIGURATIONS, Configuration, Pooling
+from efftam_ros.model.efficienttam.network import EfficientTAM
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.device import memory
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
+COMPACT = COMPACT_CONFIGS["compact_192"].spec
+PLAIN, POOLED = (CONFIGURATIONS[name].spec for name in ("efficienttam_ti_512x512", "efficienttam_ti_1"))
+WHOLE = View.full(640, 480, COMPACT.side)
+CLICK = Prompt(points=((320.0, 240.0),), labels=(1,))
+
+BOX_PX, IOU, PRESENCE, MASK_SHARE = 0.5, 0.01, 0.2, 0.01
+"""How far bfloat16 may be from FP32; measured: 0.2 px, 0.003, 0.04, 0.003 of the mask's pixels."""
+
+
+def replaying(graph, _inputs):
+    """A compiler whose results lie where its next run overwrites them, as those of CUDA graphs do."""
+    results: list[torch.Tensor] = []
+
+    def run(*arguments):
+        found = graph(*arguments)
+        if not results:
+            results.extend(tensor.clone() for tensor in found)
+        for result, tensor in zip(results, found, strict=True):
+            result.copy_(tensor)
+        return tuple(results)
+
+    return run
+
+
+def opened(bundle: Bundle, mode: str) -> TorchPipeline:
+    return TorchPipeline(load_bundle_network(bundle.folder), threads=2, mode=mode, compiler=replaying)
+
+
+@pytest.fixture(scope="module")
+def compiled(shipped: Bundle) -> TorchPipeline:
+    return opened(shipped, "compiled")
+
+
+@pytest.fixture(scope="module")
+def exact(shipped: Bundle) -> list:
+    return list(track(opened(shipped, "fp32")))
+
+
+@pytest.fixture
+def frame() -> Image:
+    return Image.from_array(clip()[0][0], "rgb8")
+
+
+@pytest.fixture
+def recompiling_is_an_error(compiled: TorchPipeline) -> Iterator[None]:
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        yield
+
+
+def assert_close(found: list, exact: list) -> None:
+    for (candidates, mask), (wanted, wanted_mask) in zip(found, exact, strict=True):
+        assert np.abs(candidates.boxes - wanted.boxes).max() < BOX_PX
+        assert np.abs(candidates.ious - wanted.ious).max() < IOU
+        assert candidates.presence_logit == pytest.approx(wanted.presence_logit, abs=PRESENCE)
+        assert np.count_nonzero(mask != wanted_mask) < MASK_SHARE * np.count_nonzero(wanted_mask)
+
+
+@pytest.mark.slow
+def test_bfloat16_tracks_as_fp32_does_but_for_rounding(shipped: Bundle, exact: list):
+    found = list(track(opened(shipped, "bf16")))
+    assert_close(found, exact)
+    assert any((a.ious != b.ious).any() for (a, _), (b, _) in zip(found, exact, strict=True))
+
+
+@pytest.mark.slow
+def test_a_compiled_clip_tracks_as_fp32_does_and_compiles_nothing_after_opening(
+    compiled: TorchPipeline, exact: list, recompiling_is_an_error: None
+):
+    assert_close(list(track(compiled)), exact)
+
+
+@pytest.mark.slow
+def test_a_compiled_clip_may_be_prompted_in_any_way(
+    compiled: TorchPipeline, frame: Image, recompiling_is_an_error: None
+):
+    mask = np.zeros((480, 640), bool)
+    mask[200:300, 200:300] = True
+    for prompt in (Prompt(box=Box(200, 200, 100, 100)), CLICK, Prompt(mask=mask)):
+        compiled.encode(frame, WHOLE)
+        candidates = compiled.decode(prompt)
+        compiled.remember(len(candidates) - 1, 0, True)
+    compiled.encode(frame, WHOLE)
+    compiled.attend(MemoryPlan())
+    compiled.decode(None)
+
+
+@pytest.mark.slow
+def test_a_tracked_frame_of_a_compiled_clip_runs_every_module_compiled(
+    compiled: TorchPipeline, frame: Image, monkeypatch: pytest.MonkeyPatch
+):
+    def track_one() -> None:
+        compiled.encode(frame, WHOLE)
+        compiled.attend(MemoryPlan((0,), (6,), (0,)))
+        compiled.decode(None)
+        compiled.remember(1, 1, True)
+
+    compiled.encode(frame, WHOLE)
+    compiled.decode(CLICK)
+    compiled.remember(0, 0, True)
+    network = compiled._modules.network
+    for name in ("encode_image", "attend", "decode", "encode_memory"):
+        monkeypatch.setattr(network, name, lambda *_, name=name: pytest.fail(f"{name} ran as written"))
+    track_one()
+
+
+@pytest.mark.slow
+def test_what_a_compiled_module_returned_is_not_overwritten_by_its_next_run(compiled: TorchPipeline):
+    modules, side = compiled._modules, COMPACT.side
+    with torch.inference_mode():
+        first = modules.encode_image(torch.zeros(1, 3, side, side))["features"]
+        kept = first.clone()
+        second = modules.encode_image(torch.ones(1, 3, side, side))["features"]
+    assert torch.equal(first, kept)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", list(Pooling))
+def test_the_fixed_form_attends_as_the_free_one_does(pooling: Pooling):
+    torch.manual_seed(1)
+    network = EfficientTAM(Configuration("small", 96, 192, 3, pooling)).eval()
+    spec = network.spec
+    free, fixed = (open_modules(network, CPU, mode, "eager") for mode in ("bf16", "compiled"))
+    ring = Ring(spec, 8, CPU)
+    for slot in range(8):
+        ring.store(slot, torch.randn(36, 64), torch.randn(256))
+    features = torch.randn(1, 256, 6, 6)
+    for plan in (
+        MemoryPlan((3,), (6,), (3,)),
+        MemoryPlan((2, 7, 1), (6, 0, 3), (2, 7, 1, 5)),
+        MemoryPlan(tuple(range(7)), (6, 0, 1, 2, 3, 4, 5), tuple(range(8)) * 2),
+    ):
+        with torch.inference_mode():
+            wanted = free.attend(features, ring, plan).float()
+            found = fixed.attend(features, ring, plan).float()
+        assert (found - wanted).square().mean().sqrt() < 0.02 * wanted.std()
+
+
+@pytest.mark.parametrize("spec", [COMPACT, PLAIN, POOLED], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("rows", [(6,), (6, 0), (6, 0, 1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("pointers", [0, 1, 16])
+def test_the_key_bias_is_that_of_the_exported_graph(spec, rows: tuple[int, ...], pointers: int):
+    used = torch.zeros(7, dtype=torch.bool)
+    used[list(rows)] = True
+    found = key_bias(spec, used, torch.arange(16) < pointers)
+    assert np.array_equal(found, memory.key_bias(layout_of(spec), rows, pointers))
+
+
+def test_the_fixed_layout_puts_maps_in_their_rows_and_pointers_first():
+    layout = fixed_layout(PLAIN, MemoryPlan((4, 9, 2), (6, 0, 3), (4, 9, 2)), empty=24)
+    assert layout == [9, 24, 24, 2, 24, 24, 4] + [4, 9, 2] + [24] * 13
+
+
+@pytest.mark.parametrize(
+    ("spec", "plan"),
+    [
+        (PLAIN, MemoryPlan((1, 2), (6, 6), (1,))),
+        (PLAIN, MemoryPlan((1,), (6,), tuple(range(17)))),
+        (POOLED, MemoryPlan((1,), (2,), (1,))),
+    ],
+    ids=["two maps in a row", "too many pointers", "pooled, a single map in another row"],
+)
+def test_a_plan_that_the_fixed_form_cannot_hold_is_an_error(spec, plan: MemoryPlan):
+    with pytest.raises(ValueError, match="use mode fp32 or bf16"):
+        fixed_layout(spec, plan, empty=24)
+
+
+@pytest.mark.parametrize("slot", [-1, 24])
+def test_a_slot_beyond_the_ring_is_an_error_on_the_host(shipped: Bundle, frame: Image, slot: int):
+    pipeline = opened(shipped, "fp32")
+    pipeline.encode(frame, WHOLE)
+    with pytest.raises(IndexError, match=f"slot {slot} is beyond the ring's 24"):
+        pipeline.attend(MemoryPlan((slot,), (6,), (0,)))
+    pipeline.decode(CLICK)
+    with pytest.raises(IndexError, match=f"slot {slot} is beyond the ring's 24"):
+        pipeline.remember(0, slot, True)
+
+
+def test_the_layers_that_autocast_casts_hold_bfloat16_in_a_copy_of_the_network(shipped: Bundle):
+    network = load_bundle_network(shipped.folder)
+    half = with_bfloat16_weights(network)
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+    assert half.image_encoder.stem.weight.dtype == torch.bfloat16
+    assert half.memory_attention.norm.weight.dtype == torch.float32
+    layers = sum(p.numel() for p in half.parameters() if p.dtype == torch.bfloat16)
+    assert layers > 0.98 * sum(p.numel() for p in half.parameters())
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch is built with CUDA")
+def test_a_pytorch_without_cuda_is_refused_before_weights_are_read(tmp_path, shipped: Bundle):
+    for name, (device, mode) in BASELINES.items():
+        if device == "cuda":
+            with pytest.raises(BackendError, match="built without CUDA; install a CUDA build") as refusal:
+                TorchPipeline.from_bundle(shipped, device=device, mode=mode)
+            assert torch.__version__ in refusal.value.reason, name
+
+
+def test_a_missing_driver_and_a_missing_device_are_told_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+
+    def no_driver() -> int:
+        raise RuntimeError("Found no NVIDIA driver on your system. Please check that you have one.\nMore")
+
+    monkeypatch.setattr(torch.cuda, "current_device", no_driver)
+    with pytest.raises(BackendError, match="Found no NVIDIA driver on your system; install") as refusal:
+        torch_device("cuda")
+    assert "CUDA 12.6" in refusal.value.remedy
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Orin")
+    with pytest.raises(BackendError, match="no CUDA device 3; choose one of cuda:0 Orin"):
+        torch_device("cuda:3")
+
+
+def test_a_gpu_without_code_for_it_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Orin")
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+
+    def no_code(*_, **__):
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCUDA ...")
+
+    monkeypatch.setattr(torch, "ones", no_code)
+    with pytest.raises(BackendError, match="does not run on Orin: CUDA error: no kernel image"):
+        torch_device("cuda")
+
+
+def test_a_network_that_does_not_fit_into_the_device_is_refused(monkeypatch: pytest.MonkeyPatch):
+    network = EfficientTAM(Configuration("small", 96, 192, 3))
+
+    def full(_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(network, "to", full)
+    with pytest.raises(BackendError, match="small does not fit into the free memory of cuda"):
+        open_modules(network, torch.device("cuda"), "fp32")
+
+
+@pytest.mark.slow
+def test_a_network_that_cannot_be_compiled_is_refused():
+    def broken(_graph, _inputs):
+        raise RuntimeError("no code for this operator")
+
+    network = EfficientTAM(Configuration("small", 96, 192, 3))
+    with pytest.raises(BackendError, match="no code for this operator") as refusal:
+        open_modules(network, CPU, "compiled", broken)
+    assert "can't compile small" in refusal.value.reason
+    assert refusal.value.remedy == "choose the back end torch-cuda-bf16"
+
+
+def test_other_modes_and_devices_are_errors_that_list_what_there_is(shipped: Bundle):
+    with pytest.raises(ValueError, match="mode is 'fp8'; choose one of fp32, bf16, compiled"):
+        opened(shipped, "fp8")
+    with pytest.raises(ValueError, match="device is 'meta'; give cpu, cuda or cuda:N"):
+        torch_device("meta")
+
+
+@pytest.mark.slow
+def test_the_eager_modes_do_not_load_the_compiler(shipped: Bundle):
+    code = """
+import sys
+from efftam_ros.runtime.bundle import default_bundle
+from benchmarks.pytorch.torch_pipeline import TorchPipeline
+TorchPipeline.from_bundle(default_bundle(), mode="bf16")
+print("torch._dynamo.convert_frame" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"
+
+
+class Device:
+    """Work that is done when the host waits: an event has a time from then on. Each record takes 1 ms."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 0, 0
+        self.done = 0
+
+    def event(self) -> Event:
+        return Event(self)
+
+    def wait(self) -> None:
+        self.done = self.now
+        self.waits += 1
+
+
+class Event:
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def record(self) -> None:
+        self.device.now += 1
+        self.at = self.device.now
+
+    def synchronize(self) -> None:
+        self.device.wait()
+
+    def elapsed_time(self, end: Event) -> float:
+        assert max(self.at, end.at) <= self.device.done, "read before it was done"
+        return float(end.at - self.at)
+
+
+def test_device_times_are_read_after_the_frames_wait_and_cost_no_other():
+    device = Device()
+    timer = EventTimer(device.event)
+    for number in range(3):
+        timer.start_frame()
+        with timer.stage("preprocess", on_host=True):
+            pass
+        with timer.stage("image_encoder"), timer.stage("mask_decoder"):
+            pass
+        assert set(timer.seconds) == {"preprocess"}
+        device.wait()
+        timer.waited()
+        assert (timer.seconds["image_encoder"], timer.seconds["mask_decoder"]) == (3e-3, 1e-3)
+        with timer.stage(AFTER_THE_WAIT):
+            device.now += number
+    assert device.waits == 3 + 1  # the first memory encoder's
+    assert timer.seconds[AFTER_THE_WAIT] == 2e-3  # of the frame before, which took 1 + 1
+
+
+def test_a_frame_that_was_given_up_leaves_no_time_in_the_next():
+    device = Device()
+    timer = EventTimer(device.event)
+    timer.start_frame()
+    with timer.stage("image_encoder"):
+        pass
+    timer.start_frame()
+    device.wait()
+    timer.waited()
+    assert timer.seconds == {}
+
+
+def test_on_the_cpu_a_stage_has_its_time_at_once():
+    timer = StageTimer()
+    with timer.stage("image_encoder"):
+        pass
+    kept = timer.seconds
+    assert kept["image_encoder"] > 0
+    timer.start_frame()
+    assert timer.seconds == {}
+    assert "image_encoder" in kept
