@@ -1,4 +1,4 @@
-"""Back ends and PyTorch baselines under one set of names."""
+"""Back ends in every precision, and PyTorch baselines, under one set of names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.pipeline import BACKENDS, open_pipeline
+from efftam_ros.runtime.pipeline import TABLE, open_pipeline
 
 BASELINES = {
     "torch": ("cpu", "fp32"),
@@ -16,7 +16,14 @@ BASELINES = {
     "torch-cuda-compiled": ("cuda", "compiled"),
 }
 """Device and mode (`modes.MODES`) of each baseline."""
-MEASURABLE = (*BACKENDS, *BASELINES)
+MEASURABLE = (
+    *(
+        row.name if precision == "auto" else f"{row.name}:{precision}"
+        for row in TABLE
+        for precision in row.variants
+    ),
+    *BASELINES,
+)
 
 
 def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
@@ -40,7 +47,9 @@ def open_baseline(bundle: Path | None, name: str, threads: int = 0) -> Pipeline:
 
 
 def open_measurable(bundle: Path | None, name: str, threads: int = 0, zero_copy: bool = False) -> Pipeline:
-    """Open a back end or a baseline. Raises as `open_pipeline` and `open_baseline` do."""
+    """Open a back end, "name" or "name:precision", or a baseline. Raises as `open_pipeline` and
+    `open_baseline` do."""
     if name in BASELINES:
         return open_baseline(bundle, name, threads)
-    return open_pipeline(bundle, name, threads, zero_copy=zero_copy)
+    backend, _, precision = name.partition(":")
+    return open_pipeline(bundle, backend, threads, zero_copy=zero_copy, precision=precision or "auto")

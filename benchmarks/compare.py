@@ -22,7 +22,6 @@ from typing import Any
 from benchmarks.backends import BASELINES, MEASURABLE
 from benchmarks.contenders import Contender, open_contenders, open_peers
 from benchmarks.frames import TURN, measure_frames
-from benchmarks.machine import environment
 from benchmarks.peers.registry import add_peer_arguments
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
@@ -32,7 +31,7 @@ from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
 from efftam_ros.tools.common.options import add_quiet_argument, list_of
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
 from efftam_ros.tools.common.table import Cell, print_table
-from efftam_ros.tools.doctor.system import System
+from efftam_ros.tools.doctor.machine import environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         for contender in contenders:
             contender.close()
     report = {
-        "environment": environment(System()),
+        "environment": environment(),
         "zero_copy": args.zero_copy,
         "image": list(args.image),
         "left_out": [asdict(one) for one in left_out],

@@ -143,8 +143,8 @@ class Tracker:
         except TypeError as error:
             names = ", ".join(name for name in TrackerConfig.__dataclass_fields__ if name != "policy")
             raise InputError(f"a setting is not known or no number ({error}); settings: {names}") from None
-        kind: dict[str, Any] = {} if precision == "auto" else {"precision": precision}
-        self._pipeline = open_pipeline(None if bundle is None else Path(bundle), backend, threads, **kind)
+        folder = None if bundle is None else Path(bundle)
+        self._pipeline = open_pipeline(folder, backend, threads, precision=precision)
         self._tracker = open_tracker(self._pipeline, config)
         self._time_ns: int | None = None  # of the last image
         self._starts = 0

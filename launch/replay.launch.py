@@ -26,6 +26,7 @@ FOR_TRACKER = (
         for name in (
             "bundle",
             "backend",
+            "precision",
             "params",
             "operator",
             "operator_port",
@@ -41,7 +42,7 @@ ARGUMENTS = (
     Argument("rate", "1.0", "speed; 0: wait for the tracker's result of each image"),
     Argument("box", "", "X,Y,W,H in px to select on the first image; empty: the selections in the bag"),
     Argument("out", "", "new bag for the results; empty: none"),
-    Argument("mask", "false", "record the masks too", YES_NO),
+    Argument("with_masks", "false", "record the masks too", YES_NO),
     *FOR_TRACKER,
 )
 
@@ -49,8 +50,8 @@ ARGUMENTS = (
 def start_player(context):
     value = given(context, ARGUMENTS)
     options = [f"--{name}={value[name]}" for name in ("topic", "rate", "box", "out") if value[name]]
-    if value["mask"] == "true":
-        options.append("--mask")
+    if value["with_masks"] == "true":
+        options.append("--with-masks")
     ended = Shutdown(reason="the bag has ended")
     return [node("efftam_bag_player", value, arguments=[value["bag"], *options], on_exit=ended)]
 

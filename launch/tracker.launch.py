@@ -1,6 +1,6 @@
 """Start the tracker: `ros2 launch efftam_ros tracker.launch.py image:=/camera/image_raw`."""
 
-from launch.actions import OpaqueFunction, SetEnvironmentVariable
+from launch.actions import LogInfo, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
 
@@ -8,6 +8,10 @@ from efftam_ros.ros.common.launching import CONFIG, TRACKER, declared, given, no
 from launch import LaunchDescription
 
 FLIGHT = "flight"  # parameters of gimbal and bridge, see flight.launch.py
+ON_THE_CPU = (
+    "params:=jetson computes on the CPU; for the GPU build the engines once (efftam build) and add"
+    " backend:=tensorrt"
+)
 PROFILE = str(CONFIG / "fastdds_images.xml")
 
 
@@ -38,7 +42,7 @@ def operator_node(value):
 
 def start_nodes(context):
     value = given(context, TRACKER.values())
-    settings = ("image_transport", "bundle", "backend", "camera_motion")
+    settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
     # Texts: "off" would else become false.
     own = {name: ParameterValue(value[name], value_type=str) for name in settings if value[name]}
     tracker = node(
@@ -50,7 +54,8 @@ def start_nodes(context):
         ],
         remappings=[(name, value[name]) for name in ("image", "camera_info", "attitude") if value[name]],
     )
-    return [tracker, operator_node(value)] if value["operator"] == "true" else [tracker]
+    said = [LogInfo(msg=ON_THE_CPU)] if value["params"] == "jetson" and not value["backend"] else []
+    return [*said, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
 
 
 def generate_launch_description():

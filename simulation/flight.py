@@ -138,7 +138,7 @@ def _fly(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     port = free_port(args.autopilot)
     logs = args.out / "logs"
     logs.mkdir(exist_ok=True)
-    tracker = {"backend": args.backend, "threads": args.threads, "camera_motion": args.camera_motion}
+    tracker = {name: getattr(args, name) for name in ("backend", "precision", "threads", "camera_motion")}
     if args.bundle is not None:
         tracker["bundle"] = str(args.bundle.resolve())
     remapped = ["attitude:=gimbal_attitude"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from test_architecture import ALLOWED, GENERATED
 
+from efftam_ros.runtime.pipeline import BUILD_FOR, JETSON_6_INDEX
 from efftam_ros.tools.cli import COMMANDS, Parser
 
 ROOT = Path(__file__).parent.parent
@@ -384,7 +385,7 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_the_gpu_page_and_the_table_of_back_ends_name_the_same_packages():
-    from efftam_ros.runtime.pipeline import BUILD_FOR, JETSON_6_INDEX, TABLE
+    from efftam_ros.runtime.pipeline import TABLE
 
     page = PAGES["docs/gpu.md"]
     assert f"pip install onnxruntime-gpu {JETSON_6_INDEX}" in page

@@ -348,7 +348,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     material = load_material(args.material, args.split)
     config = tracker_config(args.settings, policy=args.policy, view=args.view)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
     seeds = range(args.first_seed, args.first_seed + args.scenes)
     try:
         follower = TrackerFollower(open_tracker(pipeline, config))

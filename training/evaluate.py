@@ -89,7 +89,7 @@ def _clips(folder: Path, material: Material, count: int) -> dict[str, Any]:
 
 
 def _scenes(args: argparse.Namespace, material: Material) -> dict[str, Any]:
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
     try:
         follower = TrackerFollower(open_tracker(pipeline, tracker_config(args.settings)))
         result = judge(follower, material.sprites, material.backdrops, SEEDS[: args.scenes], args.quiet)

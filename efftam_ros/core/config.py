@@ -5,6 +5,7 @@ ROS parameters and command-line options are generated from these fields.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -20,10 +21,17 @@ MOST_TEXT = 1024
 
 
 def setting(
-    default: Any, text: str, *, within: tuple[float, float] | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    text: str,
+    *,
+    within: tuple[float, float] | None = None,
+    choices: tuple[str, ...] = (),
+    check: Callable[[Any], object] = bool,
 ) -> Any:
-    """A dataclass field with a description and an inclusive range or a set of choices."""
-    return field(default=default, metadata={"text": text, "within": within, "choices": choices})
+    """A dataclass field with a description and an inclusive range or a set of choices. ``check``: raises
+    InputError for a value that it can say more about than what the choices are."""
+    meta = {"text": text, "within": within, "choices": choices, "check": check}
+    return field(default=default, metadata=meta)
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,7 @@ class TrackerConfig(CheckedSettings):
 def check_setting(name: str, value: Any, metadata: Any) -> None:
     """Raise InputError when ``value`` is outside the range or the choices of a `setting` field."""
     choices, within = metadata.get("choices"), metadata.get("within")
+    metadata.get("check", bool)(value)
     if choices and value not in choices:
         raise InputError(f"{name} is {shown(value)}; choose one of {', '.join(choices)}")
     if isinstance(value, str) and len(value) > MOST_TEXT:

@@ -22,6 +22,7 @@ IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
 CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
 STORAGES = ("mcap", "sqlite3")
+_BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
 
 
 def message_folder() -> Path:
@@ -47,6 +48,29 @@ def open_typestore() -> Typestore:
     return store
 
 
+def is_bag(path: Path) -> bool:
+    """Whether this is a bag, whole or damaged, by its first bytes or its folder's metadata."""
+    if path.is_dir():
+        return (path / "metadata.yaml").is_file()
+    return _first_bytes(path).startswith(_BAG_STARTS)
+
+
+def is_video(path: Path) -> bool:
+    """Whether a file begins as videos do (MP4, QuickTime, Matroska, WebM, AVI), or a folder holds images."""
+    if path.is_dir():
+        return any(file.suffix.lower() in (".jpg", ".jpeg", ".png") for file in path.iterdir())
+    first = _first_bytes(path)
+    return first[4:8] == b"ftyp" or first.startswith(b"\x1aE\xdf\xa3") or first[8:12] == b"AVI "
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(16)
+    except OSError:
+        return b""
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[Reader]:
     """Open a bag: a folder with metadata.yaml, an .mcap or a .db3 file. Raises InputError if it is not
@@ -55,7 +79,10 @@ def reading(path: Path) -> Iterator[Reader]:
 
     if not path.exists():
         raise InputError(f"{path} does not exist; give a bag (a folder with metadata.yaml, .mcap or .db3)")
-    if path.is_dir() and not (path / "metadata.yaml").is_file():
+    if not is_bag(path) and is_video(path):
+        what = "a folder of images" if path.is_dir() else "a video"
+        raise InputError(f"{path} is {what}, not a bag; to track in it, run: efftam track {path}")
+    if path.is_dir() and not is_bag(path):
         raise InputError(
             f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder or ros2 bag reindex it"
         )

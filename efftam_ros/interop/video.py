@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.interop.bags import is_bag
 from efftam_ros.runtime.image.limits import check_size, coded_size
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def open_video(path: str | Path, fps: float | None = None) -> VideoSource:
     images, unreadable file, ``fps`` given for a video.
     """
     path = Path(path)
+    if is_bag(path):
+        raise InputError(
+            f"{path} is a bag, not a video; to track in it, run: efftam replay {path} --out RESULTS"
+        )
     if path.is_dir():
         return ImageFolder(path, FOLDER_FPS if fps is None else fps)
     if not path.exists():

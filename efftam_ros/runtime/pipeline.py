@@ -1,11 +1,14 @@
-"""Opens a pipeline by the name of its back end, and a tracker on it, or raises an error with the remedy."""
+"""The table of back ends; opening one of them, and a tracker on it, or raising an error with the remedy."""
 
 from __future__ import annotations
 
+import importlib
+import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from efftam_ros.core.errors import BackendError, InputError
+from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 
 if TYPE_CHECKING:
@@ -13,19 +16,144 @@ if TYPE_CHECKING:
     from efftam_ros.core.contract import CameraMotionSource, Pipeline
     from efftam_ros.core.tracker import Tracker
 
-DEFAULT_BACKEND = "onnxruntime-cpu"
-GPU_BACKENDS = (
-    "onnxruntime-cuda",
-    "onnxruntime-cuda-fp32",
-    "onnxruntime-tensorrt",
-    "tensorrt",
-    "tensorrt-fp32",
-    "tensorrt-int8",
-)
-"""Those that end in -fp32 multiply without TF32; `tensorrt` computes in FP16, `tensorrt-int8` in INT8 where
-that was faster when the engines were built, the others in FP32 with TF32."""
+PRECISIONS = ("auto", "fp32", "fp16", "int8")
 VERIFY = ("quick", "full", "off")
-BACKENDS = (DEFAULT_BACKEND, *GPU_BACKENDS)
+
+
+@dataclass(frozen=True)
+class Install:
+    """Commands that install a back end: with a driver of CUDA 12 or 13, on JetPack 6 or 7."""
+
+    cuda12: str
+    cuda13: str
+    jetpack6: str
+    jetpack7: str
+
+    def here(self, root: Path = Path("/")) -> str:
+        """The command for this machine; the one for CUDA 13 where no driver is loaded."""
+        release = re.search(r"# R(\d+)", text_of(root / "etc/nv_tegra_release"))
+        if release:
+            return self.jetpack6 if int(release[1]) <= 36 else self.jetpack7
+        driver = re.search(r" (\d+)\.\d", text_of(root / "proc/driver/nvidia/version"))
+        return self.cuda12 if driver and int(driver[1]) < FIRST_DRIVER_OF_CUDA_13 else self.cuda13
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A row of the table, all that the node, the commands, the doctor and gpu_check know of a back end.
+
+    Attributes:
+        name: As users write it.
+        opener: "module:function". Without a GPU it makes a `Pipeline` from (bundle, threads), with one a
+            `GraphOpener` from (bundle, precision, facts, stream, engine folder).
+        auto: What precision "auto" is; "tf32" is FP32 whose products may round their factors to 10 bits.
+        precisions: What can be asked for besides "auto".
+        install: Commands that install what it needs.
+        gpu: It needs an NVIDIA GPU.
+        engines: It runs engines that `efftam build` makes, one set for each of ``precisions``.
+        captured: Its frames are CUDA graphs, with no launch outside them.
+    """
+
+    name: str
+    opener: str
+    auto: str
+    precisions: tuple[str, ...]
+    install: Install
+    gpu: bool = True
+    engines: bool = False
+    captured: bool = False
+
+    def resolved(self, precision: str) -> str:
+        """What ``precision`` is here: "tf32", "fp32", "fp16" or "int8". Raises InputError where the back end
+        does not offer it."""
+        if precision == "auto":
+            return self.auto
+        if precision not in self.precisions:
+            raise InputError(
+                f"precision {shown(precision)} is not offered by {self.name}; it offers"
+                f" {', '.join(('auto', *self.precisions))}"
+            )
+        return precision
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The precisions that differ from each other, "auto" first."""
+        return ("auto", *(precision for precision in self.precisions if precision != self.auto))
+
+
+FIRST_DRIVER_OF_CUDA_13 = 580
+JETSON_6_INDEX = "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126"
+BUILD_FOR = {"Orin": "87", "Thor": "110"}
+"""CMAKE_CUDA_ARCHITECTURES of an onnxruntime that is built on a board."""
+
+_BINDINGS = "pip install 'cuda-bindings>=12.6,<13'"
+_REPLACE = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install"
+_JETSON_TENSORRT = (
+    "sudo apt install tensorrt python3-libnvinfer, and make the venv with --system-site-packages"
+)
+_ORT = Install(*["pip install onnxruntime"] * 4)
+_ORT_CUDA = Install(
+    cuda12=f"{_BINDINGS} && {_REPLACE} 'onnxruntime-gpu[cuda,cudnn]<1.27' nvidia-cublas-cu12",
+    cuda13=f"{_BINDINGS} && {_REPLACE} 'onnxruntime-gpu[cuda,cudnn]>=1.27' nvidia-cublas",
+    jetpack6=f"{_BINDINGS} && {_REPLACE} onnxruntime-gpu {JETSON_6_INDEX}",
+    jetpack7="build onnxruntime with CMAKE_CUDA_ARCHITECTURES="
+    f"{' or '.join(f'{number} ({board})' for board, number in BUILD_FOR.items())}: PyPI's wheel has no code"
+    f" for this GPU; and {_BINDINGS}",
+)
+_ORT_TENSORRT = Install(
+    cuda12=f"{_ORT_CUDA.cuda12} 'tensorrt-cu12>=10,<11'",
+    cuda13=f"{_ORT_CUDA.cuda13} 'tensorrt-cu13>=10,<11'",
+    jetpack6=f"{_ORT_CUDA.jetpack6}; {_JETSON_TENSORRT}",
+    jetpack7=f"{_ORT_CUDA.jetpack7}; {_JETSON_TENSORRT}",
+)
+_TENSORRT = Install(
+    cuda12=f"{_BINDINGS} 'tensorrt-cu12>=10.3' 'onnx>=1.17'",
+    cuda13=f"{_BINDINGS} 'tensorrt-cu13>=10.3' 'onnx>=1.17'",
+    jetpack6=f"{_BINDINGS} 'onnx>=1.17'; {_JETSON_TENSORRT}",
+    jetpack7=f"{_BINDINGS} 'onnx>=1.17'; {_JETSON_TENSORRT}",
+)
+
+_RUNTIME = "efftam_ros.runtime"
+TABLE = (
+    Backend("onnxruntime-cpu", f"{_RUNTIME}.onnxruntime.cpu:OrtPipeline", "fp32", ("fp32",), _ORT, gpu=False),
+    Backend(
+        "onnxruntime-cuda",
+        f"{_RUNTIME}.onnxruntime.gpu:open_cuda",
+        "tf32",
+        ("fp32",),
+        _ORT_CUDA,
+        captured=True,
+    ),
+    # Its TensorRT can't switch TF32 off.
+    Backend("onnxruntime-tensorrt", f"{_RUNTIME}.onnxruntime.gpu:open_tensorrt", "tf32", (), _ORT_TENSORRT),
+    Backend(
+        "tensorrt",
+        f"{_RUNTIME}.tensorrt.engine_set:open_engines",
+        "fp16",
+        ("fp16", "fp32", "int8"),
+        _TENSORRT,
+        engines=True,
+        captured=True,
+    ),
+)
+"""Every back end; a new one is a row here and the module that its opener names."""
+
+BACKENDS = tuple(row.name for row in TABLE)
+GPU_BACKENDS = tuple(row.name for row in TABLE if row.gpu)
+DEFAULT_BACKEND = BACKENDS[0]
+ENGINES = next(row for row in TABLE if row.engines)
+"""The back end whose engines `efftam build` makes."""
+
+
+def backend_of(name: str) -> Backend:
+    """The row of a back end. Raises InputError; one line, also for a precision in the name."""
+    for row in TABLE:
+        if row.name == name:
+            return row
+    base, _, precision = name.rpartition("-")
+    if base in BACKENDS and precision in PRECISIONS:
+        raise InputError(f"back end {shown(name)} is not known; give {base} and the precision {precision}")
+    raise InputError(f"back end {shown(name)} is not known; choose one of {', '.join(BACKENDS)}")
 
 
 def open_pipeline(
@@ -34,49 +162,40 @@ def open_pipeline(
     threads: int = 0,
     verify: str = "quick",
     zero_copy: bool = False,
+    precision: str = "auto",
 ) -> Pipeline:
     """Load a bundle (default: the one that ships) into a back end, ready for the first frame.
 
     ``threads``: CPU threads of the network, 0 for one per physical core up to four. ``verify``: what is
     compared with the CPU before a GPU is trusted, "quick" (every graph), "full" (a clip too) or "off".
     ``zero_copy``: the GPU reads images from the host's memory, which may pay on a GPU that shares it; else
-    they are copied to the device's.
+    they are copied to the device's. ``precision``: of `PRECISIONS`, as far as the back end offers it.
 
-    Raises InputError (unknown back end, faulty bundle) and BackendError (never a slower back end in
-    place of the one asked for).
+    Raises InputError (unknown back end, precision that it does not offer, faulty bundle) and BackendError
+    (never a slower back end in place of the one asked for).
     """
-    if backend not in BACKENDS:
-        raise InputError(f"back end {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
+    row = backend_of(backend)
+    resolved = row.resolved(precision)
     if threads < 0:
         raise InputError(f"threads is {threads}; give 0 (automatic) or a positive number")
     if verify not in VERIFY:
         raise InputError(f"verify is {verify!r}; choose one of {', '.join(VERIFY)}")
+    if zero_copy and not row.gpu:
+        raise InputError(f"zero_copy is for the back ends on a GPU; {backend} reads images where they are")
     if not isinstance(bundle, Bundle):
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
-        return _open(bundle, backend, threads, verify, zero_copy)
-    except ModuleNotFoundError as error:
-        reason = f"the Python module {error.name} is not installed"
-        raise _unavailable(backend, reason, "pip install onnxruntime") from error
-    except BackendError as error:
-        raise _unavailable(backend, error.reason, error.remedy) from error
-
-
-def _open(bundle: Bundle, backend: str, threads: int, verify: str, zero_copy: bool) -> Pipeline:
-    if backend in GPU_BACKENDS:
+        if not row.gpu:
+            pipeline: Pipeline = function_of(row)(bundle, threads)
+            return pipeline
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
-        return open_device_pipeline(bundle, backend, verify, zero_copy)
-    if zero_copy:
-        raise InputError(f"zero_copy is for the back ends on a GPU; {backend} reads images where they are")
-    from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
-
-    return OrtPipeline(bundle, threads=threads)
-
-
-def _unavailable(backend: str, reason: str, remedy: str) -> BackendError:
-    other = "" if backend == DEFAULT_BACKEND else f"; or choose {DEFAULT_BACKEND}"
-    return BackendError(f"back end {backend} can't run: {reason}", remedy + other)
+        return open_device_pipeline(bundle, row, resolved, verify, zero_copy)
+    except ModuleNotFoundError as error:
+        reason = f"the Python module {error.name} is not installed"
+        raise _unavailable(row, reason, row.install.here()) from error
+    except BackendError as error:
+        raise _unavailable(row, error.reason, error.remedy) from error
 
 
 def open_tracker(
@@ -104,3 +223,22 @@ def open_tracker(
             )
         camera = attitude
     return Tracker(pipeline, config, camera, ColourAppearance(), FlowPoints())
+
+
+def function_of(row: Backend) -> Any:
+    """Import and return what ``row.opener`` names."""
+    module, _, function = row.opener.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _unavailable(row: Backend, reason: str, remedy: str) -> BackendError:
+    other = f"; or choose {DEFAULT_BACKEND}" if row.gpu else ""
+    return BackendError(f"back end {row.name} can't run: {reason}", remedy + other)
+
+
+def text_of(path: Path) -> str:
+    """Content of a file of the system, "" where it can't be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.runtime.pipeline import ENGINES
 from efftam_ros.runtime.verify.verify import CLIP_FRAMES
-from efftam_ros.tools.common.extras import packages_of
 from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.table import print_table
@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bundle_argument(parser)
     parser.add_argument(
         "--precision",
-        choices=("fp16", "fp32", "int8"),
-        default="fp16",
+        choices=("auto", *ENGINES.precisions),
+        default="auto",
         help="fp16 keeps sensitive operators in FP32; int8 is fp16 with large products in INT8 where that is"
-        " faster here (default: fp16)",
+        f" faster here (auto, the default: {ENGINES.auto})",
     )
     parser.add_argument(
         "--calibration",
@@ -61,8 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with packages_of("build"):
-        from efftam_ros.export.tensorrt.engines import EngineBuilder
+    from efftam_ros.export.tensorrt.engines import EngineBuilder
     from efftam_ros.runtime.device.opening import device_session, engine_folder
     from efftam_ros.runtime.tensorrt.calibration import Calibration
     from efftam_ros.runtime.tensorrt.engine_set import EngineSet
@@ -71,11 +70,12 @@ def run(args: argparse.Namespace) -> int:
     from efftam_ros.tools.eval.int8 import cost_of_int8
 
     attention = dict(_module_and_form(text) for text in args.attention)
-    if args.precision != "int8" and (args.calibration or args.sequences):
-        raise InputError(f"--calibration and --sequences are of INT8; the precision is {args.precision}")
+    precision = ENGINES.resolved(args.precision)
+    if precision != "int8" and (args.calibration or args.sequences):
+        raise InputError(f"--calibration and --sequences are of INT8; the precision is {precision}")
     check_outputs([Output("--out", args.out, "folder")])
     bundle = open_bundle(args.bundle)
-    clip = _calibration_clip(args.calibration) if args.precision == "int8" else None
+    clip = _calibration_clip(args.calibration) if precision == "int8" else None
     calibration = None if clip is None else Calibration(clip.name, len(clip.frames), clip.sha256)
     folder = engine_folder() if args.out is None else args.out
     library = load_library()
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             cost = cost_of_int8(bundle, clip, args.sequences, args.quiet or args.json)
             print(cost.text, file=sys.stderr)
             cost.require_small()
-        engines = EngineSet(bundle, args.precision, library, facts, folder, calibration)
+        engines = EngineSet(bundle, precision, library, facts, folder, calibration)
         builder = EngineBuilder(engines, cuda, stream, progress.say, progress.step, attention, clip)
         reports = builder.build(force=args.force or bool(attention))
     if args.json:

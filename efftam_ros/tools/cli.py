@@ -24,6 +24,7 @@ from typing import NoReturn
 from efftam_ros import __version__
 from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.tools.common.interruption import Interruptions
+from efftam_ros.tools.common.packages import OPTIONAL
 
 COMMANDS = {
     "track": "track",
@@ -41,21 +42,8 @@ COMMANDS = {
 }
 """Commands and their modules in this package."""
 
-# Optional packages: import name -> pip name.
-OPTIONAL = {
-    "aiohttp": "aiohttp",
-    "av": "av",
-    "cv2": "opencv-python-headless",
-    "huggingface_hub": "huggingface_hub",
-    "matplotlib": "matplotlib",
-    "onnx": "onnx",
-    "onnxruntime": "onnxruntime",
-    "PIL": "pillow",
-    "rosbags": "rosbags",
-    "torch": "torch",
-    "tqdm": "tqdm",
-}
-
+NEEDED = {"cv2": "opencv-python-headless", "numpy": "numpy", "onnxruntime": "onnxruntime"}
+"""What every installation needs: import name, pip name."""
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -132,8 +120,12 @@ def explain(error: BaseException) -> str | None:
         return one_line(error)
     if isinstance(error, ModuleNotFoundError):
         missing = (error.name or "").partition(".")[0]
-        if missing in OPTIONAL:
-            return f"the Python package {missing} is not installed; run: pip install {OPTIONAL[missing]}"
+        if package := next((one for one in OPTIONAL if one.module == missing), None):
+            return f"the Python package {package.pip} is not installed; run: {package.install}"
+        if missing in NEEDED:
+            return (
+                f"the Python package {NEEDED[missing]} is not installed; run: pip install {NEEDED[missing]}"
+            )
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f" while writing {error.filename}" if error.filename else ""

@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efftam_ros.tools.common.extras import packages_of
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.table import print_table
@@ -54,10 +53,9 @@ def add_weights_argument(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, print the parity table and return 0."""
     check_outputs([Output("--out", args.out, "folder")], [args.checkpoint])
-    with packages_of("export", "torch onnx onnxscript"):
-        from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
-        from efftam_ros.model.efficienttam.checkpoint import load_checkpoint
-        from efftam_ros.runtime.bundle import file_sha256
+    from efftam_ros.export.onnx.bundle import STEPS, Source, export_bundle
+    from efftam_ros.model.efficienttam.checkpoint import load_checkpoint
+    from efftam_ros.runtime.bundle import file_sha256
 
     network = load_checkpoint(args.checkpoint, args.config)
     source = Source(file_sha256(args.checkpoint), args.licence, args.note)

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--storage", choices=bags.STORAGES, default="mcap", help="storage of the new bag (default mcap)"
     )
-    files.add_argument("--mask", action="store_true", help="write the masks too (large)")
+    files.add_argument("--with-masks", action="store_true", help="write the masks too (large)")
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -81,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
         selections = [] if drawn else read_selections(reader, store)
         if not drawn and not selections:
             raise InputError(f"no target: {args.bag} holds no {bags.SELECTION_TYPE}; give --box X,Y,W,H")
-        pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+        pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
         stack.callback(pipeline.close)
         answers = Answers(stack.enter_context(bags.writing(args.out, args.storage)), store, args.namespace)
-        replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.mask)
+        replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.with_masks)
         replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     outputs = [Output("--json", args.json), Output("--out", args.out, "video"), rerun_output(args.rerun)]
     check_outputs(outputs, [args.video, args.mask])
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
     run_ = _Run(source, pipeline, open_tracker(pipeline, config), prompt)
     try:
         if prompt is None:

@@ -11,50 +11,50 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import GPU_BACKENDS, open_pipeline
+from efftam_ros.runtime.pipeline import ENGINES, GPU_BACKENDS, backend_of, open_pipeline
 from efftam_ros.runtime.verify.verify import Agreement
-from efftam_ros.tools.common.options import add_bundle_argument, open_bundle
+from efftam_ros.tools.common.options import (
+    add_backend_argument,
+    add_bundle_argument,
+    add_precision_argument,
+    open_bundle,
+)
 from efftam_ros.tools.common.table import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bundle_argument(parser)
-    parser.add_argument(
-        "--backend",
-        default="tensorrt",
-        choices=GPU_BACKENDS,
-        metavar="NAME",
-        help=f"one of {', '.join(GPU_BACKENDS)} (default: tensorrt)",
-    )
+    add_backend_argument(parser, GPU_BACKENDS, ENGINES.name)
+    add_precision_argument(parser)
     parser.add_argument("--quick", action="store_true", help="graphs only, without the clip")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    from efftam_ros.runtime.device.opening import limits_of
     from efftam_ros.runtime.device.pipeline import DevicePipeline
-    from efftam_ros.runtime.verify.verify import Reference
+    from efftam_ros.runtime.verify.verify import Reference, limits_of
 
     bundle = open_bundle(args.bundle)
-    pipeline = open_pipeline(bundle, args.backend, verify="off")
-    if not isinstance(pipeline, DevicePipeline):
-        raise InputError(f"--backend {args.backend} has no graphs to compare")
+    precision = backend_of(args.backend).resolved(args.precision)
+    pipeline = open_pipeline(bundle, args.backend, verify="off", precision=args.precision)
+    assert isinstance(pipeline, DevicePipeline)
     try:
         with pipeline.runners() as runners:
-            agreement = Reference(bundle).judge(runners, not args.quick, limits_of(args.backend))
+            agreement = Reference(bundle).judge(runners, not args.quick, limits_of(precision))
         launch = dict(pipeline.launch)
     finally:
         pipeline.close()
     if args.json:
-        print(json.dumps(record(bundle, args.backend, agreement, launch), indent=1))
+        print(json.dumps(record(bundle, args.backend, precision, agreement, launch), indent=1))
     else:
-        _print(args.backend, agreement)
+        _print(f"{args.backend}, {precision}", agreement)
     return 1 if agreement.fault else 0
 
 
-def record(bundle: Bundle, backend: str, agreement: Agreement, launch: dict[str, str]) -> dict[str, Any]:
+def record(
+    bundle: Bundle, backend: str, precision: str, agreement: Agreement, launch: dict[str, str]
+) -> dict[str, Any]:
     clip = None
     if agreement.clip is not None:
         clip = {
@@ -65,6 +65,7 @@ def record(bundle: Bundle, backend: str, agreement: Agreement, launch: dict[str,
     return {
         "bundle": bundle.spec.name,
         "backend": backend,
+        "precision": precision,
         "deviations": [asdict(found) for found in agreement.deviations],
         "clip": clip,
         "launch": launch,
@@ -77,12 +78,12 @@ def record(bundle: Bundle, backend: str, agreement: Agreement, launch: dict[str,
     }
 
 
-def _print(backend: str, agreement: Agreement) -> None:
+def _print(title: str, agreement: Agreement) -> None:
     rows = []
     for found in agreement.deviations:
         good = found.relative <= agreement.limits.deviation
         rows.append([found.graph, found.output, f"{found.relative:.1e}", "ok" if good else "WRONG"])
-    print_table(["graph", "output", "relative error", ""], rows, title=f"{backend} against the CPU in FP32")
+    print_table(["graph", "output", "relative error", ""], rows, title=f"{title}, against the CPU in FP32")
     if agreement.clip is not None:
         clip = agreement.clip
         print(f"mask overlap over {len(clip.overlaps)} frames: mean {clip.mean:.4f}, worst {clip.worst:.4f}")

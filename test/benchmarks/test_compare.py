@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import platform
 from functools import cache
 from pathlib import Path
 
@@ -12,17 +11,14 @@ import cv2
 import pytest
 from tools_helpers import assert_refused
 
-import efftam_ros
 from benchmarks.compare import launch_summary, plot, print_frames
 from benchmarks.contenders import InstrumentedPipeline, Ours, Theirs
 from benchmarks.frames import MODULES, TURN, Timing, measure_frames
-from benchmarks.machine import environment
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Prompt
 from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
-from efftam_ros.tools.doctor.system import System
 from simulation.null_pipeline import NullPipeline
 
 ABSENT = ("tensorrt", "onnxruntime-tensorrt")
@@ -253,25 +249,6 @@ def test_requests_that_can_not_be_met_are_one_line(benchmark_here, monkeypatch: 
     assert_refused(benchmark_here("compare", "--frames", "0"), "--frames is 0")
     assert_refused(benchmark_here("compare", "--backend", "abacus"), "'abacus' is not one of onnxruntime-cpu")
     assert_refused(benchmark_here("compare", "--json", "b.png", "--plot", "b.png"), "--plot b.png")
-
-
-def test_the_environment_names_the_machine(tmp_path: Path):
-    files = {
-        "proc/cpuinfo": "processor : 0\nmodel name\t: Test CPU 9\n",
-        "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 1\n",
-        "bin/nvpmodel": "#!/bin/sh\nprintf 'NV Power Mode: 25W\\n1\\n'\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    path = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    found = environment(System(root=tmp_path, environment=path, packages=[], machine="aarch64"))
-    assert found["cpu"] == "Test CPU 9"
-    assert found["power_mode"] == "NV Power Mode: 25W 1"
-    assert found["platform"].startswith("JetPack 6.1 or 6.2")
-    assert (found["onnxruntime"], found["torch"], found["gpus"]) == (None, None, [])
-    assert (found["python"], found["efftam_ros"]) == (platform.python_version(), efftam_ros.__version__)
 
 
 def test_the_bars_of_the_plot_are_the_stages_end_to_end_and_the_rest_of_the_frame(tmp_path):

@@ -24,11 +24,10 @@ from runtime.tensorrt.fake_tensorrt import make_fake
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.int8.calibration import CalibrationClip, default_clip
 from efftam_ros.export.int8.quantize import quantize
+from efftam_ros.export.tensorrt import builder, timing, trials
 from efftam_ros.export.tensorrt import engines as engines_module
-from efftam_ros.export.tensorrt import graph_engine, timing, trials
 from efftam_ros.export.tensorrt.builder import BuildCancelledError
-from efftam_ros.export.tensorrt.engines import EngineBuilder
-from efftam_ros.export.tensorrt.forms import fp16_graph
+from efftam_ros.export.tensorrt.engines import EngineBuilder, fp16_graph
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
 from efftam_ros.runtime.cuda.device import open_device as open_gpu
@@ -37,6 +36,7 @@ from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.pipeline import open_pipeline
+from efftam_ros.runtime.tensorrt import engine_set
 from efftam_ros.runtime.tensorrt.calibration import Calibration, calibration_path
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
@@ -142,7 +142,7 @@ def takes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the builder get spoilt graphs: ``spoil(module, node, precisions)`` doubles what a node makes."""
-    whole = graph_engine.build_engine
+    whole = builder.build_engine
 
     def start(node: str, fp16_only: bool) -> None:
         def build(library, model, *rest, **named):
@@ -152,7 +152,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 doubled(graph, node)
             return whole(library, graph.SerializeToString(), *rest, **named)
 
-        monkeypatch.setattr(graph_engine, "build_engine", build)
+        monkeypatch.setattr(builder, "build_engine", build)
 
     return start
 
@@ -204,7 +204,7 @@ def test_what_is_there_and_fits_is_built_again_only_by_force(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = workshop.build("fp32")
-    monkeypatch.setattr(graph_engine, "build_engine", lambda *given, **named: pytest.fail("built again"))
+    monkeypatch.setattr(builder, "build_engine", lambda *given, **named: pytest.fail("built again"))
     assert workshop.build("fp32") == first
     with pytest.raises(pytest.fail.Exception, match="built again"):
         workshop.build("fp32", force=True)
@@ -251,7 +251,7 @@ def inputs_of(model: bytes) -> set[str]:
 def test_a_form_that_tensorrt_refuses_gives_way_to_the_next(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, refused = graph_engine.build_engine, []
+    whole, refused = builder.build_engine, []
 
     def build(library, model, *rest, **named):
         if "sparse" in inputs_of(model) and not refused:
@@ -259,7 +259,7 @@ def test_a_form_that_tensorrt_refuses_gives_way_to_the_next(
             raise BackendError("tensorrt can't build the graph (no implementation)", "nothing helps")
         return whole(library, model, *rest, **named)
 
-    monkeypatch.setattr(graph_engine, "build_engine", build)
+    monkeypatch.setattr(builder, "build_engine", build)
     reports = workshop.build()
     assert reports["mask_decoder"]["form"] == "unfused_fp32"
     assert reports["mask_decoder"]["rejected"] == [
@@ -414,7 +414,7 @@ def test_of_modules_that_are_right_alone_and_wrong_in_turn_the_worst_falls_back_
 def test_an_interrupted_build_leaves_nothing_behind(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, count = graph_engine.build_engine, 0
+    whole, count = builder.build_engine, 0
 
     def build(*given, **named):
         nonlocal count
@@ -423,7 +423,7 @@ def test_an_interrupted_build_leaves_nothing_behind(
             raise KeyboardInterrupt
         return whole(*given, **named)
 
-    monkeypatch.setattr(graph_engine, "build_engine", build)
+    monkeypatch.setattr(builder, "build_engine", build)
     with pytest.raises(KeyboardInterrupt):
         workshop.build()
     assert workshop.kept() == []
@@ -444,7 +444,7 @@ class TestTheBackEnd:
     def machine(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
         """What opens a pipeline finds the fakes."""
         monkeypatch.setattr(Cuda, "load", lambda: workshop.cuda)
-        monkeypatch.setattr(opening, "load_library", lambda: workshop.library)
+        monkeypatch.setattr(engine_set, "load_library", lambda: workshop.library)
         monkeypatch.setattr(opening, "engine_folder", lambda: workshop.folder)
         return workshop
 
@@ -455,7 +455,7 @@ class TestTheBackEnd:
 
     def test_opens_what_was_built_and_agrees_with_the_cpu(self, machine: Workshop) -> None:
         machine.build("fp32")
-        pipeline = open_pipeline(backend="tensorrt-fp32", verify="full")
+        pipeline = open_pipeline(backend="tensorrt", precision="fp32", verify="full")
         assert set(pipeline.launch.values()) == {"cuda graph"}
         pipeline.close()
         assert machine.gpu.memory.alive == []
@@ -470,7 +470,7 @@ class TestTheBackEnd:
         model = onnx.load(default_bundle().graphs["memory_encoder"].path)
         weight = max(model.graph.initializer, key=lambda t: np.prod(t.dims))
         weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 0, weight.name))
-        spoilt = graph_engine.build_engine(
+        spoilt = builder.build_engine(
             machine.library,
             model.SerializeToString(),
             engines.options("memory_encoder"),
@@ -479,9 +479,9 @@ class TestTheBackEnd:
         name, key = default_bundle().spec.name, engines.key("memory_encoder")
         engines.store.put(name, key, spoilt, engines.report("memory_encoder"))
         with pytest.raises(BackendError, match="memory_encoder computes map with a relative error"):
-            open_pipeline(backend="tensorrt-fp32")
+            open_pipeline(backend="tensorrt", precision="fp32")
         assert machine.gpu.memory.alive == []
-        open_pipeline(backend="tensorrt-fp32", verify="off").close()
+        open_pipeline(backend="tensorrt", precision="fp32", verify="off").close()
 
     def test_leaves_seven_contexts_and_one_working_memory(self, machine: Workshop) -> None:
         machine.build("fp32")
@@ -489,7 +489,7 @@ class TestTheBackEnd:
         assert fake.contexts_alive == 0
         left = {}
         for verify_by in ("quick", "off"):
-            pipeline = open_pipeline(backend="tensorrt-fp32", verify=verify_by)
+            pipeline = open_pipeline(backend="tensorrt", precision="fp32", verify=verify_by)
             left[verify_by] = fake.contexts_alive, machine.gpu.memory.free_bytes
             pipeline.close()
         assert left["quick"] == left["off"]
@@ -500,7 +500,7 @@ class TestTheBackEnd:
         self, machine: Workshop, capsys: pytest.CaptureFixture[str]
     ) -> None:
         machine.build("fp32")
-        assert cli.main(["verify", "--backend", "tensorrt-fp32"]) == 0
+        assert cli.main(["verify", "--precision", "fp32"]) == 0
         page = capsys.readouterr().out
         assert "agrees with the CPU" in page
         assert all(name in page for name in GRAPHS)

@@ -17,7 +17,7 @@ from efftam_ros.export.fp16.convert import load_graphs
 from efftam_ros.export.fp16.tf32 import inexact_products
 from efftam_ros.export.int8.calibration import default_clip, dynamic_inputs, recorded_inputs
 from efftam_ros.export.int8.quantize import quantizable, quantize, with_folded_weights
-from efftam_ros.export.tensorrt.forms import ALLOWED, fp16_graph
+from efftam_ros.export.tensorrt.engines import ALLOWED, fp16_graph
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.tensorrt.library import RTX, load_library

@@ -13,7 +13,7 @@ from support.fp16_interpreter import LiteralGraph
 
 from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
 from efftam_ros.export.fp16.tf32 import inexact_products, round_to_tf32
-from efftam_ros.export.tensorrt.graph_engine import allowed_options
+from efftam_ros.export.tensorrt.builder import allowed_options
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.image.prompts import no_prompt

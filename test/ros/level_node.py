@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-def open_level_pipeline(bundle, backend, threads, verify, zero_copy):
+def open_level_pipeline(bundle, backend, threads, verify, zero_copy, precision):
     from level_pipeline import LevelPipeline
 
     time.sleep(float(os.environ.get("TEST_OPEN_DELAY", "0")))

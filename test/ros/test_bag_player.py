@@ -90,7 +90,7 @@ def play(processes, *arguments, **environment):
 def test_every_image_is_answered_under_its_own_stamp(processes, bag, store, tmp_path):
     x, y, w, h = bright_box(0).xywh()
     out = tmp_path / "answers"
-    player = play(processes, bag, "--rate", "0", "--box", f"{x},{y},{w},{h}", "--out", out, "--mask")
+    player = play(processes, bag, "--rate", "0", "--box", f"{x},{y},{w},{h}", "--out", out, "--with-masks")
     assert f"{IMAGES} images of /camera/image_raw played" in player.output
     found = answers(out, store)
     boxes = [box for _, box in found["bbox"] if not math.isnan(box.x)]

@@ -99,7 +99,8 @@ def test_the_tracker_gets_what_the_arguments_say():
         "tracker.launch.py",
         image="/cam/image_raw",
         camera_info="/cam/calibration",
-        backend="torch",
+        backend="tensorrt",
+        precision="int8",
         params="jetson",
         namespace="drone",
         use_sim_time="true",
@@ -116,7 +117,8 @@ def test_the_tracker_gets_what_the_arguments_say():
     shipped, given = (Path(tracker.cmd[i + 1]) for i, p in enumerate(tracker.cmd) if p == "--params-file")
     assert shipped == SHARE / "config" / "jetson.yaml"
     assert "use_sim_time: true" in given.read_text()
-    assert "backend: torch" in given.read_text()
+    assert "backend: tensorrt" in given.read_text()
+    assert "precision: int8" in given.read_text()
     assert "bundle" not in given.read_text()
     for name in PROFILES:
         assert tracker.env[name] == str(SHARE / "config" / "fastdds_images.xml")
@@ -188,6 +190,13 @@ def test_an_unknown_parameter_file_is_named_with_those_that_ship(caplog, params)
     assert launch.run(lambda: None) == 1
     assert "shipped ones: desktop, jetson, tracker" in caplog.text
     assert launch.started == []
+
+
+@pytest.mark.parametrize(("backend", "said"), [("", True), ("tensorrt", False)])
+def test_the_jetsons_parameters_say_how_the_gpu_is_chosen(caplog, backend, said):
+    launch = Launch("tracker.launch.py", params="jetson", backend=backend)
+    launch.run_until_started(1)
+    assert ("add backend:=tensorrt" in caplog.text) is said
 
 
 def test_the_launched_tracker_answers_and_ends_cleanly(peers):

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -52,10 +53,57 @@ def test_every_message_field_has_a_comment():
 
 def test_programs_are_executable_and_installed():
     cmake = (ROOT / "CMakeLists.txt").read_text()
-    for name in ("efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_bag_player"):
+    for name in ("efftam", "efftam_tracker", "efftam_gimbal", "efftam_mavlink", "efftam_bag_player"):
         assert f"scripts/{name}" in cmake
         assert os.access(ROOT / "scripts" / name, os.X_OK)
         assert (ROOT / "scripts" / name).read_text().startswith("#!/usr/bin/env python3\n")
+
+
+def test_the_program_of_a_workspace_gives_the_commands_of_the_wheel():
+    shown = {
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for command in (
+            [ROOT / "scripts" / "efftam", "--help"],
+            [sys.executable, "-m", "efftam_ros", "--help"],
+        )
+    }
+    assert len(shown) == 1
+    assert "efftam_ros.tools.cli:main" in (ROOT / "setup.py").read_text()
+    assert "scripts/efftam DESTINATION bin" in (ROOT / "CMakeLists.txt").read_text()
+
+
+OF_THE_MESSAGES = {"rosidl_default_runtime", "builtin_interfaces", "geometry_msgs", "sensor_msgs", "std_msgs"}
+
+
+@pytest.mark.parametrize("setting", [None, "0", "1"])
+def test_a_consumer_of_the_messages_needs_only_message_packages(setting):
+    """As rosdep and colcon read the manifest."""
+    parsing = pytest.importorskip("catkin_pkg.package", reason="catkin_pkg is not installed")
+    manifest = parsing.parse_package(str(ROOT / "package.xml"))
+    manifest.evaluate_conditions({} if setting is None else {"EFFTAM_MESSAGES_ONLY": setting})
+    needed = {depend.name for depend in manifest.exec_depends if depend.evaluated_condition}
+    assert needed >= OF_THE_MESSAGES
+    assert (needed == OF_THE_MESSAGES) is (setting == "1")
+    assert ("rclpy" in needed) is (setting != "1")
+
+
+@pytest.mark.slow
+def test_the_messages_alone_are_built_and_installed(tmp_path):
+    """By colcon, as in a consumer's workspace: minutes of compiling."""
+    if shutil.which("colcon") is None:
+        pytest.skip("colcon is not installed")
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    folders = [f"--{name}-base={tmp_path / name}" for name in ("build", "install")]
+    command = ["colcon", f"--log-base={tmp_path / 'log'}", "build", f"--base-paths={ROOT}", *folders]
+    options = ["--cmake-args", f"-DPython3_EXECUTABLE={sys.executable}"]
+    environment = os.environ | {"EFFTAM_MESSAGES_ONLY": "1"}
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    share = tmp_path / "install" / "efftam_ros" / "share" / "efftam_ros"
+    assert {path.name for path in share.glob("msg/*.msg")} == {path.name for path in ROOT.glob("msg/*.msg")}
+    assert (share / "cmake" / "efftam_rosConfig.cmake").is_file()
+    installed = {path.name for path in (tmp_path / "install" / "efftam_ros").rglob("*") if path.is_file()}
+    assert not {"efftam_tracker", "cli.py", "tracker.launch.py", "jetson.yaml"} & installed
 
 
 def test_the_licence_is_apache_2():
@@ -176,8 +224,6 @@ def test_header_folders_of_the_build_container_become_those_of_this_python(tmp_p
 
 @pytest.mark.parametrize("name", ["test", "demo", "setup_env", "coverage", "figures"])
 def test_scripts_explain_themselves_without_installing_anything(name, tmp_path):
-    import shutil
-
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
     shown = subprocess.run(

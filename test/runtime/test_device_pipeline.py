@@ -41,6 +41,7 @@ from efftam_ros.runtime.device.section import Section
 from efftam_ros.runtime.image.encodings import ENCODINGS
 from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
+from efftam_ros.runtime.pipeline import backend_of
 from efftam_ros.runtime.verify import verify
 from efftam_ros.runtime.verify.verify import Reference
 
@@ -906,8 +907,10 @@ class TestOpening:
         monkeypatch.setattr(opening, "_opened", lambda: (cuda, open_device(cuda)))
         monkeypatch.setattr(
             opening,
-            "_opener",
-            lambda bundle, backend, facts, stream: OrtGraphs(bundle, "cuda", stream.handle, ort=ort),
+            "function_of",
+            lambda row: (
+                lambda bundle, _, facts, stream, folder: OrtGraphs(bundle, "cuda", stream.handle, ort=ort)
+            ),
         )
         monkeypatch.setattr(verify, "Reference", lambda bundle: reference)
         return gpu
@@ -932,12 +935,12 @@ class TestOpening:
     ) -> None:
         gpu.fail(call, 2, after)
         with pytest.raises(BackendError, match=f"opening Fake GPU failed; {call} .*OUT_OF_MEMORY"):
-            opening.open_device_pipeline(shipped, "onnxruntime-cuda", "quick")
+            opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "quick")
         assert gpu.memory.alive == []
         assert gpu.driver.functions.held == 0
 
     def test_succeeds_otherwise(self, shipped: Bundle, gpu: FakeGpu) -> None:
-        opening.open_device_pipeline(shipped, "onnxruntime-cuda", "quick").close()
+        opening.open_device_pipeline(shipped, backend_of("onnxruntime-cuda"), "tf32", "quick").close()
         assert gpu.memory.alive == []
         assert gpu.driver.functions.held == 0
 

@@ -15,7 +15,7 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.pipeline import BACKENDS, open_pipeline
+from efftam_ros.runtime.pipeline import BACKENDS, GPU_BACKENDS, open_pipeline
 from efftam_ros.runtime.threads import default_threads, set_threads
 
 
@@ -48,7 +48,7 @@ def test_zero_copy_is_refused_where_no_gpu_is_asked_for() -> None:
         open_pipeline(zero_copy=True)
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "onnxruntime-cpu"])
+@pytest.mark.parametrize("backend", GPU_BACKENDS)
 def test_a_device_is_never_replaced_by_the_cpu_in_silence(backend: str) -> None:
     with pytest.raises(BackendError) as unavailable:
         open_pipeline(backend=backend)

@@ -16,6 +16,7 @@ from efftam_ros.runtime.onnxruntime import libraries
 from efftam_ros.runtime.onnxruntime.errors import is_cpu_fallback_error
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
 from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, architectures, needed, provider_library
+from efftam_ros.runtime.pipeline import backend_of
 
 STREAM = 0x7F00_1234_5678  # never reached
 COMPILED_IN = set(PROVIDERS.values()) <= set(onnxruntime.get_available_providers())
@@ -50,7 +51,7 @@ class TestOnnxruntimeForTheCpu:
         assert refused.value.reason == (
             f"onnxruntime {onnxruntime.__version__} was built without its {written} provider"
         )
-        assert refused.value.remedy.startswith("pip install onnxruntime-gpu in place of onnxruntime")
+        assert refused.value.remedy == backend_of(f"onnxruntime-{provider}").install.here()
 
 
 @no_driver
@@ -162,23 +163,19 @@ class TestLibraries:
         absent = ("libnvinfer.so.10", "libnvonnxparser.so.10")
         monkeypatch.setattr(libraries, "needed", lambda library: [*absent, "libc.so.6"])
         monkeypatch.setattr(libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11"))
-        with pytest.raises(BackendError, match=r"TensorRT 11 is installed; install TensorRT 10, or ask for"):
+        with pytest.raises(BackendError, match=r"TensorRT 11 is installed; install TensorRT 10: "):
             OrtGraphs(shipped, "tensorrt", STREAM, ort=module)
 
-    def test_cublas_is_installed_for_the_right_cuda(
+    def test_a_library_that_does_not_load_is_named_with_the_command_for_this_machine(
         self, shipped: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         module = self.with_libraries(tmp_path)
         monkeypatch.setattr(libraries, "_loads", lambda name: name == "libcuda.so.1")
-        for soname, package in (
-            ("libcublas.so.12", "nvidia-cublas-cu12"),
-            ("libcublas.so.13", "nvidia-cublas"),
-        ):
-            monkeypatch.setattr(libraries, "needed", lambda library, soname=soname: [soname])
-            with pytest.raises(BackendError) as refused:
-                OrtGraphs(shipped, "cuda", STREAM, ort=module)
-            assert f"needs {soname}, which can't be loaded" in refused.value.reason
-            assert f"'onnxruntime-gpu[cuda,cudnn]' {package}," in refused.value.remedy
+        monkeypatch.setattr(libraries, "needed", lambda library: ["libcublas.so.12"])
+        with pytest.raises(BackendError) as refused:
+            OrtGraphs(shipped, "cuda", STREAM, ort=module)
+        assert "needs libcublas.so.12, which can't be loaded" in refused.value.reason
+        assert backend_of("onnxruntime-cuda").install.here() in refused.value.remedy
 
     def with_libraries(self, folder: Path) -> FakeOrt:
         """A module whose providers are shared libraries, as in the real wheel."""

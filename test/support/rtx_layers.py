@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx
 
-from efftam_ros.export.tensorrt.graph_engine import allowed_options, build_graph
+from efftam_ros.export.tensorrt.builder import allowed_options, build_graph
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions
 from efftam_ros.runtime.tensorrt.library import RTX, Library, load_library
 

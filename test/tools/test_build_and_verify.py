@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tools_helpers import assert_refused
 
+from efftam_ros.runtime.pipeline import GPU_BACKENDS
+
 no_tensorrt = pytest.mark.skipif(
     any(importlib.util.find_spec(name) for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")),
     reason="TensorRT is installed",
@@ -23,13 +25,7 @@ def test_build_without_tensorrt_names_what_to_install(efftam):
 @no_driver
 @pytest.mark.parametrize(
     "backend",
-    [
-        "onnxruntime-cuda",
-        "onnxruntime-tensorrt",
-        "tensorrt",
-        "tensorrt-fp32",
-        "tensorrt-int8",
-    ],
+    GPU_BACKENDS,
 )
 def test_verify_without_a_driver_names_the_driver(efftam_here, backend):
     assert_refused(
@@ -44,6 +40,9 @@ def test_bad_requests_are_one_line(efftam_here, tmp_path):
         efftam_here("build", "--precision", "int8", "--calibration", str(tmp_path / "none")),
         str(tmp_path / "none"),
     )
+    assert_refused(efftam_here("build", "--precision", "tf32"), "'tf32'", "'auto', 'fp16', 'fp32', 'int8'")
     assert_refused(efftam_here("verify", "--backend", "torch"), "'torch'", "tensorrt")
+    assert_refused(efftam_here("verify", "--backend", "onnxruntime-cpu"), "is not one of onnxruntime-cuda")
+    assert_refused(efftam_here("verify", "--precision", "fp8"), "'fp8'", "'auto', 'fp32', 'fp16', 'int8'")
     for command in ("build", "verify"):
         assert_refused(efftam_here(command, "/nowhere"), "/nowhere is not a bundle")

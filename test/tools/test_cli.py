@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import av
@@ -16,6 +18,7 @@ import pytest
 from tools_helpers import ROOT, assert_refused, package_environment
 
 from efftam_ros import __version__
+from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.tools import cli
 
@@ -42,6 +45,32 @@ def test_every_command_explains_its_options(name, capsys):
     text = capsys.readouterr().out
     assert f"usage: efftam {name}" in text
     assert cli.help_line(name) in text
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_option_takes_more_than_a_few_lines_to_explain(name, capsys):
+    cli.main([name, "--help"])
+    _, options = capsys.readouterr().out.split("\n\n", 1)  # without the usage
+    paragraphs = re.split(r"\n(?! {20})", options)
+    assert max(len(paragraph.splitlines()) for paragraph in paragraphs) <= 5
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_a_mask_is_a_file_that_marks_the_target_wherever_it_is_an_option(name, capsys):
+    cli.main([name, "--help"])
+    options = re.findall(r"^  --mask\b.*", capsys.readouterr().out, flags=re.M)
+    assert all(option.startswith("  --mask FILE") for option in options)
+    assert bool(options) is (name in ("track", "select"))
+
+
+@pytest.mark.parametrize("name", ["track", "replay", "eval"])
+def test_settings_of_the_tracker_are_listed_on_request(name, capsys):
+    assert cli.main([name, "--set", "help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for f in fields(TrackerConfig):
+        (line,) = (line for line in lines if line.startswith(f"{f.name} "))
+        assert f.metadata["text"] in line
+        assert str(f.default) in line
 
 
 def test_help_imports_nothing_heavy():
@@ -79,8 +108,9 @@ def test_wrong_option_is_one_line(efftam):
             "no space left on the device; free space or write to another disk",
         ),
         (
-            ModuleNotFoundError("x", name="av.video"),
-            "the Python package av is not installed; run: pip install av",
+            ModuleNotFoundError("x", name="rosbags.highlevel"),
+            "the Python package rosbags is not installed; run: pip install rosbags, or all of the"
+            " extra [tools]: pip install rosbags tqdm matplotlib",
         ),
     ],
 )

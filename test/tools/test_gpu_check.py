@@ -16,14 +16,14 @@ from packaging.requirements import Requirement
 from tools_helpers import CAPTURED, ROOT, driver_module, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import gpu_check_waits
+import gpu_check as script
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def gpu_check(*arguments: object, env: Mapping[str, str] = NO_GPU) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, ROOT / "scripts" / "gpu_check_run.py", *map(str, arguments)],
+        [sys.executable, ROOT / "scripts" / "gpu_check.py", *map(str, arguments)],
         env={**package_environment(), **env},
         timeout=200,
         **CAPTURED,
@@ -248,9 +248,9 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path):
     def run(title: str, command) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
 
-    found = gpu_check_waits.measure(str(nsys), ["compare"], tmp_path, run)
+    found = script.calls_per_frame(str(nsys), "tensorrt", tmp_path, run)
     assert found["waits_per_frame"] == 3  # asynchronous copies are none
     assert found["allocations_per_frame"] == pytest.approx(0.02)
     assert "cudaMalloc" not in found["calls_per_frame"]
     with pytest.raises(ValueError, match="no table"):
-        gpu_check_waits.calls("nothing traced\n")
+        script.calls_in_table("nothing traced\n")

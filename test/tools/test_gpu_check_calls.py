@@ -11,8 +11,7 @@ import pytest
 from tools_helpers import ROOT, package_environment
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import gpu_check_calls
-import gpu_check_waits
+import gpu_check
 
 
 @pytest.fixture(scope="module")
@@ -29,31 +28,31 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_newest_library_of_the_packages_is_found(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(packages), *sys.path])
-    found = gpu_check_calls.find_cupti()
+    found = gpu_check.find_cupti()
     assert found is not None
     assert found.name == "libcupti.so.13"
 
 
 def test_without_a_library_none_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(gpu_check_calls, "TOOLKITS", str(tmp_path))
-    assert gpu_check_calls.find_cupti() is None
+    monkeypatch.setattr(gpu_check, "TOOLKITS", str(tmp_path))
+    assert gpu_check.find_cupti() is None
 
 
 def test_a_call_counts_when_it_begins_and_a_second_profiler_is_refused(packages: Path) -> None:
     library = packages / "nvidia" / "cu13" / "lib" / "libcupti.so.13"
-    assert gpu_check_calls.CallCounter(library).counts == {"cuEventSynchronize": 1, "cuLaunchKernel": 2}
+    assert gpu_check.CallCounter(library).counts == {"cuEventSynchronize": 1, "cuLaunchKernel": 2}
     with pytest.raises(RuntimeError, match="39"):
-        gpu_check_calls.CallCounter(library)
+        gpu_check.CallCounter(library)
 
 
 def test_a_command_s_calls_are_written_with_its_exit_code(packages: Path, tmp_path: Path) -> None:
     out = tmp_path / "calls.json"
     environment = package_environment()
     environment["PYTHONPATH"] = f"{packages}:{environment['PYTHONPATH']}"
-    script = ROOT / "scripts" / "gpu_check_calls.py"
+    script = ROOT / "scripts" / "gpu_check.py"
     done = subprocess.run(
-        [sys.executable, script, out, "compare", "--frames", "0"],
+        [sys.executable, script, gpu_check.COUNT, out, "compare", "--frames", "0"],
         env=environment,
         capture_output=True,
         text=True,
@@ -70,10 +69,10 @@ def test_waits_are_those_that_more_frames_add(tmp_path: Path) -> None:
     def run(title: str, command: list[str]) -> str:
         frames = int(command[command.index("--frames") + 1])
         calls = {"cuEventSynchronize": frames + 9, "cuMemcpyDtoHAsync_v2": 2 * frames, "cuMemAlloc_v2": 12}
-        Path(command[2]).write_text(json.dumps(calls))
+        Path(command[3]).write_text(json.dumps(calls))
         return ""
 
-    found = gpu_check_waits.measure(None, ["compare"], tmp_path, run)
+    found = gpu_check.calls_per_frame(None, "tensorrt", tmp_path, run)
     assert found["counted_by"] == "CUPTI"
     assert found["waits_per_frame"] == 1
     assert found["allocations_per_frame"] == 0

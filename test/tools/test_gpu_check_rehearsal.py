@@ -26,7 +26,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comp
     (folder / "nsys").chmod(0o755)
     env = {**os.environ, **package_environment(), **rehearsal.environment(folder, ROOT)}
     env["PATH"] = f"{folder}:{env['PATH']}"
-    command = [sys.executable, str(ROOT / "scripts" / "gpu_check_run.py"), "--frames", "1"]
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_check.py"), "--frames", "1"]
     steps = "bindings,engines,verify,agreement,copies,bench,soak,waits"
     done = subprocess.run(
         [*command, "--only", steps, "--out", str(folder)],
@@ -62,13 +62,13 @@ def test_engines_are_built_and_compared(
     assert len(report["engines"]) == 5
 
 
-@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt-fp32"])
+@pytest.mark.parametrize("variant", ["tensorrt", "tensorrt fp32", "tensorrt int8"])
 def test_engines_are_verified_and_their_captures_told(
-    rehearsed: Any, items: dict[str, dict[str, Any]], backend: str
+    rehearsed: Any, items: dict[str, dict[str, Any]], variant: str
 ) -> None:
-    for name in (f"verify {backend} shipped", f"captures {backend} shipped"):
+    for name in (f"verify {variant} shipped", f"captures {variant} shipped"):
         assert items[name]["state"] == "OK", items[name]["why"]
-    report = json.loads((rehearsed[1] / f"verify_{backend}_shipped.json").read_text())
+    report = json.loads((rehearsed[1] / f"verify_{variant.replace(' ', '_')}_shipped.json").read_text())
     assert report["clip"]["frames"] == rehearsal.CLIP_FRAMES
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import bag_helpers
@@ -83,7 +84,10 @@ def test_twice_gives_the_same_bytes(tmp_path: Path):
     bag = write_bag(tmp_path / "in", camera())
     for name, storage in (("a", "mcap"), ("b", "sqlite3")):
         assert (
-            replay(bag, "--box", "40,30,24,24", "--out", tmp_path / name, "--storage", storage, "--mask") == 0
+            replay(
+                bag, "--box", "40,30,24,24", "--out", tmp_path / name, "--storage", storage, "--with-masks"
+            )
+            == 0
         )
     assert read_raw(tmp_path / "a") == read_raw(tmp_path / "b")
     assert len(read_raw(tmp_path / "a")) == 3 * 8
@@ -106,7 +110,7 @@ def test_compressed_and_padded_images_give_the_same_answers(tmp_path: Path):
 
 def test_masks_are_as_large_as_the_image_and_cover_the_target(tmp_path: Path):
     bag = write_bag(tmp_path / "in", camera(3))
-    assert replay(bag, "--point", "52,42", "--out", tmp_path / "out", "--mask") == 0
+    assert replay(bag, "--point", "52,42", "--out", tmp_path / "out", "--with-masks") == 0
     masks = read_messages(tmp_path / "out", "/mask")
     assert stamps(masks) == [stamp(i) for i in range(3)]
     first = masks[0]
@@ -287,11 +291,33 @@ def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     assert_refused(efftam_here("replay", bag, "--out", "o"), "TargetSelection", "--box")
     assert_refused(efftam_here("replay", "nope", *box, "--out", "o"), "nope does not exist")
     assert_refused(efftam_here("replay", tmp_path, *box, "--out", "o"), "has no metadata.yaml")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "1.JPG").touch()
+    assert_refused(
+        efftam_here("replay", "images", *box, "--out", "o"),
+        "images is a folder of images, not a bag; to track in it, run: efftam track images",
+    )
     assert_refused(efftam_here("replay", bag, *box, "--out", bag), "exists already")
     assert_refused(
         efftam_here("replay", bag, "--box", "900,1,9,9", "--out", "o"), "outside the image of 160x120"
     )
     assert not (tmp_path / "o").exists()
+
+
+def test_a_video_is_sent_to_track_and_a_bag_to_replay(efftam_here, tmp_path: Path, square_video: Path):
+    """By their first bytes: names may be anything."""
+    shutil.copy(square_video, tmp_path / "flight.dat")
+    assert_refused(
+        efftam_here("replay", "flight.dat", "--box", "1,1,9,9", "--out", "o"),
+        "flight.dat is a video, not a bag; to track in it, run: efftam track flight.dat",
+    )
+    bag = write_bag(tmp_path / "in", [*camera(2)])
+    (mcap,) = bag.glob("*.mcap")
+    for given in (bag, mcap):
+        assert_refused(
+            efftam_here("track", given, "--box", "1,1,9,9"),
+            f"{given} is a bag, not a video; to track in it, run: efftam replay {given} --out RESULTS",
+        )
 
 
 def test_a_bag_whose_file_is_damaged(tmp_path: Path, capsys):

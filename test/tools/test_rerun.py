@@ -171,4 +171,4 @@ def test_a_missing_package_is_named_with_its_extra(square_video: Path, tmp_path:
     environment["PYTHONPATH"] = f"{tmp_path / 'without'}:{environment['PYTHONPATH']}"
     command = [sys.executable, "-m", "efftam_ros", "track", square_video, "--box", "40,30,24,24"]
     result = subprocess.run([*command, "--rerun", "x.rrd"], cwd=tmp_path, env=environment, **CAPTURED)
-    assert_refused(result, "--rerun needs rerun-sdk", "pip install 'efftam_ros[view]'")
+    assert_refused(result, "rerun-sdk is not installed", "pip install rerun-sdk (extra [view])")

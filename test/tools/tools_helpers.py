@@ -38,6 +38,7 @@ def driver_module(version: int, capability: tuple[int, int], name: str) -> str:
     """Source of a stand-in for ``cuda.bindings.driver`` with one GPU; ``version`` as 12060 for CUDA 12.6."""
     return f"""
 from enum import IntEnum
+CUDA_VERSION = {version}
 class CUdevice_attribute(IntEnum):
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76

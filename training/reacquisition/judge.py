@@ -199,7 +199,7 @@ def _results(
     args: argparse.Namespace, cases: list[Case], clips: Sequence[Footage]
 ) -> Iterable[Result | None]:
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
     config = tracker_config(args.settings, policy=args.policy, view=args.view)
     try:
         follower = TrackerFollower(open_tracker(pipeline, config))

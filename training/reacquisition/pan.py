@@ -242,7 +242,7 @@ def run(args: argparse.Namespace) -> int:
             f"{TARGET_PX[0]:g} to {TARGET_PX[1]:g} px in the picture; give folders of others"
         )
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
     rows: list[list[Cell]] = []
     total = dict.fromkeys(SOURCES, NOTHING)
     try:

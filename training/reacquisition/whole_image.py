@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
             f"no clip there shows its target {LATER_S[0]:g} s after the first {LEARNED_S:g} s; give others"
         )
     cv2.setNumThreads(args.threads)
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads)
+    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
     looks: list[WholeImageLook] = []
     try:
         config = tracker_config(args.settings, policy=args.policy, view=args.view)

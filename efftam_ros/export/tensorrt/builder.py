@@ -7,10 +7,14 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from efftam_ros.core.errors import BackendError, InputError, one_line
+from efftam_ros.export.fp16.tf32 import inexact_products
 from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
 from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
@@ -86,6 +90,26 @@ def build_engine(
     if cache is not None:
         _keep_timing_cache(library, config, cache)
     return bytes(memoryview(built))
+
+
+def allowed_options(model: onnx.ModelProto, options: BuildOptions) -> BuildOptions:
+    """``options`` with TF32 where it changes no product of the graph."""
+    return replace(options, tf32=not inexact_products(model))
+
+
+def build_graph(
+    library: Library,
+    model: onnx.ModelProto,
+    options: BuildOptions,
+    progress: Progress = lambda phase, step, steps: True,
+    device: DeviceFacts | None = None,
+    timing_cache: Path | None = None,
+) -> bytes:
+    """As `build_engine` for a graph in memory under 2 GB, with `allowed_options`: every engine is built here,
+    also those whose layers are only looked at, so that their flags can't differ."""
+    return build_engine(
+        library, model.SerializeToString(), allowed_options(model, options), progress, device, timing_cache
+    )
 
 
 def _target(library: Library, options: BuildOptions, device: DeviceFacts | None) -> str:

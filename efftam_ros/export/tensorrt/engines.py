@@ -10,11 +10,12 @@ from typing import Any
 import onnx
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.fp16.convert import load_graphs
+from efftam_ros.export.fp16.attention import attentions
+from efftam_ros.export.fp16.checks import check_fp16
+from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, load_graphs, plain_graph
 from efftam_ros.export.int8.calibration import CalibrationClip, recorded_inputs
 from efftam_ros.export.int8.quantize import INT8_MODULES, quantizable, quantize
 from efftam_ros.export.tensorrt.builder import Progress
-from efftam_ros.export.tensorrt.forms import ALLOWED, FP32, INT8, fp16_forms, fp16_graph
 from efftam_ros.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.stream import Stream
@@ -23,8 +24,33 @@ from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.verify.runners import Arrays
 from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT, Agreement, Reference
 
+FP32, INT8 = "fp32", "int8"
+ALLOWED = ("fused_fp32", "unfused_fp32")
+"""Forms of attention in FP16 (`fp16.attention`) that are built; all_fp16 is left out because it accumulates
+scores in FP16."""
 LEAST_GAIN = 0.08
 """Share of the time of the fastest FP16 form that INT8 must save to be kept: it costs accuracy."""
+
+
+def fp16_forms(model: onnx.ModelProto, wanted: str = "") -> tuple[str, ...]:
+    """All forms that make different graphs, the one expected to be fastest first; ``wanted`` alone where it
+    is given."""
+    found = attentions(model)
+    first = default_form(found)
+    if not found:
+        return (first,)
+    return (wanted,) if wanted else (first, *(form for form in ALLOWED if form != first))
+
+
+def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
+    """A module's FP32 graph, quantised or not, in FP16. Raises InputError when it can't be converted,
+    RuntimeError when the conversion is faulty."""
+    plain = plain_graph(model)
+    fp16, report = convert(plain, name, Fp16Options({name: form}))
+    faults = check_fp16(fp16, plain, report.form)
+    if faults:
+        raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
+    return fp16
 
 
 @dataclass

@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.export.fp16.divergence import first_divergent_block
-from efftam_ros.export.tensorrt.builder import BuildCancelledError, Progress, timing_cache_path
-from efftam_ros.export.tensorrt.graph_engine import allowed_options, build_graph
+from efftam_ros.export.tensorrt.builder import (
+    BuildCancelledError,
+    Progress,
+    allowed_options,
+    build_graph,
+    timing_cache_path,
+)
 from efftam_ros.export.tensorrt.timing import times_ms
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.stream import Stream

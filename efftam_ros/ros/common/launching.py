@@ -37,6 +37,7 @@ _TRACKER = (
     ),
     Argument("bundle", "", "folder of the network bundle; empty: from the parameter file"),
     Argument("backend", "", "what computes the network; empty: from the parameter file"),
+    Argument("precision", "", "auto, fp32, fp16 or int8; empty: from the parameter file"),
     Argument(
         "camera_motion",
         "",
@@ -45,7 +46,10 @@ _TRACKER = (
     ),
     Argument("attitude", "", "topic of the camera's attitude, for camera_motion:=topic; empty: attitude"),
     Argument(
-        "params", "tracker", "the tracker's parameter file: tracker, desktop, jetson (shipped), or a path"
+        "params",
+        "tracker",
+        "the tracker's parameter file: tracker, desktop, jetson (shipped; on the CPU unless backend:=tensorrt"
+        " is added), or a path",
     ),
     Argument("namespace", "", "namespace of the nodes and their topics"),
     Argument("operator", "false", "serve the operator's page beside the tracker", YES_NO),

@@ -29,7 +29,7 @@ from efftam_ros.ros.tracker.publishing import Outputs
 from efftam_ros.ros.tracker.receiving import Selections
 from efftam_ros.ros.tracker.session import Session
 from efftam_ros.runtime.image.prompts import reserve_workspace
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_tracker
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline, open_tracker
 from efftam_ros.srv import ClearTarget, SelectTarget
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     # Opens a pipeline from: bundle folder (None: the default network), back end, CPU threads, verification,
     # zero copy.
-    PipelineFactory = Callable[[Path | None, str, int, str, bool], Pipeline]
+    PipelineFactory = Callable[[Path | None, str, int, str, bool, str], Pipeline]
 
 NODE_NAME = "efftam_tracker"
 ENDING = "the node is shutting down"
@@ -144,7 +144,13 @@ class TrackerNode(ReportingNode):
         self._thread = ThreadPoolExecutor(1, "efftam_loop")
         self._made.callback(self._thread.shutdown)
         pipeline = self._thread.submit(
-            self._pipeline_factory, bundle, config.backend, config.threads, config.verify, config.zero_copy
+            self._pipeline_factory,
+            bundle,
+            config.backend,
+            config.threads,
+            config.verify,
+            config.zero_copy,
+            config.precision,
         ).result()
         self._made.callback(lambda: self._thread.submit(pipeline.close).result())
         reserve_workspace()
@@ -173,6 +179,7 @@ class TrackerNode(ReportingNode):
             {
                 "bundle": spec.name,
                 "back end": config.backend,
+                "precision": backend_of(config.backend).resolved(config.precision),
                 "policy": self._tracker_config.policy,
                 "camera motion from": self._tracker_config.camera_motion,
                 "view": spec.default_view if view == "bundle" else view,

@@ -8,7 +8,7 @@ from efftam_ros.core.config import CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.runtime.image.limits import MOST_PIXELS
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, VERIFY
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
 
 TRANSPORTS = ("raw", "compressed")
 CLICKS = ("off", "point_stamped", "point")
@@ -20,7 +20,12 @@ class NodeConfig(CheckedSettings):
     """Settings of the node itself. Times in seconds."""
 
     bundle: str = setting("", "folder of the network bundle; empty: the default network")
-    backend: str = setting(DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS)
+    backend: str = setting(
+        DEFAULT_BACKEND, "back end that runs the network", choices=BACKENDS, check=backend_of
+    )
+    precision: str = setting(
+        "auto", "precision of the network, as far as the back end offers it", choices=PRECISIONS
+    )
     threads: int = setting(
         0, "CPU threads of the network; 0: one per physical core, at most four", within=(0, 256)
     )
@@ -86,6 +91,7 @@ READ_ONLY = ("autostart",)
 FIXED = (
     "bundle",
     "backend",
+    "precision",
     "threads",
     "verify",
     "zero_copy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from contextlib import suppress
 from typing import Any
@@ -48,7 +49,10 @@ REMEDIES = {
 
 NO_BINDINGS = 'install cuda-bindings of the driver\'s major version, pip install "cuda-bindings>=12.6,<13"'
 UPDATE_DRIVER = "update the NVIDIA driver"
-NO_DRIVER = "install the NVIDIA driver, in a container also its runtime (--gpus all)"
+NO_DRIVER = (
+    "install the NVIDIA driver: sudo ubuntu-drivers install (Jetson: sudo apt install nvidia-jetpack;"
+    " container: docker run --gpus all)"
+)
 
 
 class CudaError(RuntimeError):
@@ -91,6 +95,8 @@ class Cuda:
         try:
             driver = importlib.import_module("cuda.bindings.driver")
         except ImportError as error:
+            if not has_driver():
+                raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
         cuda = cls(driver)
         cuda.require_driver()
@@ -154,6 +160,14 @@ class Cuda:
         if len(values) > 1:
             return tuple(values)
         return values[0] if values else None
+
+
+def has_driver() -> bool:
+    """Whether the driver's library can be loaded."""
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+        return True
+    return False
 
 
 def dotted(version: int) -> str:

@@ -14,25 +14,24 @@ from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline
-from efftam_ros.runtime.tensorrt.engine_set import EngineSet
-from efftam_ros.runtime.tensorrt.library import TensorRTError, load_library
+from efftam_ros.runtime.pipeline import Backend, function_of
+from efftam_ros.runtime.tensorrt.library import TensorRTError
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import Pipeline
     from efftam_ros.runtime.device.graph import GraphOpener
-    from efftam_ros.runtime.verify.verify import Limits
-
-ENGINES = {"tensorrt": "fp16", "tensorrt-fp32": "fp32", "tensorrt-int8": "int8"}
-"""Back ends that run engines built beforehand, with their precision."""
 
 NEEDED_BYTES = 512 << 20
 """Free device memory below which nothing is tried: the libraries alone take about as much."""
 
 
-def open_device_pipeline(bundle: Bundle, backend: str, verify: str, zero_copy: bool = False) -> Pipeline:
+def open_device_pipeline(
+    bundle: Bundle, backend: Backend, precision: str, verify: str, zero_copy: bool = False
+) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``verify``: of `pipeline.VERIFY`; ``zero_copy``: as in `pipeline.open_pipeline`.
+    ``precision``: as `Backend.resolved` returns it; ``verify``: of `pipeline.VERIFY`; ``zero_copy``: as in
+    `pipeline.open_pipeline`.
 
     Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
     can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the
@@ -44,25 +43,18 @@ def open_device_pipeline(bundle: Bundle, backend: str, verify: str, zero_copy: b
     with _failures_of(facts):
         stream = Stream(cuda)
         try:
-            opener = _opener(bundle, backend, facts, stream)
+            opener: GraphOpener = function_of(backend)(bundle, precision, facts, stream, engine_folder())
         except BaseException:
             stream.close()
             raise
         pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy)
         try:
             if verify != "off":
-                _require_agreement(bundle, pipeline, verify, limits_of(backend))
+                _require_agreement(bundle, pipeline, verify, precision)
         except BaseException:
             pipeline.close()
             raise
     return pipeline
-
-
-def limits_of(backend: str) -> Limits:
-    """How far a back end may be from the CPU."""
-    from efftam_ros.runtime.verify.verify import INT8_LIMITS, STRICT
-
-    return INT8_LIMITS if ENGINES.get(backend) == "int8" else STRICT
 
 
 @contextmanager
@@ -91,28 +83,14 @@ def _failures_of(facts: DeviceFacts) -> Iterator[None]:
         raise BackendError(f"opening {facts.name} failed", str(error)) from error
 
 
-def _opener(bundle: Bundle, backend: str, facts: DeviceFacts, stream: Stream) -> GraphOpener:
-    if backend in ENGINES:
-        engines = EngineSet(bundle, ENGINES[backend], load_library(), facts, engine_folder())
-        return engines.opener(stream)
-    from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-
-    if backend.startswith("onnxruntime-cuda"):
-        exact = backend == "onnxruntime-cuda-fp32"
-        return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact)
-    return OrtGraphs(
-        bundle, "tensorrt", stream.handle, facts.index, engine_cache=engine_folder(), board=facts.board
-    )
-
-
-def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str, limits: Limits) -> None:
+def _require_agreement(bundle: Bundle, pipeline: DevicePipeline, verify: str, precision: str) -> None:
     """Raises BackendError when the pipeline computes something else than the CPU."""
     # With it comes onnxruntime's CPU provider, which a GPU needs for nothing else.
-    from efftam_ros.runtime.verify.verify import Reference
+    from efftam_ros.runtime.verify.verify import Reference, limits_of
 
     reference = Reference(bundle)
     with pipeline.runners() as runners:
-        fault = reference.judge(runners, verify == "full", limits).fault
+        fault = reference.judge(runners, verify == "full", limits_of(precision)).fault
     if fault:
         raise BackendError(f"it does not compute what the CPU computes: {fault}", "run efftam verify")
 

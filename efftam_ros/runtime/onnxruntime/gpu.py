@@ -11,6 +11,8 @@ import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, BundleGraph
+from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.onnxruntime.errors import (
     first_line,
     is_capture_error,
@@ -28,6 +30,7 @@ from efftam_ros.runtime.onnxruntime.options import (
     tensorrt_options,
 )
 from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
+from efftam_ros.runtime.pipeline import backend_of
 
 # In older versions every replay of a captured graph blocks the host: some tens of microseconds, against
 # milliseconds for the hundreds of launches of a graph that is not captured.
@@ -197,11 +200,22 @@ class OrtGraphs:
             raise opening_error(error, "a test graph", "", self._ort) from error
 
 
+def open_cuda(bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path) -> OrtGraphs:
+    """The CUDA provider; ``precision``: "tf32" or "fp32". ``folder`` is not used: nothing is built."""
+    return OrtGraphs(bundle, "cuda", stream.handle, facts.index, exact=precision == "fp32")
+
+
+def open_tensorrt(
+    bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path
+) -> OrtGraphs:
+    """The TensorRT provider in its only precision, with its engines cached in ``folder``."""
+    return OrtGraphs(bundle, "tensorrt", stream.handle, facts.index, engine_cache=folder, board=facts.board)
+
+
 def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise BackendError(
-            f"onnxruntime can't be imported ({error})", "pip install onnxruntime-gpu"
-        ) from error
+        remedy = backend_of("onnxruntime-cuda").install.here()
+        raise BackendError(f"onnxruntime can't be imported ({error})", remedy) from error
     return onnxruntime

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.pipeline import backend_of
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _TITLES = {"cuda": "CUDA", "tensorrt": "TensorRT"}
-_INSTALL = "pip install onnxruntime-gpu in place of onnxruntime (on a Jetson see docs/jetson.md)"
 
 
 def load_libraries(ort: Any, provider: str) -> None:
@@ -28,7 +28,9 @@ def load_libraries(ort: Any, provider: str) -> None:
     """
     title = _TITLES[provider]
     if PROVIDERS[provider] not in ort.get_available_providers():
-        raise BackendError(f"onnxruntime {ort.__version__} was built without its {title} provider", _INSTALL)
+        raise BackendError(
+            f"onnxruntime {ort.__version__} was built without its {title} provider", _install(provider)
+        )
     library = provider_library(ort, provider)
     if library is None:
         return
@@ -43,7 +45,7 @@ def load_libraries(ort: Any, provider: str) -> None:
         linked += [name for name in needed(cuda) if name not in linked]  # whose allocator it uses
     missing = [name for name in linked if not name.startswith("libonnxruntime") and not _loads(name)]
     if missing:
-        raise _libraries_missing(ort, title, missing)
+        raise _libraries_missing(ort, provider, missing)
 
 
 def provider_library(ort: Any, provider: str) -> Path | None:
@@ -126,17 +128,19 @@ def _preload(ort: Any, provider: str) -> None:
             importlib.import_module("tensorrt")
 
 
-def _libraries_missing(ort: Any, title: str, missing: list[str]) -> BackendError:
-    reason = f"onnxruntime {ort.__version__}'s {title} provider needs {', '.join(missing)}"
+def _install(provider: str) -> str:
+    return backend_of(f"onnxruntime-{provider}").install.here()
+
+
+def _libraries_missing(ort: Any, provider: str, missing: list[str]) -> BackendError:
+    reason = f"onnxruntime {ort.__version__}'s {_TITLES[provider]} provider needs {', '.join(missing)}"
     inference = next((name for name in missing if name.startswith("libnvinfer.so")), None)
     if inference is not None:
         version = int(re.sub(r"\D", "", inference.partition(".so")[2]) or 10)
         other = next((n for n in range(version + 3, 7, -1) if _loads(f"libnvinfer.so.{n}")), None)
         found = ", which can't be loaded" if other is None else f"; TensorRT {other} is installed"
-        return BackendError(f"{reason}{found}", f"install TensorRT {version}, or ask for the cuda provider")
-    blas = next((name for name in missing if name.startswith("libcublas")), "")
-    extra = f" nvidia-cublas{'-cu12' if blas.endswith('.12') else ''}" if blas else ""
+        return BackendError(f"{reason}{found}", f"install TensorRT {version}: {_install(provider)}")
     return BackendError(
         f"{reason}, which can't be loaded",
-        f"pip install 'onnxruntime-gpu[cuda,cudnn]'{extra}, or put their folder into LD_LIBRARY_PATH",
+        f"{_install(provider)}, or put their folder into LD_LIBRARY_PATH",
     )

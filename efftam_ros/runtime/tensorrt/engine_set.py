@@ -14,7 +14,7 @@ from efftam_ros.runtime.cuda.device import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
-from efftam_ros.runtime.tensorrt.library import Library
+from efftam_ros.runtime.tensorrt.library import Library, load_library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 TF32 = "where no product changes by it"
 """The rule by which engines are built with TF32, as part of their key."""
+
+
+def open_engines(
+    bundle: Bundle, precision: str, facts: DeviceFacts, stream: Stream, folder: Path
+) -> TrtGraphs:
+    """The engines of a bundle that were built in ``precision`` ("fp16", "fp32", "int8") into ``folder``."""
+    return EngineSet(bundle, precision, load_library(), facts, folder).opener(stream)
 
 
 def engine_options(bundle: Bundle, precision: str, module: str) -> BuildOptions:

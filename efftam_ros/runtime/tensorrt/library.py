@@ -8,11 +8,11 @@ import re
 import sys
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.pipeline import ENGINES
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
 OLDEST = {TENSORRT: (10, 0), RTX: (1, 0)}
@@ -149,16 +149,8 @@ def remedy(name: str) -> str:
     """How to install a library on this platform."""
     if name == RTX:
         return "pip install --no-deps tensorrt-rtx-cu13-bindings tensorrt-rtx-cu13-libs"
-    if Path("/etc/nv_tegra_release").exists():
-        return (
-            "sudo apt install python3-libnvinfer (JetPack 6.1 or newer), and make the venv with"
-            " --system-site-packages"
-        )
     if sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64"):
-        return (
-            'pip install "tensorrt-cu12>=10.3" for a CUDA 12 driver, "tensorrt-cu13" for CUDA 13,'
-            " or choose the onnxruntime back end"
-        )
+        return ENGINES.install.here()
     return f"TensorRT is made for Linux on x86_64 and aarch64, not {sys.platform} on {platform.machine()}"
 
 

@@ -45,6 +45,11 @@ INT8_LIMITS = Limits(0.1, 0.97, 0.85)
 (docs/benchmarks.md)."""
 
 
+def limits_of(precision: str) -> Limits:
+    """How far a back end that computes in ``precision`` may be from the CPU."""
+    return INT8_LIMITS if precision == "int8" else STRICT
+
+
 @dataclass(frozen=True)
 class Agreement:
     """How far a back end is from the CPU; ``clip`` is None where only single graphs were compared."""

@@ -24,7 +24,7 @@ from typing import Any
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Frame, Image, Prompt
 from efftam_ros.interop.package_files import package_file
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, backend_of, open_pipeline
 from efftam_ros.tools.bench.frames import (
     WARM_UP,
     Frames,
@@ -79,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
     check_outputs([Output("--json", args.json)], [args.video])
     args.image = args.image or (1280, 720)
     bundle = open_bundle(args.bundle)
-    report: dict[str, Any] = {"bundle": bundle.spec.name, "backend": args.backend}
+    precision = backend_of(args.backend).resolved(args.precision)
+    report: dict[str, Any] = {"bundle": bundle.spec.name, "backend": args.backend, "precision": precision}
     config = tracker_config(args.settings)
     if args.node:
         report["node"] = measure_node(args)
@@ -87,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         found = measure_operators(bundle, args.threads, config, _frames(args), args.frames)
         report["operators"] = found
     else:
-        with closing(open_pipeline(bundle, args.backend, args.threads)) as pipeline:
+        opened = open_pipeline(bundle, args.backend, args.threads, precision=args.precision)
+        with closing(opened) as pipeline:
             if args.soak:
                 report["soak"] = measure_soak(pipeline, config, _frames(args), args.soak)
             else:

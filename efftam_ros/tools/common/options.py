@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
+from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
+from efftam_ros.tools.common.table import print_table
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def open_bundle(folder: Path | None) -> Bundle:
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --bundle, --backend and --threads."""
+    """Add --bundle, --backend, --precision and --threads."""
     group = parser.add_argument_group("network")
     group.add_argument(
         "--bundle", type=Path, metavar="DIR", help="folder of the network (default: the shipped one)"
@@ -36,10 +37,35 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_backend_arguments(group: argparse._ActionsContainer) -> None:
-    names = f"one of {', '.join(BACKENDS)}"
-    group.add_argument("--backend", default=DEFAULT_BACKEND, choices=BACKENDS, metavar="NAME", help=names)
+    """Add --backend, --precision and --threads."""
+    add_backend_argument(group, BACKENDS, DEFAULT_BACKEND)
+    add_precision_argument(group)
     group.add_argument(
         "--threads", type=int, default=0, metavar="N", help="CPU threads (default: one per core, up to 4)"
+    )
+
+
+def add_backend_argument(group: argparse._ActionsContainer, names: Sequence[str], default: str) -> None:
+    """Add --backend, one of ``names``."""
+
+    def parse(text: str) -> str:
+        try:
+            name = backend_of(text).name
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"{name} is not one of {', '.join(names)}")
+        return name
+
+    listed = f"one of {', '.join(names)} (default: {default})"
+    group.add_argument("--backend", type=parse, default=default, metavar="NAME", help=listed)
+
+
+def add_precision_argument(group: argparse._ActionsContainer) -> None:
+    """Add --precision, of `PRECISIONS`; which of them a back end offers is checked when it is opened."""
+    offered = "; ".join(f"{row.name}: {', '.join(row.precisions)}" for row in TABLE if row.precisions)
+    group.add_argument(
+        "--precision", choices=PRECISIONS, default="auto", help=f"default: auto; else {offered}"
     )
 
 
@@ -71,15 +97,36 @@ def add_tracker_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings_argument(group: argparse._ActionsContainer) -> None:
-    listed = "; ".join(f"{f.name}: {f.metadata['text']} ({f.default})" for f in fields(TrackerConfig))
     group.add_argument(
         "--set",
         dest="settings",
-        action="append",
+        action=_SettingAction,
         default=[],
         metavar="NAME=VALUE",
-        help=f"a setting of the tracker, repeatable. {listed}".replace("%", "%%"),
+        help="a setting of the tracker, repeatable; --set help lists them",
     )
+
+
+class _SettingAction(argparse.Action):
+    """Appends to the list; "help" prints the settings and ends the program, as --help does."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None
+    ) -> None:
+        if values == "help":
+            rows = [
+                [f.name, str(f.default), _range(f.metadata), f.metadata["text"]]
+                for f in fields(TrackerConfig)
+            ]
+            print_table(["setting", "default", "values", "meaning"], rows)
+            parser.exit()
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])
+
+
+def _range(metadata: Mapping[str, Any]) -> str:
+    if metadata["choices"]:
+        return " ".join(metadata["choices"])
+    return "{:g} to {:g}".format(*metadata["within"])
 
 
 def tracker_config(settings: list[str], **chosen: str | None) -> TrackerConfig:

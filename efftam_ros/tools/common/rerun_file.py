@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.errors import InputError
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import Track
 from efftam_ros.tools.common.outputs import Output, beside, discard, put_in_place
@@ -40,14 +39,9 @@ def add_rerun_argument(group: argparse._ActionsContainer) -> None:
 
 
 def rerun_output(path: Path | None) -> Output:
-    """What --rerun writes, to be checked with the other outputs. Raises InputError without the package."""
+    """What --rerun writes, to be checked with the other outputs. Raises ModuleNotFoundError without rerun."""
     if path is not None:
-        try:
-            import rerun  # noqa: F401
-        except ModuleNotFoundError:
-            raise InputError(
-                "--rerun needs rerun-sdk, which is not installed; pip install 'efftam_ros[view]'"
-            ) from None
+        import rerun  # noqa: F401
     return Output("--rerun", path, "recording")
 
 

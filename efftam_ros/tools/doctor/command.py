@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from itertools import chain
 
-from efftam_ros.runtime.pipeline import DEFAULT_BACKEND
-from efftam_ros.tools.doctor.backends import SECTION as BACKENDS_SECTION
-from efftam_ros.tools.doctor.backends import backend_findings
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, TABLE
 from efftam_ros.tools.doctor.finding import Finding
-from efftam_ros.tools.doctor.gpu import gpu_findings
-from efftam_ros.tools.doctor.gpu_facts import gather
+from efftam_ros.tools.doctor.machine import environment, machine_findings
 from efftam_ros.tools.doctor.packages import python_findings, tool_findings
+from efftam_ros.tools.doctor.probe import answer
 from efftam_ros.tools.doctor.ros import ros_findings
-from efftam_ros.tools.doctor.system import System
 
 MARKS = {"ok": "ok", "absent": "--", "wrong": "!!", "untried": "??"}
+BACKENDS_SECTION = "back ends"
+OPEN_SECONDS = 60.0
+"""To open a back end: shorter than compiling a network or building engines, which takes minutes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,41 +29,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    findings = list(examine(System()))
-    runs = any(
-        f.section == BACKENDS_SECTION and f.name == DEFAULT_BACKEND and f.state == "ok" for f in findings
-    )
+    facts = environment()
+    findings: list[Finding] = []
+    needed = chain(python_findings(), machine_findings(facts), backend_findings())
+    for finding in chain(needed, tool_findings(), ros_findings()):
+        if not args.json:
+            if not findings or findings[-1].section != finding.section:
+                print(f"\n{finding.section}")
+            print(f"  {MARKS[finding.state]}  {finding.name:<20}  {finding.found}", flush=True)
+            if finding.remedy:
+                print(f"{'':28}-> {finding.remedy}", flush=True)
+        findings.append(finding)
+    runs = Finding(BACKENDS_SECTION, DEFAULT_BACKEND, "ok", "")[:3] in (found[:3] for found in findings)
     if args.json:
-        print(json.dumps({"runs": runs, "findings": [asdict(f) for f in findings]}, indent=1))
+        report = {"runs": runs, "environment": facts, "findings": [f._asdict() for f in findings]}
+        print(json.dumps(report, indent=1))
     else:
-        print("\n".join(page(findings)))
-        result = "can run" if runs else "can NOT run"
-        print(f"\nThe default back end ({DEFAULT_BACKEND}) {result} here.")
+        print(f"\nThe default back end ({DEFAULT_BACKEND}) {'can run' if runs else 'can NOT run'} here.")
     return 0 if runs else 1
 
 
-def examine(system: System) -> Iterator[Finding]:
-    """All findings, in the order of the report."""
-    facts = gather(system)
-    yield from python_findings()
-    yield from gpu_findings(facts)
-    yield from backend_findings(system, facts)
-    yield from tool_findings()
-    yield from ros_findings()
-
-
-def page(findings: list[Finding]) -> Iterator[str]:
-    """The lines of the report. A command shared by consecutive findings is printed once, under the last."""
-    width = max(len(f.name) for f in findings)
-    section = ""
-    for finding, following in zip(findings, [*findings[1:], None], strict=True):
-        if finding.section != section:
-            if section:
-                yield ""
-            section = finding.section
-            yield section
-        yield f"  {MARKS[finding.state]}  {finding.name.ljust(width)}  {finding.found}"
-        if finding.remedy:
-            yield f"      {' ' * width}  -> {finding.remedy}"
-        if finding.install and (following is None or following.install != finding.install):
-            yield f"      {' ' * width}  -> here: {finding.install}"
+def backend_findings() -> Iterator[Finding]:
+    """One finding per row of the table: it is opened in a process of its own and runs a frame."""
+    for row in TABLE:
+        if sys.stderr.isatty():
+            print(f"opening {row.name}, at most {OPEN_SECONDS:g} s", end="\r", file=sys.stderr, flush=True)
+        found = answer("open", row.name, seconds=OPEN_SECONDS)
+        if "network" in found:
+            runs = f"runs {found['network']} in {row.auto}; offers {', '.join(('auto', *row.precisions))}"
+            yield Finding(BACKENDS_SECTION, row.name, "ok", runs)
+        elif found.get("slow"):  # it may be compiling for this GPU
+            remedy = f"efftam bench --frames 1 --backend {row.name}"
+            yield Finding(BACKENDS_SECTION, row.name, "untried", found["problem"], remedy)
+        else:
+            state = "absent" if row.gpu and found["remedy"] else "wrong"
+            remedy = found["remedy"] or f"install it again: {row.install.here()}"
+            yield Finding(BACKENDS_SECTION, row.name, state, found["problem"], remedy)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A finding of `efftam doctor`.
-
-    Attributes:
-        section: Section of the report.
-        name: What was examined.
-        state: "ok", "absent" (optional, missing), "wrong" (missing or misconfigured) or "untried" (would take
-            minutes).
-        found: Description of the state.
-        remedy: How to fix it.
-        install: Commands for this platform.
-    """
+class Finding(NamedTuple):
+    """``state``: "ok", "absent" (optional), "wrong" (missing or misconfigured), "untried" (takes minutes).
+    ``remedy``: the one command or step that mends it, "" where nothing is to be mended."""
 
     section: str
     name: str
     state: str
     found: str
     remedy: str = ""
-    install: str = ""

@@ -1,4 +1,4 @@
-"""Report sections on Python packages."""
+"""Report sections on Python packages and on the network that ships."""
 
 from __future__ import annotations
 
@@ -8,72 +8,63 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import efftam_ros
-from efftam_ros.core.errors import one_line
+from efftam_ros.core.errors import InputError, one_line
+from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
+from efftam_ros.runtime.pipeline import TABLE
+from efftam_ros.tools.common.packages import OPTIONAL
 from efftam_ros.tools.doctor.finding import Finding
+
+SECTION = "Python"
 
 
 def python_findings() -> Iterator[Finding]:
-    """Findings on packages that all commands need."""
-    version = platform.python_version()
-    supported = sys.version_info >= (3, 10)
-    yield Finding(
-        "Python",
-        "python",
-        "ok" if supported else "wrong",
-        f"{version} ({sys.executable})",
-        "" if supported else "install Python 3.10 or newer",
-    )
-    yield Finding(
-        "Python", "efftam_ros", "ok", f"{efftam_ros.__version__} ({Path(efftam_ros.__file__).parent})"
-    )
-    yield _importable("Python", "numpy", "numpy", needed=True)
-    yield _importable("Python", "OpenCV", "cv2", needed=True, package="opencv-contrib-python-headless")
+    """What every command needs, and the network."""
+    yield Finding(SECTION, "python", "ok", f"{platform.python_version()} ({sys.executable})")
+    where = Path(efftam_ros.__file__).parent
+    yield Finding(SECTION, "efftam_ros", "ok", f"{efftam_ros.__version__} ({where})")
+    for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):
+        if problem := loads(module):
+            yield Finding(SECTION, module, "wrong", problem, f"pip install {pip}")
+        else:
+            yield Finding(SECTION, module, "ok", sys.modules[module].__version__)
+    both = [name for name in ("onnxruntime", "onnxruntime-gpu") if version(name)]
+    if len(both) > 1:
+        found = f"{' and '.join(both)} are both installed and overwrite each other"
+        remedy = next(row for row in TABLE if row.gpu).install.here()
+        yield Finding(SECTION, "onnxruntime", "wrong", found, remedy)
+    try:
+        folder = default_bundle().folder
+        found = f"{folder.name}, sha256 of {MANIFEST} {file_sha256(folder / MANIFEST)[:16]}"
+        yield Finding(SECTION, "network", "ok", found)
+    except InputError as error:
+        yield Finding(SECTION, "network", "wrong", str(error), "install the package again")
 
 
 def tool_findings() -> Iterator[Finding]:
-    """Findings on packages that single commands need."""
-    for name, module, package, purpose in (
-        ("PyAV", "av", "av", "track, eval: reading and writing videos"),
-        ("rosbags", "rosbags", "rosbags", "replay: bags without ROS"),
-        ("tqdm", "tqdm", "tqdm", "progress bars"),
-        ("matplotlib", "matplotlib", "matplotlib", "eval --plot, bench --plot"),
-        ("huggingface_hub", "huggingface_hub", "huggingface_hub", "fetch"),
-        ("onnx", "onnx", "onnx", "export"),
-    ):
-        yield _present(name, module, package, purpose)
+    """What single commands and nodes need; nothing is imported, which could take seconds."""
+    for package in OPTIONAL:
+        if importlib.util.find_spec(package.module) is not None:
+            yield Finding("tools", package.pip, "ok", version(package.pip) or "unknown version")
+        else:
+            found = f"needed by {package.purpose}"
+            yield Finding("tools", package.pip, "absent", found, package.install)
 
 
-def _importable(section: str, name: str, module: str, *, needed: bool, package: str = "") -> Finding:
-    try:
-        version = getattr(importlib.import_module(module), "__version__", "unknown version")
-    except Exception as error:  # a broken binary package may raise anything
-        state = "wrong" if needed else "absent"
-        return Finding(section, name, state, one_line(error), f"pip install {package or module}")
-    return Finding(section, name, "ok", str(version))
+def version(distribution: str) -> str:
+    """Version of an installed pip package, "" where it is not installed."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return ""
 
 
-def _present(name: str, module: str, package: str, purpose: str) -> Finding:
-    """Whether a package is installed, without importing it, which can take seconds."""
-    try:
-        found = importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        return Finding("tools", name, "absent", f"needed by {purpose}", f"pip install {package}")
-    try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown version"
-    return Finding("tools", name, "ok", version)
-
-
-def loads(module: str) -> str | None:
-    """Import a module; returns the error text, None if it succeeds."""
+def loads(module: str) -> str:
+    """Import a module; returns the error's text, "" if it succeeds."""
     try:
         importlib.import_module(module)
+        return ""
     except Exception as error:  # a broken binary package may raise anything
         return one_line(error)
-    return None

@@ -360,7 +360,8 @@ class OwnTracker:
 def _opened(
     bundle: Path | None, args: argparse.Namespace, config: TrackerConfig
 ) -> Iterator[EvaluatedTracker]:
-    with closing(open_pipeline(bundle, args.backend, args.threads)) as pipeline:
+    opened = open_pipeline(bundle, args.backend, args.threads, precision=args.precision)
+    with closing(opened) as pipeline:
         yield OwnTracker(open_tracker(pipeline, config))
 
 

@@ -15,6 +15,7 @@ from runtime.cuda.fake_status import real_driver
 
 import efftam_ros
 from efftam_ros.core.errors import BackendError
+from efftam_ros.runtime.cuda import api
 from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError
 from efftam_ros.runtime.cuda.device import open_device
 from efftam_ros.runtime.cuda.stream import Stream
@@ -164,13 +165,21 @@ class TestLoading:
 
     def test_without_bindings_says_how_to_install_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+        monkeypatch.setattr(api, "has_driver", lambda: True)
         with pytest.raises(BackendError, match=r"can't be imported .*pip install \"cuda-bindings"):
+            Cuda.load()
+
+    def test_without_bindings_and_driver_says_the_driver_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+        monkeypatch.setattr(api, "has_driver", lambda: False)
+        with pytest.raises(BackendError, match="there is no NVIDIA driver; install the NVIDIA driver"):
             Cuda.load()
 
     def test_with_another_package_named_cuda_says_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.split(".")[0] == "cuda"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
+        monkeypatch.setattr(api, "has_driver", lambda: True)
         with pytest.raises(BackendError, match="can't be imported"):
             Cuda.load()
 

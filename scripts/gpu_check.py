@@ -1,0 +1,670 @@
+"""Runs every check that needs an NVIDIA GPU; checks that could not run are listed with the reason."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import ctypes
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.backends import BASELINES, MEASURABLE
+from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, ENGINES, TABLE, Backend
+from efftam_ros.tools.cli import Parser
+from efftam_ros.tools.doctor.machine import environment
+
+ROOT = Path(__file__).resolve().parents[1]
+
+ON_GPU = sorted((row for row in TABLE if row.gpu), key=lambda row: (not row.engines, not row.captured))
+"""The first of these that can run is measured where one is enough."""
+BASELINES_ON_GPU = [name for name, (device, _) in BASELINES.items() if device == "cuda"]
+SINGLE = "captures each of its graphs by itself"
+GROWTH_MB, WAITS = 5.0, 1.0
+FRAMES, QUICK_FRAMES, CPU_SHARE, SOAK_S = 300, 30, 5, 0.2
+COUNTED_FRAMES = (100, 200)
+"""Calls of the longer run less those of the shorter one: opening and warm-up cancel out."""
+INSTALL = "pip install -r scripts/requirements-gpu-check.txt"
+INSTALL_CUPTI = "pip install nvidia-cuda-cupti (CUDA 12: nvidia-cuda-cupti-cu12)"
+OK, FAILED, NOT_RUN = "OK", "FAILED", "NOT RUN"
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NO_GPU = 1, 2, 3
+SECONDS = 7200.0
+"""For one command: engines and compiled networks take minutes each on a Jetson."""
+CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "check": False}
+
+
+def efftam(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "efftam_ros", *arguments]
+
+
+def compare(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks", "compare", "--quiet", *arguments]
+
+
+# --- a run --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    state: str
+    why: str
+
+
+@dataclass
+class Check:
+    """One run: its folder and the results so far."""
+
+    folder: Path
+    frames: int
+    backends: dict[str, dict[str, str]] = field(default_factory=dict)
+    items: list[Item] = field(default_factory=list)
+
+    def note(self, name: str, state: str, why: str = "") -> None:
+        self.items.append(Item(name, state, why))
+        self.write("items.json", [asdict(item) for item in self.items])
+        print(f"{state:<7}  {name}{': ' + why if why else ''}", flush=True)
+
+    def write(self, name: str, content: Any) -> None:
+        (self.folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def run(self, title: str, command: Sequence[str]) -> str:
+        """Run a command, log its output, return its stdout. Raises RuntimeError, one line, when it fails."""
+        log = self.folder / f"{re.sub(r'[^a-z0-9_.-]+', '_', title.lower())}.log"
+        try:
+            done = subprocess.run(command, cwd=ROOT, timeout=SECONDS, **CAPTURED)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no end after {SECONDS:g} s") from None
+        log.write_text(f"{' '.join(command)}\n\n{done.stdout}\n{done.stderr}", encoding="utf-8")
+        if done.returncode:
+            lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+            raise RuntimeError(f"exit code {done.returncode}: {lines[-1]} (see {log.name})")
+        return done.stdout
+
+    def attempt(self, name: str, command: Sequence[str], missing: str = "\0") -> str | None:
+        """As `run`, but a failure becomes the item ``name`` and None is returned; it counts as not run where
+        the error has the text ``missing``."""
+        try:
+            return self.run(name, command)
+        except RuntimeError as error:
+            self.note(name, NOT_RUN if missing in str(error) else FAILED, str(error))
+            return None
+
+    def report(self, name: str, command: Sequence[str], missing: str = "\0") -> dict[str, Any] | None:
+        """The JSON that a command prints, also written to the folder; as `attempt` when it fails."""
+        said = self.attempt(name, command, missing)
+        if said is None:
+            return None
+        found: dict[str, Any] = json.loads(said)
+        self.write(f"{name.replace(' ', '_')}.json", found)
+        return found
+
+    def unavailable(self, row: Backend) -> str:
+        """Why a back end can't run here, "" when it can (or may)."""
+        finding = self.backends.get(row.name)
+        if finding is None:
+            return "efftam doctor gave no answer"
+        return "" if finding["state"] in ("ok", "untried") else finding["found"]
+
+    def first_able(self) -> tuple[str, str]:
+        """The name of the first of `ON_GPU` that can run here, or "" and the reason why each can't."""
+        able = next((row.name for row in ON_GPU if not self.unavailable(row)), "")
+        return able, "" if able else "; ".join(f"{row.name}: {self.unavailable(row)}" for row in ON_GPU)
+
+
+Bundles = tuple[Path | None, ...]
+
+
+def named(what: str, bundle: Path | None) -> str:
+    return f"{what} {bundle.name if bundle else 'shipped'}"
+
+
+# --- steps --------------------------------------------------------------------------------------------------
+
+
+def check_environment(check: Check) -> None:
+    done = subprocess.run(efftam("doctor", "--json"), cwd=ROOT, **CAPTURED)
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        lines = done.stderr.strip().splitlines() or ["no answer"]
+        check.note("environment", FAILED, f"efftam doctor: {lines[-1]}")
+        return
+    check.write("doctor.json", report)
+    check.backends = {f["name"]: f for f in report["findings"] if f["section"] == "back ends"}
+    wrong = [f"{f['name']}: {f['found']}" for f in report["findings"] if f["state"] == "wrong"]
+    state = OK if report["runs"] and not wrong else FAILED
+    check.note("environment", state, "; ".join(wrong) or f"{len(report['findings'])} findings in doctor.json")
+
+
+BINDINGS = """
+import json
+from efftam_ros.runtime.cuda.api import Cuda, dotted
+from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
+from efftam_ros.runtime.cuda.stream import Event, Stream
+cuda = Cuda.load()
+facts = open_device(cuda)
+stream, events = Stream(cuda), [Event(cuda, timing=True) for _ in range(2)]
+host, device = HostBuffer(cuda, 1 << 20), DeviceBuffer(cuda, 1 << 20)
+with stream.capture() as graph:
+    stream.copy_in(device.pointer, host, host.nbytes)
+for _ in range(3):
+    stream.record(events[0])
+    graph.launch(stream)
+    stream.record(events[1])
+    stream.synchronize()
+graph.close()
+gpus = cuda.call("cuDeviceGetCount")
+found = {"gpus": gpus, "board": facts.board, "driver": dotted(facts.driver_version)}
+found |= {"integrated": facts.integrated, "copy_ms_per_mib": events[1].milliseconds_since(events[0])}
+print(json.dumps(found))
+"""
+
+
+def check_bindings(check: Check, _: Bundles) -> None:
+    """Every kind of call that the node makes to the driver, with nothing else loaded."""
+    found = check.report("bindings", [sys.executable, "-c", BINDINGS])
+    if found is not None:
+        copy = f"{found['copy_ms_per_mib']:.3f} ms for 1 MiB"
+        text = f"{found['gpus']} GPU(s); {found['board']}; CUDA {found['driver']}; {copy}"
+        check.note("bindings", OK, text)
+
+
+def check_tests(check: Check, name: str, where: str) -> None:
+    """Run the tests marked gpu in ``where``; skipped tests count as not run."""
+    report = check.folder / f"{name.replace(' ', '_')}.xml"
+    problem = ""
+    try:
+        check.run(name, [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--junitxml={report}", where])
+    except RuntimeError as error:
+        problem = str(error)
+    if not report.is_file():
+        missing = "No module named" in problem
+        check.note(name, NOT_RUN if missing else FAILED, f"{problem}; {INSTALL}" if missing else problem)
+        return
+    cases = ElementTree.parse(report).getroot().findall(".//testcase")
+    bad = [
+        case.get("name", "?")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skips = [_skip_reason(skip) for case in cases if (skip := case.find("skipped")) is not None]
+    why = f"{len(cases) - len(bad) - len(skips)} passed"
+    if skips:
+        why += f", {len(skips)} skipped ({'; '.join(sorted({reason.partition(';')[0] for reason in skips}))})"
+    if bad:
+        check.note(name, FAILED, f"{', '.join(bad)}; {why}")
+    elif len(cases) == len(skips):
+        check.note(name, NOT_RUN, why if cases else "no test there is marked gpu")
+    else:
+        check.note(name, FAILED if problem else OK, problem or why)
+
+
+def _skip_reason(skip: ElementTree.Element) -> str:
+    """The reason of a skipped test, or of a module that skipped itself when it was collected."""
+    whole = re.search(r"Skipped: (.+?)['\")]*$", skip.text or "")
+    return whole[1] if whole else skip.get("message", "")
+
+
+def check_engines(check: Check, bundles: Bundles) -> None:
+    """Build and compare the engines; `bench` can use them afterwards."""
+    for precision in ENGINES.precisions:
+        for bundle in bundles:
+            name = named(f"engines {precision}", bundle)
+            command = efftam("build", "--precision", precision, "--json", *([str(bundle)] if bundle else []))
+            report = check.report(name, command, missing="not installed")
+            if report is not None:
+                forms = ", ".join(f"{module} {one['form']}" for module, one in report["engines"].items())
+                check.note(name, OK, forms)
+                if precision == ENGINES.auto:
+                    check.backends[ENGINES.name] = {"state": "ok", "found": ""}
+
+
+def check_verify(check: Check, bundles: Bundles) -> None:
+    """Every back end with graphs of its own against the CPU, in each precision, over a chained clip."""
+    for row in ON_GPU:
+        for precision in row.variants:
+            variant = row.name if precision == "auto" else f"{row.name} {precision}"
+            for bundle in bundles:
+                name = named(f"verify {variant}", bundle)
+                if reason := check.unavailable(row):
+                    check.note(name, NOT_RUN, reason)
+                    continue
+                command = efftam("verify", "--backend", row.name, "--precision", precision, "--json")
+                report = check.report(name, [*command, *([str(bundle)] if bundle else [])], "efftam build")
+                if report is None:
+                    continue
+                worst = max(one["relative"] for one in report["deviations"])
+                check.note(name, OK, f"worst error {worst:.1e}, overlap {report['clip']['mean']:.4f}")
+                if row.captured:
+                    _check_captures(check, named(f"captures {variant}", bundle), report["launch"])
+
+
+def _check_captures(check: Check, name: str, launch: dict[str, str]) -> None:
+    # onnxruntime captures its graphs one by one, TensorRT's become part of two larger ones.
+    parts = {part: how for part, how in launch.items() if SINGLE not in how}
+    plain = [f"{part}: {how}" for part, how in parts.items() if not how.startswith("cuda graph")]
+    check.note(name, FAILED if plain else OK, "; ".join(plain or sorted(set(parts.values()))))
+
+
+def check_benches(check: Check, bundles: Bundles) -> None:
+    """Measure the GPU back ends in one run; when that fails, each in a separate run. The CPU has a separate
+    run, because the clocks of an idle GPU drop."""
+    for bundle in bundles:
+        name = named("bench", bundle)
+        able = []
+        for row in ON_GPU:
+            if reason := check.unavailable(row):
+                check.note(f"{name}, {row.name}", NOT_RUN, reason)
+            else:
+                able += [one for one in MEASURABLE if one.partition(":")[0] == row.name]
+        if able:
+            able += BASELINES_ON_GPU
+            if not _bench(check, name, bundle, able, check.frames) and len(able) > 1:
+                for one in able:
+                    _bench(check, f"{name} {one}", bundle, [one], check.frames)
+        _bench(check, f"{name} cpu", bundle, [DEFAULT_BACKEND], max(1, check.frames // CPU_SHARE))
+
+
+def check_copies(check: Check, _: Bundles) -> None:
+    """Images copied to the GPU's memory against images that it reads from the host's."""
+    backend, reason = check.first_able()
+    if not backend:
+        check.note("zero copy", NOT_RUN, reason)
+        return
+    _bench(check, "bench copied", None, [backend], check.frames)
+    _bench(check, "bench zero copy", None, [backend], check.frames, "--zero-copy")
+
+
+def _bench(
+    check: Check, name: str, bundle: Path | None, backends: Sequence[str], frames: int, *options: str
+) -> bool:
+    stem = check.folder / re.sub(r"[^a-z0-9_.-]+", "_", name.lower())
+    command = compare(
+        "--frames", str(frames), "--skip-unavailable", "--backend", ",".join(backends), *options
+    )
+    command += ["--json", f"{stem}.json", "--plot", f"{stem}.png"]
+    if check.attempt(name, [*command, *(["--bundle", str(bundle)] if bundle else [])]) is None:
+        return False
+    report = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
+    for one in report["left_out"]:
+        check.note(f"{name}, {one['backend']}", NOT_RUN, one["reason"])
+    times = ", ".join(f"{timing['backend']} {timing['whole_ms']:.2f} ms" for timing in report["frames"])
+    check.note(name, OK, times)
+    return True
+
+
+def check_soak(check: Check, _: Bundles) -> None:
+    name = "soak"
+    backend, reason = check.first_able()
+    if not backend:
+        check.note(name, NOT_RUN, reason)
+        return
+    path = check.folder / "soak.json"
+    seconds = str(check.frames * SOAK_S)
+    command = efftam("bench", "--soak", seconds, "--backend", backend, "--json", str(path))
+    if check.attempt(name, command) is None:
+        return
+    soak = json.loads(path.read_text(encoding="utf-8"))["soak"]
+    for what in ("resident", "device"):
+        start, end = soak[f"{what}_mb"]
+        if start is None or end is None:
+            check.note(f"{name}, {what} memory", NOT_RUN, "the memory in use can't be asked")
+        else:
+            grew = f"{end - start:+.1f} MB in {soak['frames']} frames, goal under {GROWTH_MB:g}"
+            check.note(f"{name}, {what} memory", OK if end - start < GROWTH_MB else FAILED, grew)
+
+
+def check_waits(check: Check, _: Bundles) -> None:
+    name = "waits per frame"
+    nsys = shutil.which("nsys")
+    backend, reason = check.first_able()
+    if nsys is None and find_cupti() is None:
+        reason = f"neither nsys (Nsight Systems) nor libcupti is installed; {INSTALL_CUPTI}"
+    if reason:
+        check.note(name, NOT_RUN, reason)
+        return
+    try:
+        found = calls_per_frame(nsys, backend, check.folder, check.run)
+    except (RuntimeError, ValueError) as error:
+        check.note(name, FAILED, str(error))
+        return
+    check.write("waits.json", found)
+    waits, allocations = found["waits_per_frame"], found["allocations_per_frame"]
+    state = OK if waits <= WAITS and allocations == 0 else FAILED
+    check.note(name, state, f"{waits:g} waits (goal 1), {allocations:g} allocations (goal 0)")
+
+
+STEPS: dict[str, Callable[[Check, Bundles], None]] = {
+    "bindings": check_bindings,
+    "kernels": lambda check, _: check_tests(check, "kernels", "test/runtime/cuda"),
+    "engines": check_engines,
+    "verify": check_verify,
+    "agreement": lambda check, _: check_tests(check, "back ends agree", "test/runtime/test_gpu_backends.py"),
+    "copies": check_copies,
+    "bench": check_benches,
+    "soak": check_soak,
+    "waits": check_waits,
+}
+
+
+# --- calls of the CUDA driver -------------------------------------------------------------------------------
+
+WAITING = (
+    r"cuda(Event|Stream|Device)Synchronize|cu(Event|Stream|Ctx)Synchronize|cudaMemcpy|cuMemcpy(DtoH|HtoD)"
+)
+ALLOCATING = r"cudaMalloc\w*|cudaFree\w*|cudaHostAlloc|cuMemHostAlloc|cuMemAlloc\w*|cuMemFree\w*"
+VERSION = r"(_v\d+|_ptsz)*"
+"""Suffixes that Nsight appends to some names."""
+COUNT = "count-calls"
+"""First argument of the process that runs a benchmark and counts its calls through CUPTI."""
+
+
+def calls_per_frame(
+    nsys: str | None, backend: str, folder: Path, run: Callable[[str, Sequence[str]], str]
+) -> dict[str, Any]:
+    """CUDA calls of a frame, from a shorter and a longer bench.
+
+    ``nsys``: path of Nsight Systems; None to count with CUPTI. ``run(title, command)`` runs a command,
+    returns its stdout and raises RuntimeError when it fails.
+    """
+    few, many = COUNTED_FRAMES
+    fewer, more = (_calls(nsys, backend, folder, run, frames) for frames in COUNTED_FRAMES)
+    grown = {name: round((n - fewer.get(name, 0)) / (many - few), 3) for name, n in more.items()}
+
+    def count_of(names: str) -> float:
+        fitting = (n for name, n in grown.items() if re.fullmatch(f"(?:{names}){VERSION}", name))
+        return round(sum(fitting), 3)
+
+    return {
+        "counted_by": "CUPTI" if nsys is None else "Nsight Systems",
+        "waits_per_frame": count_of(WAITING),
+        "allocations_per_frame": count_of(ALLOCATING),
+        "calls_per_frame": {name: n for name, n in grown.items() if n},
+    }
+
+
+def _calls(
+    nsys: str | None, backend: str, folder: Path, run: Callable[[str, Sequence[str]], str], frames: int
+) -> dict[str, int]:
+    """Number of calls by name in a bench of so many frames."""
+    command = compare("--backend", backend, "--frames", str(frames))
+    title = f"calls of {frames} frames"
+    if nsys is None:
+        out = folder / f"calls_{frames}.json"
+        # Without the interpreter and its -m benchmarks.
+        run(title, [sys.executable, str(Path(__file__)), COUNT, str(out), *command[3:]])
+        counted: dict[str, int] = json.loads(out.read_text(encoding="utf-8"))
+        return counted
+    trace = folder / f"trace_{frames}.nsys-rep"
+    options = ["--trace=cuda", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"]
+    run(f"trace of {frames} frames", [nsys, "profile", *options, f"--output={trace}", *command])
+    table = ["stats", "--report", "cuda_api_sum", "--format", "csv", "--force-export=true", str(trace)]
+    return calls_in_table(run(title, [nsys, *table]))
+
+
+def calls_in_table(report: str) -> dict[str, int]:
+    """API name -> number of calls, from the CSV text of `nsys stats --report cuda_api_sum`."""
+    # nsys writes its own messages above the header.
+    start = re.search(r'^.*"?Num Calls"?.*$', report, flags=re.M)
+    if start is None:
+        raise ValueError("nsys stats wrote no table of CUDA calls")
+    rows = csv.DictReader(io.StringIO(report[start.start() :]))
+    return {row["Name"]: int(row["Num Calls"]) for row in rows if row.get("Name")}
+
+
+TOOLKITS = "/usr/local"
+DRIVER_API = 1  # of CUpti_CallbackDomain; calls of the CUDA runtime reach the driver and count there
+# CUpti_CallbackData: the call site (0: the call begins), then the function's name.
+SITE_OFFSET, NAME_OFFSET, BEGINS = 0, 8, 0
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+
+
+def find_cupti() -> Path | None:
+    """The newest libcupti of the Python packages, else of a CUDA toolkit; None without one."""
+    found = [path for folder in _folders() for path in folder.glob("**/libcupti.so.*") if path.is_file()]
+    return max(found, key=lambda path: path.name, default=None)
+
+
+def _folders() -> Iterator[Path]:
+    yield from (Path(entry) / "nvidia" for entry in sys.path if (Path(entry) / "nvidia").is_dir())
+    yield from Path(TOOLKITS).glob("cuda*/extras/CUPTI/lib64")
+
+
+class CallCounter:
+    """Counts the calls of the CUDA driver that this process makes, directly or through the CUDA runtime."""
+
+    def __init__(self, library: Path) -> None:
+        """Raises RuntimeError when CUPTI refuses, as it does while another profiler is active."""
+        self._cupti: Any = ctypes.CDLL(str(library))
+        self._names: dict[int, str] = {}
+        self._counts: Counter[int] = Counter()
+        self._callback = CALLBACK(self._count)  # CUPTI keeps the address only
+        subscriber = ctypes.c_void_p()
+        self._check("cuptiSubscribe", ctypes.byref(subscriber), self._callback, None)
+        self._check("cuptiEnableDomain", 1, subscriber, DRIVER_API)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Name of the function to number of calls."""
+        return {self._names[function]: count for function, count in self._counts.items()}
+
+    def _check(self, function: str, *arguments: Any) -> None:
+        status = getattr(self._cupti, function)(*arguments)
+        if status:
+            raise RuntimeError(f"{function} of {self._cupti._name} failed with status {status}")
+
+    def _count(self, _: Any, domain: int, function: int, data: int) -> None:
+        if ctypes.c_int.from_address(data + SITE_OFFSET).value != BEGINS:
+            return
+        if function not in self._names:
+            name = ctypes.c_char_p.from_address(data + NAME_OFFSET).value or b"unknown"
+            self._names[function] = name.decode()
+        self._counts[function] += 1
+
+
+def count_calls(out: str, *command: str) -> int:
+    """Run a benchmark in this process and write its CUDA calls to a file."""
+    library = find_cupti()
+    if library is None:
+        print(f"gpu_check: libcupti is not installed; {INSTALL_CUPTI}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    counter = CallCounter(library)
+    from benchmarks.__main__ import main as benchmark
+
+    code = benchmark(list(command))
+    Path(out).write_text(json.dumps(counter.counts, indent=1) + "\n", encoding="utf-8")
+    return code
+
+
+# --- summary ------------------------------------------------------------------------------------------------
+
+MODULES = ("preprocess", "image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
+
+
+def summary(folder: Path) -> str:
+    """Markdown: machine, items, then a table for each measurement that is there."""
+    about = _load(folder / "about.json") or {}
+    items = _load(folder / "items.json") or []
+    benches = {path: _load(path) for path in sorted(folder.glob("bench_*.json"))}
+    lines = [f"# GPU check: {about.get('gpu', 'unknown GPU')}, {about.get('date', 'unknown date')}", ""]
+    lines += [_machine(about.get("environment") or {}), ""]
+    lines += ["| item | result | why |", "|---|---|---|"]
+    lines += [f"| {item['name']} | {item['state']} | {_cell(item['why'])} |" for item in items]
+    for path, report in benches.items():
+        if report and report.get("frames"):
+            lines += ["", f"## {path.stem.removeprefix('bench_')}", "", *_bench_rows(report)]
+    rows = [*_soak_rows(_load(folder / "soak.json")), *_waits_rows(_load(folder / "waits.json"))]
+    if rows:
+        head = ["| what | goal | measured | command |", "|---|---|---|---|"]
+        lines += ["", "## Soak, calls", "", *head, *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _load(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _machine(facts: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {', '.join(value) if isinstance(value, list) else value}"
+        for name, value in facts.items()
+        if value
+    )
+
+
+def _bench_rows(report: dict[str, Any]) -> list[str]:
+    timings = report["frames"]
+    first, size = timings[0], "x".join(map(str, report["image"]))
+    memory = f"{first['maps']} maps and {first['pointers']} pointers"
+    baselines = sorted({name for timing in timings for name in timing["times_faster_than"]})
+    lines = [
+        f"ms, median of {first['frames']} frames of {size} with {memory}, taken in turns:",
+        "",
+        f"| | whole | p99 | {' | '.join(name.replace('_', ' ') for name in MODULES)} | glue ratio |"
+        + "".join(f" x {name} |" for name in baselines),
+        "|---|---|---|" + "---|" * (len(MODULES) + 1 + len(baselines)),
+    ]
+    for timing in timings:
+        cells = [timing["whole_ms"], timing["whole_p99_ms"]]
+        cells += [timing["stages_ms"].get(name) for name in MODULES]
+        cells += [timing["glue_ratio"]]
+        cells += [timing["times_faster_than"].get(name) for name in baselines]
+        lines.append(f"| {timing['name']} | {' | '.join(_number(cell) for cell in cells)} |")
+    lines += ["", "| | start-up, s | resident MB | device MB | launched |", "|---|---|---|---|---|"]
+    for timing in timings:
+        launched = "; ".join(f"{module}: {how}" for module, how in timing["launch"].items()) or "-"
+        figures = " | ".join(_number(timing[name]) for name in ("start_up_s", "resident_mb", "device_mb"))
+        lines.append(f"| {timing['name']} | {figures} | {_cell(launched)} |")
+    return lines
+
+
+def _soak_rows(report: dict[str, Any] | None) -> Iterator[str]:
+    if report:
+        soak = report["soak"]
+        command = f"`efftam bench --soak SECONDS --backend {report['backend']}`"
+        what = f"{soak['frames']:,} frames ({report['bundle']} {report['backend']}): resident memory"
+        what += " after the first 100"
+        start, end = soak["resident_mb"]
+        yield f"| {what} | under 5 MB | {end - start:+.1f} MB | {command} |"
+        start, end = soak["device_mb"]
+        if start is not None and end is not None:
+            yield f"| the same: device memory in use | under 5 MB | {end - start:+.1f} MB | the same |"
+        times = "{1:.2f} against {0:.2f} ms".format(*soak["whole_ms"])
+        yield f"| the same: frame time, last quarter against the first | no drift | {times} | the same |"
+
+
+def _waits_rows(report: dict[str, Any] | None) -> Iterator[str]:
+    if report:
+        command = f"`scripts/gpu_check` ({report['counted_by']})"
+        yield f"| host waits per frame | 1 | {report['waits_per_frame']:g} | {command} |"
+        yield f"| allocations per frame | 0 | {report['allocations_per_frame']:g} | the same |"
+
+
+def _number(value: float | None) -> str:
+    """Three digits that count; a dash for what was not measured."""
+    if value is None or value != value:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/")
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="gpu_check", description=__doc__)
+    parser.add_argument("bundle", nargs="?", type=Path, help="check this bundle too, such as a ti_512x512")
+    parser.add_argument(
+        "--quick",
+        dest="frames",
+        action="store_const",
+        const=QUICK_FRAMES,
+        default=FRAMES,
+        help=f"--frames {QUICK_FRAMES}",
+    )
+    parser.add_argument(
+        "--frames",
+        type=int,
+        default=FRAMES,
+        metavar="N",
+        help=f"of each measurement; {SOAK_S} s for each of them for memory (default {FRAMES})",
+    )
+    parser.add_argument(
+        "--only", metavar="A,B", default=",".join(STEPS), help=f"of {', '.join(STEPS)} (default: all)"
+    )
+    parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="parent of the new folder")
+    parser.add_argument(
+        "--summary", type=Path, metavar="FOLDER", help="only rewrite this folder's summary.md"
+    )
+    return parser.parse_args(arguments)
+
+
+def refusal(args: argparse.Namespace) -> str:
+    """Why these options can't be followed, "" when they can."""
+    for path, name in ((args.summary, "items.json"), (args.bundle, "bundle.json")):
+        if path is not None and not (path / name).is_file():
+            return f"{path / name} does not exist; give a folder that has it"
+    if unknown := [step for step in args.only.split(",") if step and step not in STEPS]:
+        return f"--only {unknown[0]} is not known; choose of {', '.join(STEPS)}"
+    return "" if args.frames >= 1 else f"--frames is {args.frames}; it must be at least 1"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse(arguments)
+    if reason := refusal(args):
+        print(f"gpu_check: {reason}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    if args.summary is not None:
+        return finish(args.summary)
+    facts = environment()
+    if facts["driver_problem"]:
+        reason = f"{facts['driver_problem']}; {facts['driver_remedy']}"
+        print(f"gpu_check: no NVIDIA GPU that answers ({reason}); nothing was run", file=sys.stderr)
+        return EXIT_NO_GPU
+    now = datetime.now()
+    gpu = (facts["gpus"] or [facts["platform"]])[0].partition(",")[0]
+    plain = "-".join(re.findall("[A-Za-z0-9]+", gpu))
+    folder = args.out.resolve() / f"gpu_check_{plain}_{now:%Y-%m-%d_%H%M%S}"
+    folder.mkdir(parents=True)
+    check = Check(folder, args.frames)
+    check.write("about.json", {"gpu": gpu, "date": f"{now:%Y-%m-%d}", "environment": facts})
+    check.write("items.json", [])
+    bundles = (None,) if args.bundle is None else (None, args.bundle.resolve())
+    try:
+        check_environment(check)
+        for step in filter(None, args.only.split(",")):
+            STEPS[step](check, bundles)
+    except KeyboardInterrupt:
+        check.note("the rest", FAILED, "interrupted")
+    return finish(check.folder)
+
+
+def finish(folder: Path) -> int:
+    """Write the summary; returns the exit code."""
+    path = folder / "summary.md"
+    path.write_text(summary(folder), encoding="utf-8")
+    items = json.loads((folder / "items.json").read_text(encoding="utf-8"))
+    counts = {state: sum(item["state"] == state for item in items) for state in (OK, FAILED, NOT_RUN)}
+    print(f"{', '.join(f'{count} {state}' for state, count in counts.items())}: paste {path} into an issue")
+    return EXIT_FAILED if counts[FAILED] else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.exit(count_calls(*sys.argv[2:]) if sys.argv[1:2] == [COUNT] else main())

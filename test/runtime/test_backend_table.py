@@ -1,0 +1,120 @@
+"""The table of back ends: what it offers is what node, commands and doctor accept, and nothing else is."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.pipeline import (
+    BACKENDS,
+    ENGINES,
+    PRECISIONS,
+    TABLE,
+    Backend,
+    backend_of,
+    function_of,
+    open_pipeline,
+)
+from efftam_ros.runtime.tensorrt.build_options import BuildOptions
+from efftam_ros.tools.common.options import add_backend_arguments
+
+ROOT = Path(__file__).parents[2]
+every_row = pytest.mark.parametrize("row", TABLE, ids=BACKENDS)
+FORMER_NAMES = {
+    "onnxruntime-cuda-fp32": ("onnxruntime-cuda", "fp32"),
+    "tensorrt-fp32": ("tensorrt", "fp32"),
+    "tensorrt-int8": ("tensorrt", "int8"),
+}
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_backend_arguments(parser)
+    return parser
+
+
+@every_row
+class TestEveryRow:
+    def test_names_a_function_that_opens_it(self, row: Backend) -> None:
+        assert callable(function_of(row))
+
+    def test_is_a_value_of_the_command_line_option(self, row: Backend) -> None:
+        assert options().parse_args(["--backend", row.name]).backend == row.name
+
+    def test_is_a_value_of_the_nodes_parameter(self, row: Backend) -> None:
+        pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+        from efftam_ros.ros.tracker.parameters import NodeConfig
+
+        for precision in ("auto", *row.precisions):
+            config = NodeConfig(backend=row.name, precision=precision)
+            assert (config.backend, config.precision) == (row.name, precision)
+
+    def test_is_in_the_parameter_file(self, row: Backend) -> None:
+        text = (ROOT / "config" / "tracker.yaml").read_text()
+        assert f"# one of {', '.join(BACKENDS)}; read when configured" in text
+        assert f"# one of {', '.join(PRECISIONS)}; read when configured" in text
+
+    def test_offers_its_precisions_and_refuses_the_others_in_one_line(self, row: Backend) -> None:
+        assert set(row.precisions) < set(PRECISIONS)
+        assert row.resolved("auto") == row.auto
+        for precision in set(PRECISIONS) - {"auto", *row.precisions}:
+            with pytest.raises(InputError) as refusal:
+                open_pipeline(backend=row.name, precision=precision)
+            text = str(refusal.value)
+            offered = ", ".join(["auto", *row.precisions])
+            assert text == f"precision '{precision}' is not offered by {row.name}; it offers {offered}"
+
+    def test_says_how_it_is_installed_on_every_platform(self, row: Backend) -> None:
+        for command in vars(row.install).values():
+            assert "install" in command
+            assert "\n" not in command
+
+
+def test_engines_are_built_in_the_precisions_that_the_table_offers() -> None:
+    assert {BuildOptions(precision).precision for precision in ENGINES.precisions} == set(ENGINES.precisions)
+    assert ENGINES.variants == ("auto", "fp32", "int8")
+
+
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_a_precision_in_the_name_is_refused_with_the_two_settings_it_is(name: str) -> None:
+    backend, precision = FORMER_NAMES[name]
+    line = f"back end '{name}' is not known; give {backend} and the precision {precision}"
+    with pytest.raises(InputError) as refusal:
+        open_pipeline(backend=name)
+    assert str(refusal.value) == line
+    with pytest.raises(argparse.ArgumentError, match=line):
+        options().parse_args(["--backend", name])
+    pytest.importorskip("rclpy", reason="ROS 2 is not installed")
+    from efftam_ros.ros.tracker.parameters import NodeConfig
+
+    with pytest.raises(InputError, match=line):
+        NodeConfig(backend=name)
+
+
+def test_an_exact_cpu_is_the_same_as_an_automatic_one(shipped: Bundle) -> None:
+    open_pipeline(shipped, threads=1, precision="fp32").close()
+    assert backend_of("onnxruntime-cpu").variants == ("auto",)
+
+
+@pytest.mark.parametrize(
+    ("files", "platform"),
+    [
+        ({}, "cuda13"),
+        ({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64  535.104.05  Sat"}, "cuda12"),
+        ({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open  580.65.06  Sun"}, "cuda13"),
+        ({"etc/nv_tegra_release": "# R36 (release), REVISION: 4.3"}, "jetpack6"),
+        ({"etc/nv_tegra_release": "# R38 (release), REVISION: 2.0"}, "jetpack7"),
+    ],
+)
+@every_row
+def test_the_command_fits_the_machine(
+    row: Backend, files: dict[str, str], platform: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    assert row.install.here(tmp_path) == getattr(row.install, platform)
