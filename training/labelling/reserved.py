@@ -1,12 +1,12 @@
-"""Footage that must not be labelled, refused by its name.
+"""Footage that must not be used, refused by its name.
 
-Trackers are compared on these data sets: what is trained on them can't be judged on them any more.
+Trackers are compared on these data sets: what is trained or chosen on them can't be judged on them any more.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from efftam_ros.core.errors import InputError
 
@@ -25,7 +25,7 @@ RESERVED = {
     "TrackingNet": r"tracking-?net",
     "VOT": r"vot-?(st|lt|rt|rgbd|rgbt|s)?-?20(1[6-9]|2[0-9])|vot-?(lt|rgbd|rgbt)|vots-?[0-9]*",
     "CDTB": r"cdtb",
-    "TLP": r"tlp(attr)?",
+    "TLP": r"(tiny-?)?tlp(attr)?",
     "Drone-detection-dataset": r"drone-?detection-?(dataset|thesis)",
     "video.on.map": r"video-on-map",
     "OxUvA": r"ox-?uva",
@@ -46,18 +46,20 @@ _PATTERNS = {
 }
 
 
-def reserved_name(texts: Iterable[str]) -> str | None:
-    """The data set that one of the texts (repository, path, remark) names; None if none does."""
+def reserved_name(texts: Iterable[str], but: Collection[str] = ()) -> str | None:
+    """The data set that one of the texts (repository, path, remark) names; None if none does. ``but``: data
+    sets that may be named."""
     for text in texts:
         plain = re.sub(r"[^a-z0-9]+", "-", text.lower())
         for name, pattern in _PATTERNS.items():
-            if pattern.search(plain):
+            if name not in but and pattern.search(plain):
                 return name
     return None
 
 
-def refuse_reserved(texts: Iterable[str], where: str) -> None:
-    """Raise InputError when one of the texts names a reserved data set. ``where``: the row or file."""
-    name = reserved_name(texts)
+def refuse_reserved(texts: Iterable[str], where: str, but: Collection[str] = ()) -> None:
+    """Raise InputError when one of the texts names a reserved data set. ``where``: the row or file; ``but``:
+    data sets that may be named."""
+    name = reserved_name(texts, but)
     if name is not None:
         raise InputError(f"{where} names {name}, which trackers are judged on; leave it out")
