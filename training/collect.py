@@ -1,4 +1,4 @@
-"""Bring back the footage that the tracker was judged on and trained on, from the public repositories that
+"""Bring back the footage that the tracker is judged on and was trained on, from the public repositories that
 bundle it (footage_sources.csv).
 
 OUT/SET/NAME gets OTB's layout, img/0001.jpg ... and groundtruth_rect.txt, which `efftam eval` reads; where a
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -32,18 +32,28 @@ from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.eval.sequences import DAVIS_FPS, mask_box
 from training.clones import HOST, Commit, cloned, find_clone
+from training.labelling.reserved import refuse_reserved
 from training.material import FOOTAGE_WIDTH
 
 SOURCES = Path(__file__).with_name("footage_sources.csv")
-USES = ("set1", "set2", "set3", "davis", "training")
+USES = ("set1", "set2", "set3", "validation_a", "validation_b", "davis", "training")
 MOST_FRAMES = 500  # of a sequence
 MASKS = "davis_masks"
-FORMATS = ("otb", "vot_polygon", "tlp", MASKS)
+FORMATS = ("otb", "vot_polygon", "mot", MASKS)
+OWN = ("DAVIS", "DTB70", "MOT15", "OTB", "UAV123", "UAVDT")  # used here, of what is not labelled
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"BM")
 VIDEO_CRF = 21
 
 Box = tuple[float, float, float, float]
 ABSENT: Box = (float("nan"),) * 4
+
+
+class Truth(NamedTuple):
+    """A file of boxes, the number of the target, and the line or the frame number of the first image."""
+
+    file: str
+    target: int
+    start: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,11 @@ class Source:
     @property
     def name(self) -> str:
         return f"{self.use}/{self.sequence}"
+
+    def truth(self) -> Truth:
+        match = re.fullmatch(r"(.+?)(?:#(\d+))?(?:@(\d+))?", self.annotation)
+        file, target, start = match.groups() if match else (self.annotation, None, None)
+        return Truth(file, int(target or 0), int(start or (self.first if self.format == "mot" else 1)))
 
     def images(self) -> list[str]:
         """Paths of the frames in the repository."""
@@ -103,8 +118,11 @@ def _source(row: dict[str, Any], where: str) -> Source:
         raise InputError(f"{where}: first, frames or pattern is not as in 1, 500, %04d.jpg") from None
     if not re.fullmatch(r"[0-9a-f]{40}", source.commit) or source.repository.count("/") != 1:
         raise InputError(f"{where} needs OWNER/NAME and a commit of 40 digits")
+    refuse_reserved(row.values(), where, OWN)
     if source.use not in USES or source.format not in FORMATS:
         raise InputError(f"{where} needs one of {', '.join(USES)} and one of {', '.join(FORMATS)}")
+    if (source.format == "mot") != ("#" in source.annotation):
+        raise InputError(f"{where} needs FILE#ID as the annotation if its format is mot, and only then")
     if not 2 <= source.frames <= MOST_FRAMES:
         raise InputError(f"{where} has {source.frames} frames; it needs 2 to {MOST_FRAMES}")
     return source
@@ -154,7 +172,7 @@ def _opened(
             yield files
         return
     paths = {f"{source.folder}/" for source in wanted}
-    paths |= {source.annotation + ("/" if source.format == MASKS else "") for source in wanted}
+    paths |= {f"{s.annotation}/" if s.format == MASKS else s.truth().file for s in wanted}
     with (
         cloned(repository, commit, sorted(paths), host) as git_dir,
         Commit(git_dir, repository, commit) as files,
@@ -176,7 +194,8 @@ def _write(source: Source, files: Commit, out: Path) -> None:
 
 
 def _write_otb(source: Source, files: Commit, folder: Path) -> None:
-    boxes = _boxes(source, files.read(source.annotation).decode("utf-8-sig", "replace"))
+    text = files.read(source.truth().file).decode("utf-8-sig", "replace")
+    boxes = (_boxes_of_target if source.format == "mot" else _boxes)(source, text)
     (folder / "img").mkdir()
     for number, path in enumerate(source.images(), start=1):
         (folder / "img" / f"{number:04d}{Path(path).suffix.lower()}").write_bytes(_image(files, path))
@@ -186,19 +205,15 @@ def _write_otb(source: Source, files: Commit, folder: Path) -> None:
 
 def _boxes(source: Source, text: str) -> list[Box]:
     """The boxes of the frames, x, y, w, h in px as the data set counts them; of a polygon its extents."""
-    lines = [line for line in text.splitlines() if line.strip()][: source.frames]
+    start = source.truth().start - 1
+    lines = [line for line in text.splitlines() if line.strip()][start : start + source.frames]
     if len(lines) < source.frames:
         raise InputError(f"{source.annotation} has {len(lines)} lines for {source.frames} frames")
     return [_box(source, number, line) for number, line in enumerate(lines)]
 
 
 def _box(source: Source, index: int, line: str) -> Box:
-    try:
-        row = [float(word) for word in re.split(r"[,;\s]+", line.strip()) if word]
-    except ValueError:
-        row = []
-    if source.format == "tlp" and len(row) == 6 and row[0] == source.first + index:  # frame, box, lost
-        return ABSENT if row[5] else (row[1], row[2], row[3], row[4])
+    row = _numbers(line)
     if source.format == "vot_polygon" and len(row) == 8:
         x, y = row[0::2], row[1::2]
         return min(x), min(y), max(x) - min(x), max(y) - min(y)
@@ -207,6 +222,27 @@ def _box(source: Source, index: int, line: str) -> Box:
     raise InputError(
         f"{source.annotation}: {line.strip()[:60]!r} is no {source.format} of frame {source.first + index}"
     )
+
+
+def _boxes_of_target(source: Source, text: str) -> list[Box]:
+    """The boxes of one target of the lines frame, id, x, y, w, h, ...; absent in frames without a line."""
+    _, target, start = source.truth()
+    boxes: dict[float, Box] = {}
+    for line in text.splitlines():
+        row = _numbers(line)
+        if row[1:2] == [target] and len(row) >= 6:
+            boxes[row[0]] = (row[2], row[3], row[4], row[5])
+    if start not in boxes:
+        raise InputError(f"{source.annotation} has no box of frame {start}, where the sequence begins")
+    return [boxes.get(number, ABSENT) for number in range(start, start + source.frames)]
+
+
+def _numbers(line: str) -> list[float]:
+    """The numbers of a line; none if it has anything else."""
+    try:
+        return [float(word) for word in re.split(r"[,;\s]+", line.strip()) if word]
+    except ValueError:
+        return []
 
 
 def _image(files: Commit, path: str) -> bytes:

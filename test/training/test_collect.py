@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +70,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(work, "seq [a]/Otb/groundtruth_rect.txt", lines(OTB, "\t", "\r\n"))
     put(work, "vot/groundtruth.txt", lines([(10, 9, 30, 12, 28, 52, 8, 49), (1, 2, 3, 4), (2, 3, 4, 5)]))
     put(work, "vot/polygons.txt", lines([(10, 9, 30, 12, 28, 52, 8, 49)] * 3))
-    put(work, "vot/tlp.txt", lines([(1, 5, 6, 7, 8, 0), (2, 5, 6, 7, 8, 1), (3, 6, 6, 7, 8, 0)]))
+    put(work, "vot/parts.txt", lines([(1, 1, 2, 2), (2, 2, 3, 3), (3, 3, 4, 4)]))
+    mot = [(1, 7, 1, 2, 3, 4, 1), (2, 7, 5, 6, 7, 8, 1), (2, 8, 1, 1, 9, 9, 1), (4, 7, 6, 6, 7, 8, 0)]
+    put(work, "vot/gt.txt", lines([*mot, (3, 8, 2, 1, 9, 9, 1)]))
     put(work, "lfs.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     put(work, "text/0001.jpg", "no image")
     put(work, "text/0002.jpg", "no image")
@@ -161,9 +165,25 @@ def test_of_a_polygon_the_extents(tmp_path, host, vot):
     assert (tmp_path / "set1/Vot/img/0001.png").read_bytes() == picture(0, ending=".png")
 
 
-def test_a_target_that_tlp_calls_lost_is_absent(tmp_path, host, vot):
-    sequence = got(tmp_path, host, replace(vot, format="tlp", annotation="vot/tlp.txt"))
-    np.testing.assert_array_equal(sequence.boxes, [[5, 6, 7, 8], [math.nan] * 4, [6, 6, 7, 8]])
+def test_a_part_begins_at_the_line_that_is_named(tmp_path, host, vot):
+    sequence = got(
+        tmp_path, host, replace(vot, format="otb", first=2, frames=2, annotation="vot/parts.txt@2")
+    )
+    np.testing.assert_array_equal(sequence.boxes, [[2, 2, 3, 3], [3, 3, 4, 4]])
+    assert (tmp_path / "set1/Vot/img/0001.png").read_bytes() == picture(40, ending=".png")
+
+
+@pytest.mark.parametrize(
+    ("place", "first", "boxes"),
+    [
+        ("#7@2", 1, [[5, 6, 7, 8], [math.nan] * 4, [6, 6, 7, 8]]),
+        ("#8", 2, [[1, 1, 9, 9], [2, 1, 9, 9]]),
+    ],
+)
+def test_of_several_targets_the_one_that_is_named(tmp_path, host, vot, place, first, boxes):
+    """It is absent where it has no line. Frames have the numbers of images, or count from the named one."""
+    wanted = replace(vot, format="mot", annotation=f"vot/gt.txt{place}", first=first, frames=len(boxes))
+    np.testing.assert_array_equal(got(tmp_path, host, wanted).boxes, boxes)
 
 
 @pytest.mark.parametrize(("use", "scale"), [("davis", 1.0), ("training", FOOTAGE_WIDTH / WIDE)])
@@ -192,7 +212,8 @@ BROKEN = [
     ({"annotation": "seq [a]"}, "is a folder"),
     ({"annotation": "lfs.txt"}, "Git LFS"),
     ({"annotation": "vot/polygons.txt"}, "is no otb of frame 300"),
-    ({"annotation": "vot/tlp.txt", "format": "tlp"}, "is no tlp of frame 300"),
+    ({"annotation": "seq [a]/Otb/groundtruth_rect.txt@2"}, "@2 has 2 lines for 3 frames"),
+    ({"annotation": "vot/gt.txt#8@1", "format": "mot"}, "#8@1 has no box of frame 1, where"),
     ({"annotation": "vot/groundtruth.txt", "format": "vot_polygon"}, "is no vot_polygon of frame 301"),
     ({"folder": "text", "first": 1, "frames": 2}, "0001.jpg is no JPEG"),
     ({"repository": "someone/gone"}, "someone/gone"),
@@ -280,6 +301,8 @@ def test_table_is_read(tmp_path):
         ("x/y", "xy"),
         ("set1", "set9"),
         ("otb,1", "voc,1"),
+        ("a.txt,otb", "a.txt,mot"),
+        ("a.txt", "a.txt#1"),
         ("\n", f"\n{ROW}\n"),
     ],
 )
@@ -288,6 +311,27 @@ def test_a_wrong_row_is_refused_with_its_place(tmp_path, old, new):
     path.write_text(f"{HEADER}\n{ROW.replace(old, new)}\n" if old != "\n" else f"{HEADER}\n{ROW}\n{ROW}\n")
     with pytest.raises(InputError, match=rf"{re.escape(str(path))}(, line 2| has set1/a)"):
         read_sources(path)
+
+
+@pytest.mark.parametrize("named", ["TinyTLP", "GOT-10k", "VOT2016", "LaSOT", "TownCentre"])
+def test_reserved_data_sets_are_refused(tmp_path, named):
+    path = tmp_path / "sources.csv"
+    path.write_text(f"{HEADER}\n{ROW.replace('f,%', f'data/{named}/f,%')}\n")
+    with pytest.raises(InputError, match=r"line 2 names .*leave it out"):
+        read_sources(path)
+
+
+def test_halves_of_the_validation_are_those_of_the_hash():
+    """What shares images follows its first row."""
+    halves: dict[tuple[str, str], str] = {}
+    uses = Counter()
+    for source in read_sources():
+        if source.use.startswith("validation_"):
+            digest = hashlib.sha256(f"{source.benchmark}/{source.sequence}".encode()).hexdigest()
+            half = halves.setdefault((source.repository, source.folder), "ab"[int(digest[-1], 16) % 2])
+            assert source.use == f"validation_{half}", source.sequence
+            uses[half] += 1
+    assert min(uses.values()) >= 0.4 * sum(uses.values()) >= 8
 
 
 def test_other_columns_are_refused(tmp_path):
