@@ -142,7 +142,8 @@ def test_interrupt_ends_with_130_and_without_a_traceback(tmp_path: Path, number:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
-    while not list(tmp_path.glob(".o.*.part.mp4")):  # made with the first frame
+    # Bytes are there once frames have been encoded.
+    while not any(path.stat().st_size for path in tmp_path.glob(".o.*.part.mp4")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
     process.send_signal(number)
