@@ -286,7 +286,7 @@ class TestTheBytesOfAnImage:
             view = View.window(x, y, extent, side)
             assert self.copied(opened, image, view) < 0.75 * image.rows.size
             opened.gpu.scheduler.wait_for_all()
-            address = opened.pipeline._arena.pointer("image")
+            address = opened.pipeline._tensors.at("image")
             found = np.ctypeslib.as_array((ctypes.c_float * (3 * side * side)).from_address(address))
             assert np.array_equal(found.reshape(3, side, side), by_the_kernel(image, view))
 

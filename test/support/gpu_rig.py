@@ -56,7 +56,7 @@ class Rig:
         else:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
-        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(divided_arena, self.gpu)):
+        with patch("efftam_ros.runtime.device.tensors.Arena", partial(divided_arena, self.gpu)):
             self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
 
 

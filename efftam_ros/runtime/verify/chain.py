@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import ATTENTION, MemoryLayout, laid_out
+from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
 from efftam_ros.runtime.verify.runners import Arrays, Runner
 
@@ -24,11 +25,7 @@ class Chain:
     def __init__(self, bundle: Bundle, graphs: Mapping[str, Runner]) -> None:
         self._bundle, self._graphs = bundle, graphs
         self._layout = MemoryLayout.of(bundle)
-        self._round: Callable[[NDArray[np.float32]], None] | None = None
-        if bundle.memory_dtype == "bfloat16":
-            from efftam_ros.runtime.bfloat16 import round_bfloat16
-
-            self._round = round_bfloat16
+        self._rounds = bundle.memory_dtype == "bfloat16"
         self._memory: list[Arrays] = []
         self._tracking = no_prompt(bundle.spec.image_side)
         self.inputs: dict[str, dict[str, NDArray[Any]]] = {}
@@ -62,8 +59,8 @@ class Chain:
             },
         )
         stored = {name: np.array(value) for name, value in stored.items()}
-        if self._round is not None:
-            self._round(stored["map"])
+        if self._rounds:
+            round_bfloat16(stored["map"])
         self._memory.append(stored)
 
     def _run(self, name: str, tensors: Mapping[str, NDArray[Any]]) -> Arrays:
