@@ -23,8 +23,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Prompt, TrackState
 from efftam_ros.interop.moving_target import PERIOD_NS
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.pipeline import open_tracker

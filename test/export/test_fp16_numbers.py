@@ -20,8 +20,7 @@ from efftam_ros.export.fp16.divergence import DIVERGED, block_outputs, first_div
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout, key_bias
 from efftam_ros.runtime.image.prompts import no_prompt
-from efftam_ros.runtime.verify.chain import Chain
-from efftam_ros.runtime.verify.compare import compare_clip, deviation, seeded_chain
+from efftam_ros.runtime.verify.compare import Chain, compare_clip, deviation, seeded_chain
 
 LIMIT = 5e-3
 """What FP16's three digits leave of a sound network's outputs, relative."""

@@ -29,8 +29,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, open_device
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream

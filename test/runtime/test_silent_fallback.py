@@ -13,9 +13,14 @@ from runtime.fake_ort import FakeOrt
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime import libraries
-from efftam_ros.runtime.onnxruntime.errors import is_cpu_fallback_error
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, architectures, needed, provider_library
+from efftam_ros.runtime.onnxruntime.libraries import (
+    PROVIDERS,
+    architectures,
+    is_cpu_fallback_error,
+    needed,
+    provider_library,
+)
 from efftam_ros.runtime.pipeline import backend_of
 
 STREAM = 0x7F00_1234_5678  # never reached

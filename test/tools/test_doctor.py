@@ -23,8 +23,7 @@ from tools_helpers import CAPTURED, ROOT, driver_module
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.common.packages import OPTIONAL
 from efftam_ros.tools.doctor import command, packages, ros
-from efftam_ros.tools.doctor.finding import Finding
-from efftam_ros.tools.doctor.machine import environment, machine_findings
+from efftam_ros.tools.doctor.checks import Finding, environment, machine_findings
 from efftam_ros.tools.doctor.probe import answer
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.model.common.boxes import boxes_and_areas
+from efftam_ros.model.common.layers import boxes_and_areas
 from efftam_ros.model.common.network import Network, NetworkSpec
 
 Shape = tuple[int | str, ...]

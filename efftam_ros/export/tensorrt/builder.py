@@ -14,9 +14,9 @@ from typing import Any
 import onnx
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
-from efftam_ros.export.fp16.tf32 import inexact_products
-from efftam_ros.runtime.cuda.device import DeviceFacts
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
+from efftam_ros.export.fp16.fp32_regions import inexact_products
+from efftam_ros.runtime.cuda.api import DeviceFacts
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange
 from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
 from efftam_ros.runtime.tensorrt.store import write_atomically
 

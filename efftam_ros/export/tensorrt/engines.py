@@ -13,8 +13,7 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.checks import check_fp16
 from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, load_graphs, plain_graph
-from efftam_ros.export.int8.calibration import CalibrationClip, recorded_inputs
-from efftam_ros.export.int8.quantize import INT8_MODULES, quantizable, quantize
+from efftam_ros.export.int8 import INT8_MODULES, CalibrationClip, quantizable, quantize, recorded_inputs
 from efftam_ros.export.tensorrt.builder import Progress
 from efftam_ros.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
 from efftam_ros.runtime.cuda.api import Cuda

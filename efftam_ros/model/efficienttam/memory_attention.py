@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import dot_product_attention
-from efftam_ros.model.common.position import rotary_table, sine_table
+from efftam_ros.model.common.layers import dot_product_attention, rotary_table, sine_table
 from efftam_ros.model.efficienttam.configurations import Pooling
 
 LAYERS = 4

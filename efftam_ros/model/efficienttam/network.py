@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import MLP
+from efftam_ros.model.common.layers import MLP, sine_table
 from efftam_ros.model.common.network import Network
-from efftam_ros.model.common.position import sine_table
 from efftam_ros.model.efficienttam.configurations import Configuration
 from efftam_ros.model.efficienttam.image_encoder import ImageEncoder
 from efftam_ros.model.efficienttam.mask_decoder import MaskDecoder, single_answer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import LayerNorm2d
-from efftam_ros.model.common.position import fourier_features
+from efftam_ros.model.common.layers import LayerNorm2d, fourier_features
 
 POINT_KINDS = 4
 """Labels with an embedding: 0 off the target, 1 on it, 2 and 3 the corners of a box; -1 is padding."""

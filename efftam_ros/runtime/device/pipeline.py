@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.preprocess_params import PreprocessParameters

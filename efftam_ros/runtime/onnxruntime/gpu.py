@@ -11,16 +11,25 @@ import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, BundleGraph
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.onnxruntime.errors import (
+from efftam_ros.runtime.onnxruntime.graph import (
+    GraphContext,
+    OpenedSession,
+    OrtGraph,
+    check_placement,
+    check_provider,
+    read_assignment,
+)
+from efftam_ros.runtime.onnxruntime.libraries import (
+    PROVIDERS,
     first_line,
     is_capture_error,
     is_cpu_fallback_error,
+    load_libraries,
     opening_error,
+    tensorrt_version,
 )
-from efftam_ros.runtime.onnxruntime.graph import GraphContext, OpenedSession, OrtGraph
-from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
 from efftam_ros.runtime.onnxruntime.options import (
     ERRORS_ONLY,
     MOST_DYNAMIC,
@@ -29,7 +38,6 @@ from efftam_ros.runtime.onnxruntime.options import (
     session_options,
     tensorrt_options,
 )
-from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
 from efftam_ros.runtime.pipeline import backend_of
 
 # In older versions every replay of a captured graph blocks the host: some tens of microseconds, against

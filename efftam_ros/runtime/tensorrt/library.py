@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.pipeline import ENGINES
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"

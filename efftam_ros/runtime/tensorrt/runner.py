@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError, megabytes
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
 from efftam_ros.runtime.signatures import Tensor

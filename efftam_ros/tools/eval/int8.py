@@ -10,11 +10,10 @@ import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.int8.calibration import CalibrationClip
-from efftam_ros.export.int8.cpu_bundle import write_quantized_bundle
+from efftam_ros.export.int8 import CalibrationClip, write_quantized_bundle
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
-from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.eval.command import OwnTracker, one_pass
 from efftam_ros.tools.eval.metrics import Scores
 from efftam_ros.tools.eval.sequences import find_sequences

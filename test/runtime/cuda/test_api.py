@@ -16,8 +16,7 @@ from runtime.cuda.fake_status import real_driver
 import efftam_ros
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda import api
-from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError, open_device
 from efftam_ros.runtime.cuda.stream import Stream
 
 

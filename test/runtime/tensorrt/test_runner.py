@@ -21,12 +21,11 @@ from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 from efftam_ros.core.errors import BackendError
 from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 
