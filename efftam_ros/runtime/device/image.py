@@ -255,6 +255,10 @@ class MaskMaker:
         if self._device is None or self._host is None or self._size != (width, height):
             self._free()
             self._size = (width, height)
-            self._device = DeviceBuffer(self._cuda, width * height)
-            self._host = HostBuffer(self._cuda, width * height)
+            try:
+                self._device = DeviceBuffer(self._cuda, width * height)
+                self._host = HostBuffer(self._cuda, width * height)
+            except BaseException:
+                self._free()
+                raise
         return self._device, self._host

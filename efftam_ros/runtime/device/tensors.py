@@ -90,7 +90,7 @@ class DeviceTensors:
         self._answers_bytes = self._arena.span("boxes", "presence")
         self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
-        self._answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
+        self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
         self._staged: dict[str, int] = {}
         staging = 0
         for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
@@ -127,7 +127,7 @@ class DeviceTensors:
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
     def answers_of(self, index: int) -> Answers:
-        boxes, areas, ious, presence = self._answer_views[index]
+        boxes, areas, ious, presence = self.answer_views[index]
         return Answers(boxes, areas, ious, float(presence[0]))
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:

@@ -93,10 +93,11 @@ class _PromptTensors:
         return named if self.raster is None else named | {"prompt_raster": self.raster}
 
 
-class _Memory:
-    """The ring of maps and pointers, and those of them that a frame attends to, laid out side by side."""
+class _MemoryAttention(BoundGraph):
+    """Memory attention with the ring of maps and pointers, and those that a frame attends to side by side."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession, bundle: Bundle) -> None:
+        super().__init__(session)
         outputs, count = bundle.graphs["memory_encoder"].outputs, bundle.spec.slots
         _, tokens, channels = _static(outputs["map"].shape)
         _, pointer_channels = _static(outputs["stored_pointer"].shape)
@@ -116,8 +117,8 @@ class _Memory:
         self._pointers_of = [SharedArray(pointers[:n]) for n in range(count + 1)]
         self._counts = (-1, -1)  # of what the graph is bound to, because binding takes time too
 
-    def lay_out(self, plan: MemoryPlan, attention: BoundGraph) -> None:
-        """Make what the plan names the inputs of memory attention."""
+    def attend(self, plan: MemoryPlan) -> float:
+        """Run on what the plan names, and return the seconds that the graph took."""
         counts = len(plan.slots), len(plan.pointer_slots)
         maps, rows, pointers = (
             self._maps_of[counts[0]],
@@ -128,8 +129,11 @@ class _Memory:
         rows.array[:] = plan.rows
         self._pointers.take(plan.pointer_slots, axis=0, out=pointers.array, mode="clip")
         if counts != self._counts:
-            attention.bind(maps=maps, rows=rows, pointers=pointers)
+            self.bind(maps=maps, rows=rows, pointers=pointers)
             self._counts = counts
+        start = time.perf_counter()
+        self._session.run_with_iobinding(self._binding)
+        return time.perf_counter() - start
 
     def round(self, slot: int) -> None:
         """Round a stored map to the type of the network's memory."""
@@ -151,13 +155,13 @@ class OrtPipeline(FramePipeline):
         existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
         graph can't be loaded or has other tensors than the bundle says."""
         super().__init__(bundle.spec)
-        self._graphs = {
-            name: _open(bundle, name, threads or default_threads(), profile_folder) for name in NEEDED
-        }
+        opened = {name: _open(bundle, name, threads or default_threads(), profile_folder) for name in NEEDED}
+        self._memory = _MemoryAttention(opened.pop("memory_attention"), bundle)
+        self._graphs = {name: BoundGraph(session) for name, session in opened.items()}
+        self._graphs["memory_attention"] = self._memory
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
         self._stage_seconds = {}
         self._memory_encoder_s: float | None = None
-        self._memory = _Memory(bundle)
         self._allocate(bundle)
         self._no_prompt = no_prompt(bundle.spec.image_side)
         self._tracking = self._encode_prompt(self._no_prompt)
@@ -197,8 +201,7 @@ class OrtPipeline(FramePipeline):
             self._prompted = encoded
 
     def _attend(self, plan: MemoryPlan) -> None:
-        self._memory.lay_out(plan, self._graphs["memory_attention"])
-        self._stage_seconds["memory_attention"] = self._graphs["memory_attention"].timed_run()
+        self._stage_seconds["memory_attention"] = self._memory.attend(plan)
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
         tensors = self._tracking if prompt is None else self._prompted
@@ -235,6 +238,7 @@ class OrtPipeline(FramePipeline):
 
     def _close(self) -> None:
         self._graphs = {}
+        del self._memory
 
     def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
         """Run the prompt encoder on this frame's features."""
@@ -253,7 +257,7 @@ class OrtPipeline(FramePipeline):
         return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
 
 
-def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> BoundGraph:
+def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> Any:
     path = bundle.graphs[name].path
     options = onnxruntime.SessionOptions()
     set_threads(options, threads, onnxruntime.__version__)
@@ -268,7 +272,7 @@ def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) 
             f"onnxruntime can't load {path}: {str(error).splitlines()[0]}; export it again"
         ) from error
     bundle.check_session(name, session.get_inputs(), session.get_outputs())
-    return BoundGraph(session)
+    return session
 
 
 def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
