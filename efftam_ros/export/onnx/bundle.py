@@ -117,23 +117,13 @@ def export_bundle(
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Deviation]:
-    """Write ``network`` as a bundle to the folder ``out``.
+    """Write ``network`` as a bundle to the folder ``out``, which must be new, empty or a bundle, which is
+    replaced once the new one is complete.
 
-    An existing bundle is replaced, after the new one is complete.
-
-    Args:
-        network: The network to export; not modified.
-        out: Folder of the bundle; must be new, empty or a bundle.
-        weights: Type in which weights are stored.
-        source: Origin of the weights, noted in the manifest.
-        progress: Called with the name of each step before it begins.
-
-    Returns:
-        Differences between the graphs and PyTorch.
-
-    Raises:
-        InputError: ``out`` holds other files, a weight is out of range of the storage type, or an output
-            deviates from PyTorch's by more than 1e-3.
+    ``weights``: type in which they are stored; ``source``: noted in the manifest; ``progress``: called with
+    the name of each step before it begins. Returns the differences from PyTorch. Raises InputError: ``out``
+    holds other files, a weight is out of range of the storage type, or an output deviates from PyTorch's by
+    more than 1e-3.
     """
     _require_replaceable(out)
     prepared = prepare(network, weights)

@@ -91,19 +91,9 @@ class EngineBuilder:
         attention: Mapping[str, str] | None = None,
         clip: CalibrationClip | None = None,
     ) -> None:
-        """
-        Args:
-            engines: What to build, and where to store it.
-            cuda: The CUDA driver.
-            stream: Stream on which engines are compared.
-            say: Called with one line for each step and for each rejected form.
-            progress: Progress of TensorRT's builder.
-            attention: The only form in FP16 to build for a module, out of `ALLOWED`; others are timed.
-            clip: What INT8 is calibrated with.
-
-        Raises:
-            InputError: Unknown module or form, INT8 without a clip.
-        """
+        """``say`` gets a line for each step and each rejected form; ``attention``: the only form in FP16 to
+        build for a module, out of `ALLOWED`, others are timed; ``clip``: what INT8 is calibrated with. Raises
+        InputError: unknown module or form, INT8 without a clip."""
         for module, form in (attention or {}).items():
             if module not in GRAPHS or form not in ALLOWED:
                 raise InputError(

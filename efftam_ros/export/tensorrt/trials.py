@@ -96,19 +96,9 @@ class _Turns:
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """A built engine that is not stored yet.
-
-    Attributes:
-        module: Name of its graph in the bundle.
-        form: "fp32", "int8", or the form of its attention in FP16.
-        attention: The form of its attention, "" for FP32.
-        plan: The serialized engine.
-        seconds: Duration of the build.
-        tf32: Whether it may use TF32.
-        layers: Number of layers, as the engine reports them.
-        precisions: Data types of the layers' output tensors.
-        fused: Names of the fused attention kernels.
-    """
+    """A built engine that is not stored yet: ``form`` "fp32", "int8" or that of its ``attention`` in FP16 (""
+    for FP32), the serialized ``plan``, ``seconds`` of the build, whether ``tf32`` is allowed, number of
+    ``layers``, ``precisions`` (types of the layers' outputs), names of ``fused`` attention kernels."""
 
     module: str
     form: str

@@ -65,13 +65,11 @@ class MemoryAttention(nn.Module):
         pointers: Tensor,
         key_bias: Tensor | None = None,
     ) -> Tensor:
-        """Features [1,C,G,G], maps [T,N,M] with their positions [T,N,M], pointers [P,C] -> conditioned
-        [1,C,G,G].
+        """Features [1,C,G,G], maps and their positions [T,N,M], pointers [P,C] -> conditioned [1,C,G,G].
 
         Without ``key_bias`` all maps and pointers are attended to, T and P are dynamic and a pooled network
-        pools from T = 2. With ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is
-        fixed: those of T maps and P pointers, in a pooled network preceded by the unpooled keys of the last
-        map.
+        pools from T = 2. With ``key_bias`` [1,1,1,K], added to the logits, the number of keys is fixed: those
+        of T maps and P pointers, in a pooled network preceded by the unpooled keys of the last map.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])

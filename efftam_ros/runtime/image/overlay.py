@@ -31,19 +31,12 @@ FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] | None = None) -> None:
-    """Draw mask, box, velocity, state and scores into ``bgr``, in place.
+    """Draw mask, box, velocity, state and scores into ``bgr`` (uint8 [H, W, 3], C-contiguous), in place.
 
     Colour and line of the box are those of the state (`core.palette`); the arrow ends at the target's
     predicted position in half a second. While a target is missed, searched windows are thin and grey and its
-    possible positions dashed, with their scores. Lines and text scale with the image.
-
-    Args:
-        bgr: uint8 [H, W, 3], C-contiguous, writable.
-        track: The track to draw.
-        mask: uint8 [H, W], non-zero on the target, or None.
-
-    Raises:
-        ValueError: The image can't be drawn into.
+    possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target. Raises
+    ValueError for an image that can't be drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")

@@ -290,13 +290,8 @@ def default_threads() -> int:
 
 
 def set_threads(options: Any, threads: int, version: str) -> None:
-    """Set the threads of a session on the CPU.
-
-    Args:
-        options: onnxruntime's SessionOptions.
-        threads: Number of threads.
-        version: Of onnxruntime; one that can't limit the time of spinning does not spin at all.
-    """
+    """Set a session's threads. ``version`` of onnxruntime: one that can't limit the time of spinning does not
+    spin."""
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     spins = tuple(int(part) for part in version.split(".")[:2]) >= _LIMITS_SPINNING

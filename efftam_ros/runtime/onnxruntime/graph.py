@@ -26,13 +26,7 @@ CPU_PROVIDER = "CPUExecutionProvider"
 
 @dataclass(frozen=True)
 class Node:
-    """A node of an opened graph.
-
-    Attributes:
-        provider: onnxruntime's name of the execution provider.
-        op_type: ONNX operator.
-        name: May be empty.
-    """
+    """A node of an opened graph: its execution provider, ONNX operator and name, which may be empty."""
 
     provider: str
     op_type: str

@@ -42,18 +42,13 @@ class ShapeRange:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Build options; all of them belong to the engine's key.
+    """Options of a build, all part of the engine's key.
 
-    Attributes:
-        precision: "fp32", "fp16" or "int8"; a label, because the types in the graph decide.
-        tf32: Whether FP32 products may round their factors to 10 bits; the builder sets it where no product
-            of the graph changes by it.
-        workspace_bytes: Scratch memory that a layer may use.
-        optimization_level: 0 (fast build) to 5.
-        max_aux_streams: 0 keeps all work on one stream.
-        profiles: Shape ranges of the dynamic inputs.
-        target: Such as "SM86", to build for that GPU ahead of time (TensorRT-RTX only); "" for the installed
-            GPU.
+    ``precision`` is a label, because the types in the graph decide; ``tf32``: FP32 products may round their
+    factors to 10 bits, set by the builder where no product changes by it; ``workspace_bytes`` that a layer
+    may use; ``optimization_level``: 0 (fast build) to 5; ``max_aux_streams``: 0 keeps all work on one stream;
+    ``profiles`` of the dynamic inputs; ``target``: such as "SM86", to build for that GPU ahead of time
+    (TensorRT-RTX only), "" for the installed one.
     """
 
     precision: str = "fp32"

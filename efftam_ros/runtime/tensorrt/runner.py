@@ -41,17 +41,9 @@ class TrtGraphs:
         tables: Tables,
         plans: Callable[[str], bytes],
     ) -> None:
-        """
-        Args:
-            library: TensorRT or TensorRT-RTX.
-            facts: The opened GPU.
-            stream: Stream on which engines run; not closed here.
-            tables: Inputs and outputs of each graph.
-            plans: Returns the serialized engine of a graph by its name.
-
-        Raises:
-            BackendError: The library has no code for the GPU, or can't use its driver.
-        """
+        """``stream`` is not closed here; ``tables``: inputs and outputs of each graph; ``plans`` returns a
+        graph's serialized engine. Raises BackendError: the library has no code for the GPU, or can't use its
+        driver."""
         library.require_device(facts)
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.start("Runtime")
@@ -64,11 +56,8 @@ class TrtGraphs:
         return sum(graph.device_bytes for graph in self._graphs) + self._scratch.nbytes
 
     def open(self, name: str) -> TrtGraph:
-        """Deserialize the engine of a graph.
-
-        Raises BackendError when it was built for another version or GPU, or its tensors differ from the
-        bundle's table.
-        """
+        """Deserialize the engine of a graph. Raises BackendError when it was built for another version or
+        GPU, or its tensors differ from the bundle's table."""
         if self._runtime is None:
             raise RuntimeError("these engines are closed; open the pipeline again")
         log_start = self._library.log.position
@@ -87,10 +76,8 @@ class TrtGraphs:
         return graph
 
     def layers(self, name: str) -> list[dict[str, Any]]:
-        """The layers of an opened graph as TensorRT's engine inspector reports them: names and tensor types.
-
-        Raises KeyError for a graph that is not open.
-        """
+        """Layers of an opened graph as TensorRT's inspector reports them: names and tensor types. Raises
+        KeyError."""
         return {graph.name: graph for graph in self._graphs}[name].layers()
 
     def close(self) -> None:

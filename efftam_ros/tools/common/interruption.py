@@ -48,14 +48,9 @@ def accept(error: KeyboardInterrupt) -> None:
 
 
 class Interruptions:
-    """Context manager in which both signals raise `Interruption`; outside the main thread it does nothing.
-
-    A signal that the process was started to ignore stays ignored: SIGINT in a job that a shell runs in the
-    background. The former handlers are restored at the end.
-
-    Attributes:
-        pending: A signal came and nothing has ended because of it yet.
-    """
+    """Context manager in which both signals raise `Interruption`; outside the main thread it does nothing. A
+    signal that the process was started to ignore stays ignored: SIGINT in a job that a shell runs in the
+    background. ``pending``: a signal came and nothing has ended because of it yet."""
 
     def __init__(self) -> None:
         self.pending = False
