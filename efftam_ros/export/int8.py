@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.export.fp16.convert import plain_graph
+from efftam_ros.export.onnx.folding import evaluated
 from efftam_ros.runtime.bundle import MANIFEST, Bundle, file_sha256
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.verify.compare import run_clip
@@ -166,24 +166,13 @@ def with_folded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         if len(node.output) != 1 or not names or not all(name in tensors for name in names):
             kept.append(node)
             continue
-        value = _evaluated(copy, node, {name: numpy_helper.to_array(tensors[name]) for name in names})
+        value = evaluated(copy, node, {name: numpy_helper.to_array(tensors[name]) for name in names})
         tensors[node.output[0]] = numpy_helper.from_array(value, node.output[0])
     read = {name for node in kept for name in node.input} | {info.name for info in graph.output}
     del graph.node[:], graph.initializer[:]
     graph.node.extend(kept)
     graph.initializer.extend(tensor for name, tensor in tensors.items() if name in read)
     return copy
-
-
-def _evaluated(model: onnx.ModelProto, node: onnx.NodeProto, values: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    inputs = [
-        onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for k, v in values.items()
-    ]
-    graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=node.output[0])])
-    single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    results: Any = ReferenceEvaluator(single).run(None, values)
-    return np.ascontiguousarray(results[0])
 
 
 class _Samples(CalibrationDataReader):

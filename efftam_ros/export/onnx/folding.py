@@ -81,8 +81,8 @@ def _value(
     return _evaluate(model, node, values)
 
 
-def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> Array | None:
-    feeds = {name: values[name] for name in node.input if name}
+def evaluated(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Arrays) -> Array:
+    """The result of a node of the model for these inputs."""
     inputs = [
         onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
         for k, v in feeds.items()
@@ -91,7 +91,12 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> A
     graph = onnx.helper.make_graph([node], "fold", inputs, [output])
     single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     results: Any = ReferenceEvaluator(single).run(None, feeds)
-    result = np.asarray(results[0])
+    return np.ascontiguousarray(results[0])
+
+
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> Array | None:
+    feeds = {name: values[name] for name in node.input if name}
+    result = evaluated(model, node, feeds)
     grown = result.size > 2 * sum(value.size for value in feeds.values())
     return None if grown and result.size > _MAX_GROWN_VALUES else result
 

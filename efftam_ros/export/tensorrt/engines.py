@@ -12,7 +12,7 @@ import onnx
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, load_graphs, plain_graph
+from efftam_ros.export.fp16.convert import default_form, load_graphs, plain_graph, to_fp16
 from efftam_ros.export.int8 import INT8_MODULES, CalibrationClip, quantizable, quantize, recorded_inputs
 from efftam_ros.export.tensorrt.builder import Progress
 from efftam_ros.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
@@ -45,8 +45,8 @@ def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
     """A module's FP32 graph, quantised or not, in FP16. Raises InputError when it can't be converted,
     RuntimeError when the conversion is faulty."""
     plain = plain_graph(model)
-    fp16, report = convert(plain, name, Fp16Options({name: form}))
-    faults = check_fp16(fp16, plain, report.form)
+    fp16 = to_fp16(plain, name, form)
+    faults = check_fp16(fp16, plain, form)
     if faults:
         raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
     return fp16

@@ -9,7 +9,6 @@ import io
 import mmap
 import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,34 +79,6 @@ def needed(library: Path) -> list[str]:
                 break
         starts = [names + value for tag, value in entries if tag == 1]  # DT_NEEDED
         return [data[start : data.find(b"\0", start)].decode() for start in starts]
-
-
-def architectures(library: Path) -> list[int]:
-    """GPU architectures (80, 90, ...) that a library has machine code for, from its CUDA fat binaries."""
-    found = set()
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        start = data.find(_FATBIN)
-        while start >= 0:
-            end = start + 16
-            with contextlib.suppress(struct.error):
-                header, body = struct.unpack_from("<HQ", data, start + 6)
-                found |= set(_machine_code(data, start + header, start + header + body))
-                end = start + header + body
-            start = data.find(_FATBIN, end)
-    return sorted(found)
-
-
-_FATBIN = struct.pack("<I", 0xBA55ED50)
-
-
-def _machine_code(data: mmap.mmap, start: int, end: int) -> Iterator[int]:
-    while start + 32 <= min(end, len(data)):
-        kind, _, header, stored = struct.unpack_from("<HHIQ", data, start)
-        if header < 32:
-            return
-        if kind == 2:
-            yield struct.unpack_from("<I", data, start + 28)[0]
-        start += header + stored
 
 
 def _loads(name: str) -> bool:
@@ -184,11 +155,8 @@ def known_error(error: BaseException, ort: Any) -> BackendError | None:
     """The BackendError for an error whose cause is this machine; None for any other."""
     text = str(error)
     if _NO_KERNEL.search(text):
-        library = provider_library(ort, "cuda")
-        codes = ", ".join(f"sm_{code}" for code in architectures(library)) if library else ""
         return BackendError(
-            f"onnxruntime {ort.__version__} has no code for this GPU (CUDA error 209, no kernel image"
-            f"{f'; it has {codes}' if codes else ''})",
+            f"onnxruntime {ort.__version__} has no code for this GPU (CUDA error 209, no kernel image)",
             "install a build that has (on a Jetson see docs/gpu.md)",
         )
     if _OUT_OF_MEMORY.search(text):

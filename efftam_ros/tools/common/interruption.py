@@ -25,7 +25,7 @@ ONE_REQUEST_S = 0.2
 
 
 class Interruption(KeyboardInterrupt):
-    """Raised in the main thread by a signal; whoever ends because of it calls `accept`."""
+    """Raised in the main thread by a signal."""
 
     def __init__(self, source: Interruptions) -> None:
         super().__init__()
@@ -36,15 +36,6 @@ class Interruption(KeyboardInterrupt):
     @property
     def __del__(self) -> Callable[[], object]:
         return self._source.discarded()
-
-    def accept(self) -> None:
-        self._source.pending = False
-
-
-def accept(error: KeyboardInterrupt) -> None:
-    """Say that the command ends because of this error, so that it is not raised again."""
-    if isinstance(error, Interruption):
-        error.accept()
 
 
 class Interruptions:
