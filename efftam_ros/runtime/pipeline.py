@@ -182,8 +182,7 @@ def open_pipeline(
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
         if not row.gpu:
-            pipeline: Pipeline = function_of(row)(bundle, threads)
-            return pipeline
+            return function_of(row)(bundle, threads)
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, row, resolved, verify, zero_copy)

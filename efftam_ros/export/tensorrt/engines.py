@@ -74,8 +74,7 @@ class _Choice:
         record["deviations"] = deviations
         if agreement.clip is not None:
             record["clip"] = {"mean": agreement.clip.mean, "worst": agreement.clip.worst}
-        made: dict[str, Any] = json.loads(json.dumps(record))
-        return made
+        return json.loads(json.dumps(record))
 
 
 class EngineBuilder:

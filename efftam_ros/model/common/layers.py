@@ -36,8 +36,7 @@ class MLP(nn.Module):
         *hidden, last = self.layers
         for layer in hidden:
             x = self.activation(layer(x))
-        out: Tensor = last(x)
-        return out
+        return last(x)
 
 
 def dot_product_attention(
@@ -79,8 +78,7 @@ class MultiHeadAttention(nn.Module):
             self._split(self.v_proj(value)),
         )
         attended = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
-        out: Tensor = self.out_proj(attended.reshape(1, -1, self.heads * self.head_size))
-        return out
+        return self.out_proj(attended.reshape(1, -1, self.heads * self.head_size))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(1, -1, self.heads, self.head_size).transpose(1, 2)

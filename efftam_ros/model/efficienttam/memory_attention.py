@@ -116,8 +116,7 @@ class Layer(nn.Module):
         y = self.norm1(x)
         x = x + self.self_attn(y, rotation, Attended(y, y, rotation))
         x = x + self.cross_attn_image(self.norm2(x), rotation, memory)
-        out: Tensor = x + self.linear2(F.relu(self.linear1(self.norm3(x))))
-        return out
+        return x + self.linear2(F.relu(self.linear1(self.norm3(x))))
 
 
 class RotaryAttention(nn.Module):
@@ -139,8 +138,7 @@ class RotaryAttention(nn.Module):
         v = self.v_proj(attended.values)
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         result = dot_product_attention(q, k, v, self.channels, attended.bias)
-        out: Tensor = self.out_proj(result.reshape(1, -1, self.channels))
-        return out
+        return self.out_proj(result.reshape(1, -1, self.channels))
 
 
 def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> Tensor:

@@ -74,8 +74,7 @@ class EfficientTAM(Network):
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
     ) -> Tensor:
         positions = self.map_position + self.maskmem_tpos_enc[:, 0][rows]
-        conditioned: Tensor = self.memory_attention(features, maps, positions, pointers, key_bias)
-        return conditioned
+        return self.memory_attention(features, maps, positions, pointers, key_bias)
 
     def decode(
         self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]

@@ -45,8 +45,7 @@ class PromptEncoder(nn.Module):
 
     def dense(self, mask_logits: Tensor) -> Tensor:
         """A mask prompt [1,1,4G,4G] (logits, or the network's own reduction of a 0/1 mask) -> [1,C,G,G]."""
-        dense: Tensor = self.mask_downscaling(mask_logits)
-        return dense
+        return self.mask_downscaling(mask_logits)
 
     def no_mask(self, grid: int) -> Tensor:
         """The dense embedding without a mask prompt: [1,C,G,G]."""

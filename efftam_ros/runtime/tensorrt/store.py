@@ -46,8 +46,7 @@ class EngineKey:
     @property
     def parts(self) -> dict[str, Any]:
         """All parts, as JSON values."""
-        parts: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
-        return parts
+        return json.loads(json.dumps(asdict(self), sort_keys=True))
 
     @property
     def hex(self) -> str:
