@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,11 @@ def _data_dependent_shapes(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 SHARED_WEIGHTS = "memory_attention.weights"
+PROTOCOL = (
+    *("temporal_rows", "max_maps", "max_pointers", "pointer_tokens", "recent_maps", "memory_dtype"),
+    *("default_view", "window_factor", "key_layout"),
+)
+"""Entries of the manifest, in order."""
 SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
 STEPS = 7
 """Number of calls of ``progress``: one per graph and one for the comparison."""
@@ -207,24 +212,10 @@ def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], 
         "name": spec.name,
         "family": spec.family,
         "image": {"side": spec.side, "mean": list(spec.image_mean), "std": list(spec.image_std)},
-        "protocol": {
-            "temporal_rows": spec.temporal_rows,
-            "max_maps": spec.max_maps,
-            "max_pointers": spec.max_pointers,
-            "pointer_tokens": spec.pointer_tokens,
-            "recent_maps": spec.recent_maps,
-            "memory_dtype": spec.memory_dtype,
-            "default_view": spec.default_view,
-            "window_factor": spec.window_factor,
-            "key_layout": spec.key_layout,
-        },
+        "protocol": {name: getattr(spec, name) for name in PROTOCOL},
         "graphs": {name: _graph_entry(path) for name, path in graphs.items()},
         "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
-        "source": {
-            "checkpoint_sha256": source.checkpoint_sha256,
-            "licence": source.licence,
-            "note": source.note,
-        },
+        "source": asdict(source),
         "exporter": {
             "efftam_ros": efftam_ros.__version__,
             "torch": torch.__version__,

@@ -6,7 +6,7 @@ graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,7 @@ def _fold_once(model: onnx.ModelProto) -> bool:
         values[node.output[0]] = value
         kept.append(constant_node(node.output[0], value))
     folded = any(a.op_type != b.op_type for a, b in zip(kept, model.graph.node, strict=True))
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    replace(model.graph.node, kept)
     return folded
 
 
@@ -131,11 +130,18 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         if needed.intersection(node.output):
             kept.append(node)
             needed.update(node.input)
-    _replace(graph.node, reversed(kept))
-    _replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
+    replace(graph.node, reversed(kept))
+    replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
 
 
-def _replace(field: Any, items: Iterable[Any]) -> None:
+def replace(field: Any, items: Iterable[Any]) -> None:
+    """Replace the content of a repeated field."""
     copies = list(items)
     del field[:]
     field.extend(copies)
+
+
+def rename_inputs(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
+    for node in nodes:
+        for i, name in enumerate(node.input):
+            node.input[i] = renamed.get(name, name)

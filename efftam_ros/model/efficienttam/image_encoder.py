@@ -44,7 +44,7 @@ class Trunk(nn.Module):
             Block(grid, width, heads, window=None if index in GLOBAL_BLOCKS else WINDOW)
             for index in range(DEPTH)
         )
-        self.register_load_state_dict_post_hook(_refresh_trunk)
+        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
     def refresh(self) -> None:
         """Resize ``pos_embed`` (without its class token) to the grid; call it when ``pos_embed`` has
@@ -59,11 +59,6 @@ class Trunk(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
-
-
-def _refresh_trunk(module: nn.Module, incompatible_keys: object) -> None:
-    assert isinstance(module, Trunk)
-    module.refresh()
 
 
 class PatchEmbed(nn.Module):

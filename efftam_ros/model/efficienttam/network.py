@@ -47,7 +47,7 @@ class EfficientTAM(Network):
         memory_sine = sine_table(spec.memory_channels, grid).flatten(2)[0].T.contiguous()
         self.register_buffer("map_position", memory_sine, persistent=False)
         self.register_buffer("image_position", torch.zeros(1, channels, grid, grid), persistent=False)
-        self.register_load_state_dict_post_hook(_refresh_network)
+        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
         self.refresh()
 
     def refresh(self) -> None:
@@ -99,8 +99,3 @@ class EfficientTAM(Network):
     @property
     def absent_pointer(self) -> Tensor:
         return self.no_obj_ptr
-
-
-def _refresh_network(module: nn.Module, incompatible_keys: object) -> None:
-    assert isinstance(module, EfficientTAM)
-    module.refresh()

@@ -59,12 +59,7 @@ class DeviceImage:
     """
 
     def __init__(
-        self,
-        cuda: Cuda,
-        kernels: KernelSet,
-        parameters: PreprocessParameters,
-        side: int,
-        zero_copy: bool,
+        self, cuda: Cuda, kernels: KernelSet, parameters: PreprocessParameters, side: int, zero_copy: bool
     ) -> None:
         self._cuda, self._kernels = cuda, kernels
         self._parameters, self._side = parameters, side

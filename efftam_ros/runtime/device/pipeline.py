@@ -25,6 +25,7 @@ from efftam_ros.runtime.device.section import StageClock
 from efftam_ros.runtime.device.tensors import PREPROCESS, SEARCH, SEARCH_VIEWS, DeviceTensors
 from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.prompts import EncodedPrompt
+from efftam_ros.runtime.signatures import NEEDED
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import GraphOpener
@@ -36,14 +37,7 @@ class _Closing(Protocol):
 
 
 Closeable = TypeVar("Closeable", bound=_Closing)
-STAGES = (
-    "preprocess",
-    "image_encoder",
-    "prompt_encoder",
-    "memory_attention",
-    "mask_decoder",
-    "memory_encoder",
-)
+STAGES = ("preprocess", *NEEDED)
 
 
 class DevicePipeline(FramePipeline):

@@ -95,10 +95,7 @@ def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float]
     corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
     for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True):
         for a, b in _shares(line, math.hypot(bx - ax, by - ay) / unit):
-            yield (
-                (ax + (bx - ax) * a, ay + (by - ay) * a),
-                (ax + (bx - ax) * b, ay + (by - ay) * b),
-            )
+            yield ((ax + (bx - ax) * a, ay + (by - ay) * a), (ax + (bx - ax) * b, ay + (by - ay) * b))
 
 
 def _shares(line: str, length: float) -> list[tuple[float, float]]:

@@ -112,8 +112,7 @@ def _libraries_missing(ort: Any, provider: str, missing: list[str]) -> BackendEr
         found = ", which can't be loaded" if other is None else f"; TensorRT {other} is installed"
         return BackendError(f"{reason}{found}", f"install TensorRT {version}: {_install(provider)}")
     return BackendError(
-        f"{reason}, which can't be loaded",
-        f"{_install(provider)}, or put their folder into LD_LIBRARY_PATH",
+        f"{reason}, which can't be loaded", f"{_install(provider)}, or put their folder into LD_LIBRARY_PATH"
     )
 
 

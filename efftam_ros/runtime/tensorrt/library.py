@@ -170,8 +170,7 @@ def _import(name: str) -> Any | None:
             return importlib.import_module(module)
         except Exception as error:  # a missing library, or any error of its initialisation
             raise BackendError(
-                f"{name} is installed but can't be imported ({one_line(error)})",
-                remedy(name),
+                f"{name} is installed but can't be imported ({one_line(error)})", remedy(name)
             ) from error
     return None
 

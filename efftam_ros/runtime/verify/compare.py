@@ -204,10 +204,7 @@ def compare_clip(
 
 
 def run_clip(
-    bundle: Bundle,
-    networks: Sequence[Mapping[str, Runner]],
-    frames: Iterable[NDArray[np.uint8]],
-    box: Box,
+    bundle: Bundle, networks: Sequence[Mapping[str, Runner]], frames: Iterable[NDArray[np.uint8]], box: Box
 ) -> Iterator[list[Chain]]:
     """A chain of each network over the same pictures, as `compare_clip`; yields the chains after each frame.
     Views and the choice among candidates are the first chain's."""

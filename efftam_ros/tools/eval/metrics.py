@@ -46,10 +46,7 @@ class Scores:
 
 
 def score(
-    truth: Boxes,
-    predicted: Boxes,
-    claimed: NDArray[np.bool_] | None = None,
-    j: float = float("nan"),
+    truth: Boxes, predicted: Boxes, claimed: NDArray[np.bool_] | None = None, j: float = float("nan")
 ) -> Scores:
     """Score boxes [N, 4] (x, y, w, h; NaN: absent or no result). ``claimed`` [N]: reported as measured
     (default: every box). Raises ValueError when the lengths differ or no frame can be scored."""
