@@ -398,7 +398,7 @@ class TestAMachineThatCant:
     ) -> None:
         fake.faults.placement_unknown = True
         graphs = opener()
-        assert graphs.open("image_encoder").placement is None
+        assert graphs.open("image_encoder").opened.placement is None
         fake.faults.cpu_ops = frozenset({"Softmax"})
         with pytest.raises(BackendError, match=r"mask_decoder.* 1\.24"):
             graphs.open("mask_decoder")

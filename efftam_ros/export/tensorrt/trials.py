@@ -165,8 +165,7 @@ class EngineTrials:
     def _layers(self, name: str, plan: bytes) -> list[dict[str, Any]]:
         opener = self._opener({name: plan})
         try:
-            opener.open(name)
-            return opener.layers(name)
+            return opener.open(name).layers()
         finally:
             opener.close()
 

@@ -113,12 +113,8 @@ class Section:
         self._stream, self._clock = stream, clock
         self._stages, self._after = stages, tuple(after)
         self._graphs: dict[bool, CapturedGraph] = {}  # by whether they are timed
-        self._launch = "plain launches: not captured yet"
-
-    @property
-    def launch(self) -> str:
+        self.launch = "plain launches: not captured yet"
         """How `run` starts the work: "cuda graph", or "plain launches" with the reason."""
-        return self._launch
 
     def run(self) -> None:
         """Enqueue all of it."""
@@ -135,7 +131,7 @@ class Section:
         bindings = [step for stage in self._stages for step in stage.steps if not callable(step)]
         alone = next((binding.alone for binding in bindings if binding.alone), "")
         if alone:
-            self._launch = f"plain launches: {alone}"
+            self.launch = f"plain launches: {alone}"
             return
         try:
             for is_timed in (False, True):
@@ -147,9 +143,9 @@ class Section:
             raise
         except (TensorRTError, CudaError) as error:
             self.close()
-            self._launch = f"plain launches: {error}"
+            self.launch = f"plain launches: {error}"
             return
-        self._launch = CUDA_GRAPH
+        self.launch = CUDA_GRAPH
 
     def close(self) -> None:
         for graph in self._graphs.values():

@@ -118,27 +118,11 @@ class OrtGraph:
     """A `DeviceGraph`: one session and its bindings."""
 
     def __init__(self, graph: BundleGraph, opened: OpenedSession, context: GraphContext) -> None:
-        self._graph, self._context = graph, context
+        self.name, self.inputs, self.outputs = graph.name, graph.inputs, graph.outputs
+        self._context = context
         self._opened: OpenedSession | None = opened
         self._fixed_bindings = 0
         self._bindings: list[OrtBinding] = []
-
-    @property
-    def name(self) -> str:
-        return self._graph.name
-
-    @property
-    def inputs(self) -> Mapping[str, Tensor]:
-        return self._graph.inputs
-
-    @property
-    def outputs(self) -> Mapping[str, Tensor]:
-        return self._graph.outputs
-
-    @property
-    def placement(self) -> Placement | None:
-        """Placement of the nodes; None where this onnxruntime does not report it."""
-        return self.opened.placement
 
     @property
     def opened(self) -> OpenedSession:

@@ -75,11 +75,6 @@ class TrtGraphs:
         self._graphs.append(graph)
         return graph
 
-    def layers(self, name: str) -> list[dict[str, Any]]:
-        """Layers of an opened graph as TensorRT's inspector reports them: names and tensor types. Raises
-        KeyError."""
-        return {graph.name: graph for graph in self._graphs}[name].layers()
-
     def close(self) -> None:
         """Release contexts before engines, engines before the Runtime. Can be called twice."""
         for graph in self._graphs:
@@ -140,7 +135,7 @@ class TrtGraph:
         self._bindings = [other for other in self._bindings if other is not binding]
 
     def layers(self) -> list[dict[str, Any]]:
-        """As `TrtGraphs.layers`; a layer built without details has only a name."""
+        """As TensorRT's inspector reports them: names and tensor types; a name alone without details."""
         trt = self.library.module
         text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
         return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
@@ -171,13 +166,9 @@ class TrtBinding:
         self._changed: set[str] = set(self._tensors)
         self._captured: CapturedGraph | None = None
         self._settled = False
-        self._launch = (
+        self.launch = (
             "plain launches: not run yet" if fixed else "plain launches: addresses and shapes change"
         )
-
-    @property
-    def launch(self) -> str:
-        return self._launch
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
         """Raises ValueError for an address or a shape that the graph can't take, RuntimeError for a fixed
@@ -217,7 +208,7 @@ class TrtBinding:
     @property
     def alone(self) -> str:
         """See `Binding.alone`: what could not be captured by itself can't be with others."""
-        return "" if self._captured is not None else self._launch
+        return "" if self._captured is not None else self.launch
 
     def enqueue(self) -> None:
         """See `Binding.enqueue`. Raises TensorRTError."""
@@ -281,7 +272,7 @@ class TrtBinding:
             if not getattr(self._context, "is_stream_capturable", lambda stream: True)(
                 int(self._stream.handle)
             ):
-                self._launch = (
+                self.launch = (
                     f"plain launches: {self._library.name} reports that {self._name} can't be captured"
                 )
                 return
@@ -290,9 +281,9 @@ class TrtBinding:
         except DeviceLostError:
             raise
         except (TensorRTError, CudaError) as error:
-            self._launch = f"plain launches: {error}"
+            self.launch = f"plain launches: {error}"
             return
-        self._captured, self._launch = captured, CUDA_GRAPH
+        self._captured, self.launch = captured, CUDA_GRAPH
 
     def _require(self, what: str, call: Callable[..., bool], *args: Any) -> None:
         log_start = self._library.log.position

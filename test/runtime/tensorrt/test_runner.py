@@ -180,7 +180,7 @@ def test_one_code_runs_every_recorded_version(
         one.feed(seed)
         one.binding.run()
         one.check()
-    assert graphs.layers("memory_encoder")[0]["Name"] == "whole_graph"
+    assert graphs.open("memory_encoder").layers()[0]["Name"] == "whole_graph"
     assert graphs.device_bytes > 1 << 20
     graphs.close()
 
@@ -637,8 +637,7 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(graphs: TrtGr
 
 
 def test_layers_are_those_of_the_engine_with_their_types(graphs: TrtGraphs) -> None:
-    graphs.open("mask_decoder")
-    (layer,) = graphs.layers("mask_decoder")
+    (layer,) = graphs.open("mask_decoder").layers()
     assert layer["Inputs"][0] == {"Name": "conditioned", "Format/Datatype": "FLOAT"}
 
 
