@@ -133,14 +133,15 @@ def test_signals_in_quick_succession_are_one_and_a_later_one_ends_what_the_first
 ):
     now_s = 10.0
     monkeypatch.setattr("efftam_ros.tools.common.interruption.time.monotonic", lambda: now_s)
-    with pytest.raises(Interruption):
+    with pytest.raises(Interruption) as first:  # which is raised again when it is destroyed too early
         signal.raise_signal(signal.SIGTERM)
     interruptions.pending = False
+    del first
     now_s += 0.1
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGINT)
     now_s += 1.0
-    with pytest.raises(Interruption):
+    with pytest.raises(Interruption) as second:
         signal.raise_signal(signal.SIGINT)
 
 
