@@ -143,6 +143,8 @@ def test_signals_in_quick_succession_are_one_and_a_later_one_ends_what_the_first
     now_s += 1.0
     with pytest.raises(Interruption) as second:
         signal.raise_signal(signal.SIGINT)
+    interruptions.pending = False
+    del second
 
 
 def test_a_signal_that_the_process_ignores_stays_ignored():
