@@ -30,8 +30,8 @@ from efftam_ros.tools.bench.command import image_size
 from efftam_ros.tools.bench.frames import WARM_UP, drawn_frames
 from efftam_ros.tools.common.options import add_quiet_argument, list_of
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
-from efftam_ros.tools.common.table import Cell, print_table
-from efftam_ros.tools.doctor.machine import environment
+from efftam_ros.tools.common.terminal import Cell, print_table
+from efftam_ros.tools.doctor.checks import environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

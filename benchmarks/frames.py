@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.backends import BASELINES
 from benchmarks.contenders import PEER, Contender
 from efftam_ros.tools.bench.frames import WARM_UP, Frames, resident_mb
-from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.terminal import progress_bar
 
 MODULES = ("image_encoder", "memory_attention", "mask_decoder", "memory_encoder")
 # Counted frames per turn: several back to back, but few enough that all contenders see the same machine

@@ -23,8 +23,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Frame, Prompt, TrackState
 from efftam_ros.interop.moving_target import PERIOD_NS
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import NO_BINDINGS, Cuda, DeviceFacts
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, Stream
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.pipeline import open_tracker
@@ -127,7 +126,7 @@ class IdlePipeline(DevicePipeline):
             raise InputError(f"cuda-bindings can't be imported ({error}); {NO_BINDINGS}") from error
         cuda = Cuda(IdleDriver(real))
         super().__init__(bundle, cuda, FACTS, Stream(cuda), _IdleGraphs())
-        boxes, areas, ious, presence = self._answer_views[0]
+        boxes, areas, ious, presence = self._tensors.answer_views[0]
         side = self.spec.image_side
         boxes[:] = np.array([0.4, 0.4, 0.6, 0.6]) * side + np.arange(4)[:, None]
         areas[:] = 0.03 * side**2

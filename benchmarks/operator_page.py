@@ -33,7 +33,7 @@ from thin_link import thin_link
 from benchmarks.operator_chain import Chain, prepare_environment, wait
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.outputs import write_text
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table
 
 SIZE = (1280, 720)
 # After a change the first moments tell of the change.

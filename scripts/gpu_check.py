@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.backends import BASELINES, MEASURABLE
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, ENGINES, TABLE, Backend
 from efftam_ros.tools.cli import Parser
-from efftam_ros.tools.doctor.machine import environment
+from efftam_ros.tools.doctor.checks import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -151,7 +151,7 @@ def check_environment(check: Check) -> None:
 BINDINGS = """
 import json
 from efftam_ros.runtime.cuda.api import Cuda, dotted
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import open_device
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Event, Stream
 cuda = Cuda.load()

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from efftam_ros.interop.video import NS
-from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from simulation.paths import direction
 from simulation.world import World, WorldConfig

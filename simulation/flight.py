@@ -25,8 +25,7 @@ from efftam_ros.core.config import CAMERA_MOTIONS
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.options import add_network_arguments, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.progress import progress_bar
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table, progress_bar
 
 FLAVOURS = ("px4", "ardupilot")
 RENDERERS = ("p3tinydisplay", "p3headlessgl")

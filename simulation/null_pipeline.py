@@ -11,7 +11,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.frame_state import FramePipeline
 from efftam_ros.runtime.image.encodings import check_image
-from efftam_ros.runtime.image.masks import rectangle_mask
+from efftam_ros.runtime.image.masks import centres_within
 from efftam_ros.runtime.image.prompts import EncodedPrompt
 
 # Side of the box that stands for a target known by points only, image px.
@@ -81,3 +81,14 @@ def _target(prompt: Prompt) -> Box:
         return Box.from_edges(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     x, y = next(point for point, label in zip(prompt.points, prompt.labels, strict=True) if label == 1)
     return Box.from_centre(x, y, _POINT_TARGET, _POINT_TARGET)
+
+
+def rectangle_mask(box: Box, width: int, height: int) -> NDArray[np.uint8]:
+    """Mask of the pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (all 0 for an empty
+    box)."""
+    mask = np.zeros((height, width), np.uint8)
+    if not box.is_empty:
+        x0, x1 = centres_within(box.x, box.x1, width)
+        y0, y1 = centres_within(box.y, box.y1, height)
+        mask[y0:y1, x0:x1] = 255
+    return mask

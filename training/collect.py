@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.video import NS
-from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.eval.sequences import DAVIS_FPS, mask_box
 from training.clones import HOST, Commit, cloned, find_clone

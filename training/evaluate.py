@@ -12,7 +12,7 @@ from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools import cli
 from efftam_ros.tools.common.options import add_backend_arguments, add_settings_argument, tracker_config
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table
 from training.clips import ClipSource
 from training.disappearance import SEEDS, TrackerFollower, judge
 from training.hardness import EASY, Hardness

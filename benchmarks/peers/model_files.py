@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.runtime.onnxruntime.errors import first_line
-from efftam_ros.runtime.threads import default_threads, set_threads
+from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
+from efftam_ros.runtime.onnxruntime.libraries import first_line
 
 Floats = NDArray[np.float32]
 Shape = tuple[int | None, ...]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.core.types import MemoryPlan
-from efftam_ros.model.common.boxes import boxes_and_areas
+from efftam_ros.model.common.layers import boxes_and_areas
 from efftam_ros.model.common.network import Network, NetworkSpec
 from efftam_ros.runtime.device.memory import UNUSED_KEY
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt

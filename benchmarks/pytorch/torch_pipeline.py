@@ -20,7 +20,7 @@ from efftam_ros.runtime.frame_state import Answers, FramePipeline
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
-from efftam_ros.runtime.threads import default_threads
+from efftam_ros.runtime.onnxruntime.cpu import default_threads
 from training.network.loading import load_bundle_network
 
 Preprocess = Callable[[Image, View], NDArray[np.float32]]

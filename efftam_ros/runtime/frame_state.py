@@ -199,3 +199,16 @@ class FramePipeline(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Free everything; called once."""
+
+
+def round_bfloat16(values: NDArray[np.float32]) -> None:
+    """Round a contiguous float32 array in place to the nearest bfloat16, which numpy lacks, ties to even.
+    Infinities and NaN stay what they are."""
+    finite = np.isfinite(values)
+    bits = values.view(np.uint32)
+    half = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
+    if not finite.all():  # the carry would turn some NaN into infinity or zero
+        half *= finite
+        np.bitwise_or(bits, np.uint32(0x10000), out=bits, where=np.isnan(values))
+    bits += half
+    bits &= np.uint32(0xFFFF0000)

@@ -42,16 +42,12 @@ class Install:
 class Backend:
     """A row of the table, all that the node, the commands, the doctor and gpu_check know of a back end.
 
-    Attributes:
-        name: As users write it.
-        opener: "module:function". Without a GPU it makes a `Pipeline` from (bundle, threads), with one a
-            `GraphOpener` from (bundle, precision, facts, stream, engine folder).
-        auto: What precision "auto" is; "tf32" is FP32 whose products may round their factors to 10 bits.
-        precisions: What can be asked for besides "auto".
-        install: Commands that install what it needs.
-        gpu: It needs an NVIDIA GPU.
-        engines: It runs engines that `efftam build` makes, one set for each of ``precisions``.
-        captured: Its frames are CUDA graphs, with no launch outside them.
+    ``name`` as users write it; ``opener``: "module:function", which without a GPU makes a `Pipeline` from
+    (bundle, threads), with one a `GraphOpener` from (bundle, precision, facts, stream, engine folder);
+    ``auto``: what precision "auto" is ("tf32": FP32 whose products may round their factors to 10 bits),
+    ``precisions`` what can be asked for besides; ``install``: commands that install what it needs; ``gpu``:
+    it needs an NVIDIA GPU; ``engines``: it runs engines that `efftam build` makes, a set for each precision;
+    ``captured``: its frames are CUDA graphs, with no launch outside them.
     """
 
     name: str
@@ -186,8 +182,7 @@ def open_pipeline(
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
         if not row.gpu:
-            pipeline: Pipeline = function_of(row)(bundle, threads)
-            return pipeline
+            return function_of(row)(bundle, threads)
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
         return open_device_pipeline(bundle, row, resolved, verify, zero_copy)

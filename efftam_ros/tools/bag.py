@@ -21,7 +21,7 @@ from efftam_ros.interop.messages import image_fields
 from efftam_ros.interop.video import open_video
 from efftam_ros.tools.common.options import add_quiet_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.terminal import progress_bar
 
 # Stamp of the first image, ns; a stamp of zero would mean "not stamped".
 START_NS = 1_000_000_000

@@ -22,11 +22,11 @@ from efftam_ros.runtime.pipeline import ENGINES
 from efftam_ros.runtime.verify.verify import CLIP_FRAMES
 from efftam_ros.tools.common.options import add_bundle_argument, add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table
 from efftam_ros.tools.eval.sequences import find_sequences
 
 if TYPE_CHECKING:
-    from efftam_ros.export.int8.calibration import CalibrationClip
+    from efftam_ros.export.int8 import CalibrationClip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,10 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from efftam_ros.export.tensorrt.engines import EngineBuilder
     from efftam_ros.runtime.device.opening import device_session, engine_folder
-    from efftam_ros.runtime.tensorrt.calibration import Calibration
-    from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+    from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet
     from efftam_ros.runtime.tensorrt.library import load_library
-    from efftam_ros.tools.common.progress import BuildProgress
+    from efftam_ros.tools.common.terminal import BuildProgress
     from efftam_ros.tools.eval.int8 import cost_of_int8
 
     attention = dict(_module_and_form(text) for text in args.attention)
@@ -105,7 +104,7 @@ def _module_and_form(text: str) -> tuple[str, str]:
 def _calibration_clip(folder: Path | None) -> CalibrationClip:
     """`CLIP_FRAMES` frames of a sequence, or the seeded clip. Raises InputError for a folder that is no
     sequence."""
-    from efftam_ros.export.int8.calibration import CalibrationClip, default_clip
+    from efftam_ros.export.int8 import CalibrationClip, default_clip
 
     if folder is None:
         return default_clip()

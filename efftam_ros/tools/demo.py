@@ -36,8 +36,8 @@ from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.cli import Parser
 from efftam_ros.tools.common.options import add_quiet_argument, open_bundle
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import read_box
+from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.eval.sequences import read_own
 from efftam_ros.tools.track import track_record

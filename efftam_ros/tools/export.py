@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.progress import progress_bar
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table, progress_bar
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.verify.compare import Deviation

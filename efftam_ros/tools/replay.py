@@ -42,9 +42,9 @@ from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
+from efftam_ros.tools.common.terminal import progress_bar
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection

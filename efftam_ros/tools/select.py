@@ -69,10 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_request(args: argparse.Namespace) -> dict[str, Any]:
-    """Build the client's request.
-
-    Raises InputError: not exactly one target, invalid numbers or names, an unreadable mask.
-    """
+    """The client's request. Raises InputError: not exactly one target, bad numbers or names, an unreadable
+    mask."""
     given = [
         name
         for name, value in (

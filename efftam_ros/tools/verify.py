@@ -20,7 +20,7 @@ from efftam_ros.tools.common.options import (
     add_precision_argument,
     open_bundle,
 )
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,23 +22,21 @@ from runtime.cuda.shim import shared_shim
 from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.int8.calibration import CalibrationClip, default_clip
-from efftam_ros.export.int8.quantize import quantize
-from efftam_ros.export.tensorrt import builder, timing, trials
+from efftam_ros.export.int8 import CalibrationClip, default_clip, quantize
+from efftam_ros.export.tensorrt import builder, trials
 from efftam_ros.export.tensorrt import engines as engines_module
 from efftam_ros.export.tensorrt.builder import BuildCancelledError
 from efftam_ros.export.tensorrt.engines import EngineBuilder, fp16_graph
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.cuda.api import Cuda, DeviceLostError
-from efftam_ros.runtime.cuda.device import open_device as open_gpu
+from efftam_ros.runtime.cuda.api import open_device as open_gpu
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device import opening
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.pipeline import open_pipeline
 from efftam_ros.runtime.tensorrt import engine_set
-from efftam_ros.runtime.tensorrt.calibration import Calibration, calibration_path
-from efftam_ros.runtime.tensorrt.engine_set import EngineSet
+from efftam_ros.runtime.tensorrt.engine_set import Calibration, EngineSet, calibration_path
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.verify import verify
 from efftam_ros.runtime.verify.compare import ClipAgreement
@@ -121,8 +119,8 @@ class Workshop:
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setattr(verify, "CLIP_FRAMES", CLIP_FRAMES)
     monkeypatch.setattr(engines_module, "Reference", reference_once)
-    monkeypatch.setattr(timing, "ROUNDS", 1)
-    monkeypatch.setattr(timing, "RUNS", 1)
+    monkeypatch.setattr(trials, "ROUNDS", 1)
+    monkeypatch.setattr(trials, "RUNS", 1)
     monkeypatch.setattr(engines_module, "fp16_graph", fp16_graph_once)
     return Workshop(tmp_path)
 
@@ -237,7 +235,7 @@ def test_of_the_forms_that_agree_the_fastest_is_kept_and_the_report_says_by_how_
 def test_engines_are_timed_in_turns_and_leave_nothing_on_the_gpu(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "ROUNDS", 3)
+    monkeypatch.setattr(trials, "ROUNDS", 3)
     taken = workshop.build()["mask_decoder"]["times_ms"]
     assert set(taken) == {"fused_fp32", "unfused_fp32"}
     assert min(taken.values()) > 0

@@ -14,7 +14,7 @@ from support.fp16_interpreter import LiteralGraph
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import FORMS, AttentionBlock, attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, plain_graph, to_fp16, trt_ready
+from efftam_ros.export.fp16.convert import default_form, plain_graph, to_fp16, trt_ready
 from efftam_ros.export.fp16.fp32_regions import float32_nodes
 from efftam_ros.runtime.bundle import default_bundle
 
@@ -27,7 +27,7 @@ def shipped(name: str) -> onnx.ModelProto:
 
 
 def fp16_of(graph: onnx.ModelProto, form: str = "fused_fp32") -> onnx.ModelProto:
-    return to_fp16(graph, "test", Fp16Options({"test": form}))
+    return to_fp16(graph, "test", form)
 
 
 def node(graph: onnx.ModelProto, name: str) -> onnx.NodeProto:
@@ -37,7 +37,7 @@ def node(graph: onnx.ModelProto, name: str) -> onnx.NodeProto:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_shipped_graph_becomes_a_sound_fp16_graph_in_every_form(name, form):
-    half = to_fp16(shipped(name), name, Fp16Options({name: form}))
+    half = to_fp16(shipped(name), name, form)
     assert check_fp16(half, plain_graph(shipped(name)), form) == []
 
 
@@ -70,13 +70,10 @@ def test_every_attention_of_the_shipped_network_is_found():
     assert cross.scale
 
 
-def test_the_report_says_what_was_done():
-    half, report = convert(shipped("image_encoder"), "image_encoder")
-    assert (report.float32_nodes, report.attentions) == (0, ())
-    assert report.casts_added == sum(n.op_type == "Cast" for n in half.graph.node) == 1 + 3
-    _, report = convert(shipped("mask_decoder"), "mask_decoder")
-    assert (report.form, len(report.attentions)) == ("fused_fp32", 7)
-    assert report.fp16_nodes > 4 * report.float32_nodes > 0
+def test_a_graph_without_attention_gets_the_casts_of_its_interface_alone():
+    half = to_fp16(shipped("image_encoder"), "image_encoder")
+    assert attentions(half) == []
+    assert sum(node.op_type == "Cast" for node in half.graph.node) == 1 + 3
 
 
 def sized(queries: int, head: int) -> AttentionBlock:
@@ -92,12 +89,9 @@ def test_islands_are_the_default_only_where_tensorrt_fuses_nothing():
 
 
 def test_a_form_can_be_chosen_per_graph():
-    options = Fp16Options({"memory_attention_fixed": "unfused_fp32"})
-    assert (
-        convert(shipped("memory_attention_fixed"), "memory_attention_fixed", options)[1].form
-        == "unfused_fp32"
-    )
-    assert convert(shipped("mask_decoder"), "mask_decoder", options)[1].form == "fused_fp32"
+    name = "memory_attention_fixed"
+    assert to_fp16(shipped(name), name, "unfused_fp32") != to_fp16(shipped(name), name)
+    assert to_fp16(shipped(name), name, "fused_fp32") == to_fp16(shipped(name), name)
     with pytest.raises(
         InputError, match="form bf16 is unknown; choose one of all_fp16, fused_fp32, unfused_fp32"
     ):

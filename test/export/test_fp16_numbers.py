@@ -15,13 +15,12 @@ from support.fp16_stress import enlarge_until_wrong, enlarged, worst_deviation
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import attentions
-from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
+from efftam_ros.export.fp16.convert import load_graphs, to_fp16
 from efftam_ros.export.fp16.divergence import DIVERGED, block_outputs, first_divergent_block
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS, MemoryLayout, key_bias
 from efftam_ros.runtime.image.prompts import no_prompt
-from efftam_ros.runtime.verify.chain import Chain
-from efftam_ros.runtime.verify.compare import compare_clip, deviation, seeded_chain
+from efftam_ros.runtime.verify.compare import Chain, compare_clip, deviation, seeded_chain
 
 LIMIT = 5e-3
 """What FP16's three digits leave of a sound network's outputs, relative."""
@@ -101,7 +100,7 @@ def test_the_comparison_names_the_output_that_is_not_finite(graphs):
     broken["memory_attention_fixed"] = enlarged(
         graphs["memory_attention_fixed"], attentions(graphs["memory_attention_fixed"])[2], OVERFLOWING
     )
-    options = Fp16Options({"memory_attention_fixed": "all_fp16"})
+    options = {"memory_attention_fixed": "all_fp16"}
     bad = [d for d in compare_fp16(default_bundle(), options, broken) if not d.relative < DIVERGED]
     assert [(d.graph, d.output, d.relative) for d in bad] == [
         ("memory_attention_fixed", "conditioned", float("inf"))
@@ -126,7 +125,7 @@ def test_fused_kernels_with_fp32_sums_hold_scores_that_a_stored_fp16_score_does_
 
 def test_sums_in_fp16_are_coarser_than_a_rounded_fp32_sum():
     graph = transformer(1)
-    half = to_fp16(graph, "test", Fp16Options({"test": "all_fp16"}))
+    half = to_fp16(graph, "test", "all_fp16")
     expected = LiteralGraph(graph)(tokens())["y"]
     assert deviation(expected, fused(half)(tokens())["y"]) > deviation(
         expected, LiteralGraph(half)(tokens())["y"]
@@ -137,7 +136,7 @@ def test_the_first_block_that_drifts_is_named():
     graph = transformer(4)
     for block, name in ((0, "block0"), (2, "block2"), (3, "y")):
         stressed = enlarge_until_wrong(graph, "test", tokens(), attentions(graph)[block])
-        half = to_fp16(stressed.model, "test", Fp16Options({"test": "all_fp16"}))
+        half = to_fp16(stressed.model, "test", "all_fp16")
         assert first_divergent_block(stressed.model, half, tokens(), run=fused) == name
         good = to_fp16(stressed.model, "test")
         assert first_divergent_block(stressed.model, good, tokens(), run=fused) is None
@@ -207,7 +206,7 @@ def test_a_chained_clip_shows_a_memory_attention_that_overflows(graphs):
     stressed = dict(graphs)
     for attention in attentions(graphs[name]):
         stressed[name] = enlarged(stressed[name], attention, 8192)
-    options = Fp16Options({name: "all_fp16"})
+    options = {name: "all_fp16"}
     agreement = clip_agreement(stressed, literal(fp16_graphs(stressed, options), fused=True), 2)
     assert agreement.overlaps[0] == 1.0, "the prompted frame does not attend"
     assert agreement.worst == 0.0

@@ -9,7 +9,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from efftam_ros.export.onnx.checks import graph_faults
+from efftam_ros.export.onnx.bundle import graph_faults
 from efftam_ros.export.onnx.graphs import build_graphs
 
 

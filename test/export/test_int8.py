@@ -14,9 +14,15 @@ from onnx import helper, numpy_helper
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.convert import load_graphs
-from efftam_ros.export.fp16.tf32 import inexact_products
-from efftam_ros.export.int8.calibration import default_clip, dynamic_inputs, recorded_inputs
-from efftam_ros.export.int8.quantize import quantizable, quantize, with_folded_weights
+from efftam_ros.export.fp16.fp32_regions import inexact_products
+from efftam_ros.export.int8 import (
+    default_clip,
+    dynamic_inputs,
+    quantizable,
+    quantize,
+    recorded_inputs,
+    with_folded_weights,
+)
 from efftam_ros.export.tensorrt.engines import ALLOWED, fp16_graph
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS

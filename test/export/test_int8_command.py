@@ -14,7 +14,7 @@ from support import rehearsal
 from support.clip import clip, write_sequence
 from test_engines import ROOT, Workshop, coarse
 
-from efftam_ros.export.int8 import cpu_bundle
+from efftam_ros.export import int8
 from efftam_ros.export.tensorrt import builder
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.device import opening
@@ -66,7 +66,7 @@ def test_costs_that_are_too_high_are_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(cpu_bundle, "quantize", coarse(400))
+    monkeypatch.setattr(int8, "quantize", coarse(400))
     monkeypatch.setattr(builder, "build_engine", lambda *_, **__: pytest.fail("built"))
     assert command("--sequences", sequence) == 2
     refusal(capsys, "INT8 costs", "of AO (0.005 is the limit)", "calibrate on other footage", "fp16")

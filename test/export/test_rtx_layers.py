@@ -13,7 +13,7 @@ from support import rtx_layers
 from support.rtx_layers import build_report, float_products, fused_with_fp16_sums, plain_fp32_products
 
 from efftam_ros.core.errors import BackendError, InputError
-from efftam_ros.export.fp16.convert import Fp16Options, plain_graph, to_fp16
+from efftam_ros.export.fp16.convert import plain_graph, to_fp16
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS as DEVICE_GRAPHS
 from efftam_ros.runtime.tensorrt.engine_set import engine_options
@@ -33,8 +33,7 @@ FUSABLE = {"mask_decoder": 7, "memory_attention": 4, "memory_attention_fixed": 4
 def report_of(bundle: Bundle, name: str, form: str | None, capability: str = "SM86"):
     """``form``: "float32" for the FP32 graph, None for the default form."""
     graph = onnx.load(bundle.graphs[name].path)
-    options = Fp16Options({} if form is None else {name: form})
-    ready = plain_graph(graph) if form == "float32" else to_fp16(graph, name, options)
+    ready = plain_graph(graph) if form == "float32" else to_fp16(graph, name, form or "")
     return build_report(ready, capability, engine_options(bundle, "fp16", name))
 
 
@@ -100,7 +99,7 @@ def test_coordinates_are_multiplied_without_tf32():
 @rtx
 @pytest.mark.parametrize(("form", "sums"), [("fused_fp32", ["FP32"] * 3), ("all_fp16", ["FP16"] * 3)])
 def test_blocks_as_the_encoders_are_fused_as_their_form_says(form, sums):
-    report = build_report(to_fp16(transformer(3), "encoder", Fp16Options({"encoder": form})))
+    report = build_report(to_fp16(transformer(3), "encoder", form))
     assert [fused.score_sums for fused in report.fused] == sums
 
 

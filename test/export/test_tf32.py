@@ -11,13 +11,13 @@ from fp16_models import model, tokens, transformer
 from onnx import TensorProto, helper, numpy_helper
 from support.fp16_interpreter import LiteralGraph
 
-from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
-from efftam_ros.export.fp16.tf32 import inexact_products, round_to_tf32
+from efftam_ros.export.fp16.convert import load_graphs, to_fp16
+from efftam_ros.export.fp16.fp32_regions import inexact_products, round_to_tf32
 from efftam_ros.export.tensorrt.builder import allowed_options
 from efftam_ros.runtime.bundle import default_bundle
 from efftam_ros.runtime.device.memory import GRAPHS
 from efftam_ros.runtime.image.prompts import no_prompt
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.runtime.verify.compare import deviation
 
 FORMS = ("fused_fp32", "unfused_fp32")
@@ -29,7 +29,7 @@ def graphs() -> dict[str, onnx.ModelProto]:
 
 
 def fp16(name: str, form: str) -> onnx.ModelProto:
-    return to_fp16(graphs()[name], name, Fp16Options({name: form}))
+    return to_fp16(graphs()[name], name, form)
 
 
 def test_every_finite_fp16_value_is_exact_in_tf32():
@@ -69,7 +69,7 @@ def test_a_graph_in_fp32_is_never_built_with_tf32(name):
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_allowed_changes_no_bit(form):
     """In an interpreter that rounds the factors of every FP32 product."""
-    graph = to_fp16(transformer(2), "test", Fp16Options({"test": form}))
+    graph = to_fp16(transformer(2), "test", form)
     assert inexact_products(graph) == []
     assert np.array_equal(LiteralGraph(graph)(tokens())["y"], LiteralGraph(graph, tf32=True)(tokens())["y"])
     plain = transformer(2)
@@ -145,7 +145,7 @@ def test_a_product_in_fp16_does_not_matter():
 
 
 def test_a_score_scaled_after_its_cast_is_found():
-    graph = to_fp16(transformer(1), "test", Fp16Options({"test": "unfused_fp32"}))
+    graph = to_fp16(transformer(1), "test", "unfused_fp32")
     score = next(node for node in graph.graph.node if node.name == "/b0.scores/MatMul")
     at = list(graph.graph.node).index(score)
     graph.graph.initializer.append(numpy_helper.from_array(np.float32(0.1), "late"))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from efftam_ros.model.common.boxes import boxes_and_areas
+from efftam_ros.model.common.layers import boxes_and_areas
 from efftam_ros.runtime.image import masks
 
 SIDE = 16

@@ -17,7 +17,7 @@ from golden.stored import StoredModules
 from golden.weights import seeded_normal
 from torch import Tensor, nn
 
-from efftam_ros.model.common.position import sine_table
+from efftam_ros.model.common.layers import sine_table
 from efftam_ros.model.efficienttam.mask_decoder import single_answer
 from efftam_ros.model.efficienttam.network import EfficientTAM
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from efftam_ros.model.common.position import fourier_features, rotary_table, sine_table
+from efftam_ros.model.common.layers import fourier_features, rotary_table, sine_table
 from efftam_ros.model.efficienttam.memory_attention import Rotation, project_and_rotate
 from efftam_ros.model.efficienttam.prompt_encoder import GaussianPosition
 

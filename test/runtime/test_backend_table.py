@@ -19,7 +19,7 @@ from efftam_ros.runtime.pipeline import (
     function_of,
     open_pipeline,
 )
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
 from efftam_ros.tools.common.options import add_backend_arguments
 
 ROOT = Path(__file__).parents[2]

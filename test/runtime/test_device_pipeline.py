@@ -29,8 +29,7 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Candidates, Frame, Image, MemoryPlan, Prompt
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, open_device
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
 from efftam_ros.runtime.cuda.stream import Stream
@@ -286,7 +285,7 @@ class TestTheBytesOfAnImage:
             view = View.window(x, y, extent, side)
             assert self.copied(opened, image, view) < 0.75 * image.rows.size
             opened.gpu.scheduler.wait_for_all()
-            address = opened.pipeline._arena.pointer("image")
+            address = opened.pipeline._tensors.at("image")
             found = np.ctypeslib.as_array((ctypes.c_float * (3 * side * side)).from_address(address))
             assert np.array_equal(found.reshape(3, side, side), by_the_kernel(image, view))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.runtime.frame_state import Answers, rows_as_candidates
-from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask, rectangle_mask
+from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask
 
 
 def disc(side: int, x: float, y: float, radius: float) -> np.ndarray:
@@ -139,10 +139,3 @@ class TestImageMask:
         logits = np.full((48, 48), np.nan, np.float32)
         assert not image_mask(logits, View.full(160, 100, 192), 160, 100).any()
         assert not image_mask(logits, View.window(50, 40, 20, 192), 160, 100).any()
-
-
-def test_a_rectangle_has_the_pixels_whose_centre_it_holds() -> None:
-    mask = rectangle_mask(Box.from_edges(1.4, 2.6, 4.5, 99.0), 8, 6)
-    assert mask[3:, 1:4].all()
-    assert np.count_nonzero(mask) == 9
-    assert not rectangle_mask(Box(1, 1, 0, 5), 8, 6).any()

@@ -15,8 +15,8 @@ from golden.clip import BOX_EDGES, CLICK, clip
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View, iou
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
-from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.image.masks import boxes_and_areas, image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import encode_prompt, no_prompt

@@ -18,12 +18,11 @@ from runtime.fake_ort import CPU, CUDA, OUT_OF_MEMORY, TENSORRT, FakeOrt, Faults
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle, file_sha256
-from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.onnxruntime import gpu, options
-from efftam_ros.runtime.onnxruntime.errors import first_line
 from efftam_ros.runtime.onnxruntime.gpu import _PROBE, OrtGraphs
 from efftam_ros.runtime.onnxruntime.graph import OrtBinding, OrtGraph
+from efftam_ros.runtime.onnxruntime.libraries import first_line
 
 STREAM = 0x7F00_1234_5678
 GRAPHS = tuple(default_bundle().graphs)
@@ -399,7 +398,7 @@ class TestAMachineThatCant:
     ) -> None:
         fake.faults.placement_unknown = True
         graphs = opener()
-        assert graphs.open("image_encoder").placement is None
+        assert graphs.open("image_encoder").opened.placement is None
         fake.faults.cpu_ops = frozenset({"Softmax"})
         with pytest.raises(BackendError, match=r"mask_decoder.* 1\.24"):
             graphs.open("mask_decoder")

@@ -15,8 +15,8 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Prompt
 from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.onnxruntime.cpu import default_threads, set_threads
 from efftam_ros.runtime.pipeline import BACKENDS, GPU_BACKENDS, open_pipeline
-from efftam_ros.runtime.threads import default_threads, set_threads
 
 
 @pytest.mark.parametrize("given", ["nothing", "text", "path", "bundle"])

@@ -9,7 +9,7 @@ import pytest
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.onnxruntime.placement import (
+from efftam_ros.runtime.onnxruntime.graph import (
     SHAPE_OPERATORS,
     Node,
     check_placement,

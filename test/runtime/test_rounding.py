@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efftam_ros.runtime.bfloat16 import round_bfloat16
+from efftam_ros.runtime.frame_state import round_bfloat16
 
 
 def rounded(value: float) -> float:

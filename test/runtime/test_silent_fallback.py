@@ -13,9 +13,13 @@ from runtime.fake_ort import FakeOrt
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.onnxruntime import libraries
-from efftam_ros.runtime.onnxruntime.errors import is_cpu_fallback_error
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, architectures, needed, provider_library
+from efftam_ros.runtime.onnxruntime.libraries import (
+    PROVIDERS,
+    is_cpu_fallback_error,
+    needed,
+    provider_library,
+)
 from efftam_ros.runtime.pipeline import backend_of
 
 STREAM = 0x7F00_1234_5678  # never reached
@@ -126,14 +130,6 @@ class TestOnnxruntimeForTheGpu:
         with pytest.raises(BackendError) as refused:
             OrtGraphs(shipped, provider, STREAM)  # type: ignore[arg-type]
         assert all(name in refused.value.reason for name in missing)
-
-    def test_tells_which_gpus_it_has_code_for(self) -> None:
-        library = provider_library(onnxruntime, "cuda")
-        assert library is not None
-        codes = architectures(library)
-        assert codes == sorted(codes)
-        assert all(50 <= code <= 130 for code in codes)
-        assert codes
 
 
 class TestLibraries:

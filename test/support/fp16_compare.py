@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from efftam_ros.export.fp16.convert import Fp16Options, load_graphs, to_fp16
+from efftam_ros.export.fp16.convert import load_graphs, to_fp16
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.verify.compare import Deviation, compare_graphs, seeded_chain
 from efftam_ros.runtime.verify.runners import Runner
@@ -14,9 +14,9 @@ from support.fp16_interpreter import LiteralGraph
 
 
 def fp16_graphs(
-    graphs: Mapping[str, onnx.ModelProto], options: Fp16Options | None = None
+    graphs: Mapping[str, onnx.ModelProto], options: Mapping[str, str] | None = None
 ) -> dict[str, onnx.ModelProto]:
-    return {name: to_fp16(model, name, options) for name, model in graphs.items()}
+    return {name: to_fp16(model, name, (options or {}).get(name, "")) for name, model in graphs.items()}
 
 
 def literal(graphs: Mapping[str, onnx.ModelProto], fused: bool = False) -> dict[str, Runner]:
@@ -25,7 +25,9 @@ def literal(graphs: Mapping[str, onnx.ModelProto], fused: bool = False) -> dict[
 
 
 def compare_fp16(
-    bundle: Bundle, options: Fp16Options | None = None, graphs: Mapping[str, onnx.ModelProto] | None = None
+    bundle: Bundle,
+    options: Mapping[str, str] | None = None,
+    graphs: Mapping[str, onnx.ModelProto] | None = None,
 ) -> list[Deviation]:
     """Every output of every FP16 graph against FP32, in the interpreter, on seeded inputs: a box prompt on a
     noise image with a disc, then two tracked frames. ``graphs``: FP32 graphs in place of the bundle's

@@ -21,7 +21,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_resize import Resize as _Resize
 
 from efftam_ros.export.fp16.attention import attentions
-from efftam_ros.export.fp16.tf32 import round_to_tf32
+from efftam_ros.export.fp16.fp32_regions import round_to_tf32
 from efftam_ros.runtime.verify.runners import Arrays
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.export.fp16.attention import AttentionBlock, attentions
-from efftam_ros.export.fp16.convert import Fp16Options, to_fp16
+from efftam_ros.export.fp16.convert import to_fp16
 from efftam_ros.export.fp16.divergence import DIVERGED
 from efftam_ros.runtime.verify.compare import deviation
 from efftam_ros.runtime.verify.runners import Runner
@@ -83,6 +83,6 @@ def worst_deviation(
 
     ``fused``: attentions compute as TensorRT's fused kernels do (`fp16_interpreter.LiteralGraph`).
     """
-    fp16: Runner = LiteralGraph(to_fp16(model, name, Fp16Options({name: form})), fused)
+    fp16: Runner = LiteralGraph(to_fp16(model, name, form), fused)
     got, wanted = fp16(inputs), LiteralGraph(model)(inputs)
     return max(deviation(reference, got[output]) for output, reference in wanted.items())

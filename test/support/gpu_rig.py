@@ -13,15 +13,14 @@ from runtime.tensorrt.fake_tensorrt import make_fake
 
 from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS
 from efftam_ros.runtime.cuda.memory import Arena
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.graph import GraphOpener
 from efftam_ros.runtime.device.pipeline import DevicePipeline
 from efftam_ros.runtime.onnxruntime.gpu import OrtGraphs
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import TENSORRT, Library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 
@@ -56,7 +55,7 @@ class Rig:
         else:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
-        with patch("efftam_ros.runtime.device.pipeline.Arena", partial(divided_arena, self.gpu)):
+        with patch("efftam_ros.runtime.device.tensors.Arena", partial(divided_arena, self.gpu)):
             self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
 
 

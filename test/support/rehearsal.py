@@ -73,6 +73,6 @@ def start(folder: str) -> None:
 
         frames.WARM_UP = frames.SETTLED = CLIP_FRAMES
     if "build" in sys.orig_argv:
-        from efftam_ros.export.tensorrt import timing
+        from efftam_ros.export.tensorrt import trials
 
-        timing.ROUNDS = timing.RUNS = 1
+        trials.ROUNDS = trials.RUNS = 1

@@ -22,9 +22,8 @@ from tools_helpers import CAPTURED, ROOT, driver_module
 
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND
 from efftam_ros.tools.common.packages import OPTIONAL
-from efftam_ros.tools.doctor import command, packages, ros
-from efftam_ros.tools.doctor.finding import Finding
-from efftam_ros.tools.doctor.machine import environment, machine_findings
+from efftam_ros.tools.doctor import checks, command
+from efftam_ros.tools.doctor.checks import Finding, environment, machine_findings
 from efftam_ros.tools.doctor.probe import answer
 
 
@@ -214,8 +213,8 @@ def test_nvidia_smi_that_fails_is_quoted(machine):
 
 
 def test_two_packages_of_onnxruntime_are_wrong(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packages, "version", lambda name: "1.31.1")
-    finding = by_name(packages.python_findings())["onnxruntime"]
+    monkeypatch.setattr(checks, "version", lambda name: "1.31.1")
+    finding = by_name(checks.python_findings())["onnxruntime"]
     assert finding.state == "wrong"
     assert "overwrite each other" in finding.found
     assert "pip uninstall -y onnxruntime onnxruntime-gpu" in finding.remedy
@@ -286,6 +285,6 @@ def test_the_fast_dds_profile(monkeypatch: pytest.MonkeyPatch, environ, state: s
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    finding = ros.fastdds_profile()
+    finding = checks.fastdds_profile()
     assert finding.state == state
     assert words in finding.found

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from efftam_ros.tools.common.table import table_lines
+from efftam_ros.tools.common.terminal import table_lines
 
 
 def test_numbers_are_aligned_right_and_gaps_are_dashes():

@@ -24,18 +24,10 @@ FORMS = ("all_fp16", "fused_fp32", "unfused_fp32")
 
 @dataclass(frozen=True)
 class AttentionBlock:
-    """One attention block of a graph, by the names of its nodes.
-
-    Attributes:
-        score: The MatMul of queries and keys.
-        bias: The Add between ``score`` and ``softmax``, "" for none.
-        softmax: The Softmax.
-        value: The MatMul of probabilities and values.
-        scale: The Mul or Div by a constant that scales queries or keys before ``score``, "" for none.
-        queries: Number of queries, 0 where not static.
-        keys: Number of keys, 0 where not static.
-        head: Channels of one head, 0 where not static.
-    """
+    """An attention block by the names of its nodes: MatMul of queries and keys ``score``, Add of a ``bias``
+    ("" for none), ``softmax``, MatMul of probabilities and values ``value``, and ``scale``, the Mul or Div by
+    a constant of queries or keys before ("" for none). ``queries``, ``keys``, ``head`` (channels): 0 where
+    not static."""
 
     score: str
     bias: str

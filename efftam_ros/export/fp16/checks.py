@@ -21,16 +21,8 @@ _PATHS = {
 
 
 def check_fp16(fp16: onnx.ModelProto, reference: onnx.ModelProto, form: str) -> list[str]:
-    """Find the faults of a converted graph.
-
-    Args:
-        fp16: The converted graph.
-        reference: The FP32 graph that it was made from (`convert.plain_graph`).
-        form: Precision form that its attention blocks must have.
-
-    Returns:
-        One line per fault; empty for a correct graph.
-    """
+    """The faults of a converted graph, a line each. ``reference``: the FP32 graph that it was made from
+    (`convert.plain_graph`); ``form`` that its attention blocks must have."""
     try:
         onnx.checker.check_model(fp16, full_check=True)
         inferred = onnx.shape_inference.infer_shapes(fp16, strict_mode=True)

@@ -7,9 +7,6 @@ casts around every FP32 node instead of once per tensor, and does not handle att
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -30,55 +27,26 @@ FUSED_QUERIES = 4096
 scores are stored in memory, in FP32 with `unfused_fp32`."""
 
 
-@dataclass(frozen=True)
-class Fp16Options:
-    """``attention``: precision form (see `fp16.attention`) by graph name; other graphs get `default_form`."""
-
-    attention: Mapping[str, str] = field(default_factory=dict)
-
-    def form(self, name: str, found: list[AttentionBlock]) -> str:
-        return self.attention.get(name) or default_form(found)
-
-
-@dataclass(frozen=True)
-class Fp16Report:
-    """Result of a conversion. Node counts are of nodes with a float result, without Casts."""
-
-    graph: str
-    attentions: tuple[AttentionBlock, ...]
-    form: str
-    casts_added: int
-    fp16_nodes: int
-    float32_nodes: int
-
-
 def default_form(found: list[AttentionBlock]) -> str:
     """The fastest form with FP32 accumulation: `unfused_fp32` where TensorRT fuses in no form."""
     unfused = [a.head >= WIDE_HEAD and 0 < a.queries < FUSED_QUERIES for a in found]
     return "unfused_fp32" if found and all(unfused) else "fused_fp32"
 
 
-def to_fp16(model: onnx.ModelProto, name: str, options: Fp16Options | None = None) -> onnx.ModelProto:
+def to_fp16(model: onnx.ModelProto, name: str, form: str = "") -> onnx.ModelProto:
     """The graph ``name`` of a bundle in FP16; inputs and outputs keep name, shape and dtype.
 
-    ``model``: FP32, with its weights loaded; not modified. Raises InputError naming a weight that is out of
-    range of FP16, or an attention block that is not recognised.
+    ``model``: FP32, with its weights loaded; not modified. ``form`` of its attention (`fp16.attention`), ""
+    for `default_form`. Raises InputError naming a weight that is out of range of FP16, or an attention block
+    that is not recognised.
     """
-    return convert(model, name, options)[0]
-
-
-def convert(
-    model: onnx.ModelProto, name: str, options: Fp16Options | None = None
-) -> tuple[onnx.ModelProto, Fp16Report]:
-    """As `to_fp16`, with a report."""
     plain = plain_graph(model)
     found = attentions(plain)
-    form = (options or Fp16Options()).form(name, found)
     fp16 = _PrecisionAssignment(name, plain).typed()
     for attention in found:
-        apply_form(fp16, attention, form)
+        apply_form(fp16, attention, form or default_form(found))
     _drop_unread(fp16)
-    return fp16, _report(name, fp16, found, form, plain)
+    return fp16
 
 
 def load_graphs(bundle: Bundle) -> dict[str, onnx.ModelProto]:
@@ -246,20 +214,3 @@ def _drop_unread(model: onnx.ModelProto) -> None:
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     del graph.initializer[:]
     graph.initializer.extend(kept)
-
-
-def _report(
-    name: str, fp16: onnx.ModelProto, found: list[AttentionBlock], form: str, plain: onnx.ModelProto
-) -> Fp16Report:
-    types = {
-        key: kind.elem_type for key, kind in GraphIndex(onnx.shape_inference.infer_shapes(fp16)).types.items()
-    }
-    counts = {TensorProto.FLOAT: 0, TensorProto.FLOAT16: 0}
-    for node in fp16.graph.node:
-        kind = types.get(node.output[0])
-        if node.op_type != "Cast" and kind in counts:
-            counts[kind] += 1
-    casts = [sum(node.op_type == "Cast" for node in m.graph.node) for m in (plain, fp16)]
-    return Fp16Report(
-        name, tuple(found), form, casts[1] - casts[0], counts[TensorProto.FLOAT16], counts[TensorProto.FLOAT]
-    )

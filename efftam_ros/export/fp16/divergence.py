@@ -44,19 +44,12 @@ def first_divergent_block(
     limit: float = DIVERGED,
     run_reference: Callable[[onnx.ModelProto], Runner] | None = None,
 ) -> str | None:
-    """Bisect for the first diverging block output.
+    """Bisect for the first block output (of `block_outputs`) that deviates by more than ``limit`` (relative)
+    while the one before does not; None when no output of the graph deviates.
 
-    Args:
-        reference: The graph that ``fp16`` was made from (`convert.plain_graph`).
-        fp16: The converted graph.
-        inputs: Inputs of both graphs, by name.
-        run: Opens a graph as a runner; each step of the search opens graphs truncated at one block.
-        limit: Relative deviation above which an output counts as diverged.
-        run_reference: Opens graphs of the reference; defaults to ``run``.
-
-    Returns:
-        A name out of `block_outputs` that deviates by more than ``limit`` while the one before it does not;
-        None when no output of the graph deviates.
+    ``reference``: the graph that ``fp16`` was made from (`convert.plain_graph`); ``inputs`` of both by name;
+    ``run`` opens a graph as a runner, ``run_reference`` (default: ``run``) those of the reference, which are
+    truncated at a block.
     """
     names = block_outputs(reference)
     ends = {info.name for info in reference.graph.output}

@@ -1,4 +1,4 @@
-"""Exports a network to a bundle: traces the graphs, compares them with PyTorch, writes files and manifest."""
+"""Exports a network to a bundle: traces and checks graphs, compares them with PyTorch, writes the files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 
 import efftam_ros
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.checks import graph_faults
 from efftam_ros.export.onnx.graphs import build_graphs
 from efftam_ros.export.onnx.parity import compare_with_network, require_parity
 from efftam_ros.export.onnx.trace import OPSET, Tracer
@@ -26,7 +25,81 @@ from efftam_ros.model.common.network import Network, NetworkSpec
 from efftam_ros.runtime.bundle import FORMAT, MANIFEST, Bundle, file_sha256
 from efftam_ros.runtime.verify.compare import Deviation
 
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
+_SHAPE_INPUTS = {
+    "Reshape": (1,),
+    "Expand": (1,),
+    "ConstantOfShape": (0,),
+    "Tile": (1,),
+    "Range": (0, 1, 2),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Pad": (1,),
+    "Resize": (2, 3),
+}
+
+
+def graph_faults(path: Path) -> list[str]:
+    """Faults of the graph in this file, one line each; empty for a correct graph."""
+    onnx.checker.check_model(str(path), full_check=True)
+    model = onnx.load(path, load_external_data=False)
+    return [
+        *(
+            f"control flow: {node.op_type} {node.name}"
+            for node in model.graph.node
+            if node.op_type in CONTROL_FLOW
+        ),
+        *(f"data-dependent shape: {line}" for line in _data_dependent_shapes(model.graph)),
+        *(f"decomposed layer norm: {line}" for line in decomposed_layer_norms(model.graph)),
+        *(
+            f"not a standard operator: {node.domain}.{node.op_type}"
+            for node in model.graph.node
+            if node.domain
+        ),
+    ]
+
+
+def decomposed_layer_norms(graph: onnx.GraphProto) -> list[str]:
+    """Names of nodes that subtract a mean: layer norms not exported as one LayerNormalization operator."""
+    means = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "ReduceMean"}
+    return [
+        node.name
+        for node in graph.node
+        if node.op_type == "Sub" and means.get(node.input[1], "") == node.input[0]
+    ]
+
+
+def _data_dependent_shapes(graph: onnx.GraphProto) -> Iterator[str]:
+    producers = {output: node for node in graph.node for output in node.output}
+    inputs = {info.name for info in graph.input}
+    on_data: dict[str, bool] = {}
+
+    def depends_on_data(name: str) -> bool:
+        if name not in on_data:
+            node = producers.get(name)
+            if node is None:
+                on_data[name] = name in inputs
+            else:
+                on_data[name] = node.op_type != "Shape" and any(
+                    map(depends_on_data, filter(None, node.input))
+                )
+        return on_data[name]
+
+    for node in graph.node:
+        if node.op_type in DATA_DEPENDENT:
+            yield f"{node.op_type} {node.name}"
+        for index in _SHAPE_INPUTS.get(node.op_type, ()):
+            if index < len(node.input) and node.input[index] and depends_on_data(node.input[index]):
+                yield f"{node.op_type} {node.name} takes {node.input[index]} from the data"
+
+
 SHARED_WEIGHTS = "memory_attention.weights"
+PROTOCOL = (
+    *("temporal_rows", "max_maps", "max_pointers", "pointer_tokens", "recent_maps", "memory_dtype"),
+    *("default_view", "window_factor", "key_layout"),
+)
+"""Entries of the manifest, in order."""
 SHARING_GRAPHS = ("memory_attention", "memory_attention_fixed")
 STEPS = 7
 """Number of calls of ``progress``: one per graph and one for the comparison."""
@@ -49,23 +122,13 @@ def export_bundle(
     source: Source | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> list[Deviation]:
-    """Write ``network`` as a bundle to the folder ``out``.
+    """Write ``network`` as a bundle to the folder ``out``, which must be new, empty or a bundle, which is
+    replaced once the new one is complete.
 
-    An existing bundle is replaced, after the new one is complete.
-
-    Args:
-        network: The network to export; not modified.
-        out: Folder of the bundle; must be new, empty or a bundle.
-        weights: Type in which weights are stored.
-        source: Origin of the weights, noted in the manifest.
-        progress: Called with the name of each step before it begins.
-
-    Returns:
-        Differences between the graphs and PyTorch.
-
-    Raises:
-        InputError: ``out`` holds other files, a weight is out of range of the storage type, or an output
-            deviates from PyTorch's by more than 1e-3.
+    ``weights``: type in which they are stored; ``source``: noted in the manifest; ``progress``: called with
+    the name of each step before it begins. Returns the differences from PyTorch. Raises InputError: ``out``
+    holds other files, a weight is out of range of the storage type, or an output deviates from PyTorch's by
+    more than 1e-3.
     """
     _require_replaceable(out)
     prepared = prepare(network, weights)
@@ -149,24 +212,10 @@ def write_manifest(folder: Path, spec: NetworkSpec, graphs: Mapping[str, Path], 
         "name": spec.name,
         "family": spec.family,
         "image": {"side": spec.side, "mean": list(spec.image_mean), "std": list(spec.image_std)},
-        "protocol": {
-            "temporal_rows": spec.temporal_rows,
-            "max_maps": spec.max_maps,
-            "max_pointers": spec.max_pointers,
-            "pointer_tokens": spec.pointer_tokens,
-            "recent_maps": spec.recent_maps,
-            "memory_dtype": spec.memory_dtype,
-            "default_view": spec.default_view,
-            "window_factor": spec.window_factor,
-            "key_layout": spec.key_layout,
-        },
+        "protocol": {name: getattr(spec, name) for name in PROTOCOL},
         "graphs": {name: _graph_entry(path) for name, path in graphs.items()},
         "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in files},
-        "source": {
-            "checkpoint_sha256": source.checkpoint_sha256,
-            "licence": source.licence,
-            "note": source.note,
-        },
+        "source": asdict(source),
         "exporter": {
             "efftam_ros": efftam_ros.__version__,
             "torch": torch.__version__,

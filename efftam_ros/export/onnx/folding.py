@@ -6,7 +6,7 @@ graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,7 @@ def _fold_once(model: onnx.ModelProto) -> bool:
         values[node.output[0]] = value
         kept.append(constant_node(node.output[0], value))
     folded = any(a.op_type != b.op_type for a, b in zip(kept, model.graph.node, strict=True))
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    replace(model.graph.node, kept)
     return folded
 
 
@@ -81,8 +80,8 @@ def _value(
     return _evaluate(model, node, values)
 
 
-def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> Array | None:
-    feeds = {name: values[name] for name in node.input if name}
+def evaluated(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Arrays) -> Array:
+    """The result of a node of the model for these inputs."""
     inputs = [
         onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
         for k, v in feeds.items()
@@ -91,7 +90,12 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> A
     graph = onnx.helper.make_graph([node], "fold", inputs, [output])
     single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     results: Any = ReferenceEvaluator(single).run(None, feeds)
-    result = np.asarray(results[0])
+    return np.ascontiguousarray(results[0])
+
+
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> Array | None:
+    feeds = {name: values[name] for name in node.input if name}
+    result = evaluated(model, node, feeds)
     grown = result.size > 2 * sum(value.size for value in feeds.values())
     return None if grown and result.size > _MAX_GROWN_VALUES else result
 
@@ -126,11 +130,18 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         if needed.intersection(node.output):
             kept.append(node)
             needed.update(node.input)
-    _replace(graph.node, reversed(kept))
-    _replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
+    replace(graph.node, reversed(kept))
+    replace(graph.initializer, [t for t in graph.initializer if t.name in needed])
 
 
-def _replace(field: Any, items: Iterable[Any]) -> None:
+def replace(field: Any, items: Iterable[Any]) -> None:
+    """Replace the content of a repeated field."""
     copies = list(items)
     del field[:]
     field.extend(copies)
+
+
+def rename_inputs(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
+    for node in nodes:
+        for i, name in enumerate(node.input):
+            node.input[i] = renamed.get(name, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.model.common.boxes import boxes_and_areas
+from efftam_ros.model.common.layers import boxes_and_areas
 from efftam_ros.model.common.network import Network, NetworkSpec
 
 Shape = tuple[int | str, ...]
@@ -32,15 +32,8 @@ class GraphModule(nn.Module):
 
 @dataclass(frozen=True)
 class ExportGraph:
-    """One graph to trace.
-
-    Attributes:
-        name: Name of the graph in the bundle.
-        function: Called with the network and the inputs, returns the outputs.
-        inputs: Example tensors by name, in the order of the arguments.
-        outputs: Shapes by name, in the order of the results.
-        axes: Names of the dynamic axes of each input, by axis number.
-    """
+    """A graph to trace: ``function`` of the network and the inputs (example tensors by name, in order),
+    ``outputs`` (shapes by name, in order) and ``axes``, the names of each input's dynamic axes by number."""
 
     name: str
     function: Callable[..., tuple[Tensor, ...]]

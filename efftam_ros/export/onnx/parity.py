@@ -15,15 +15,29 @@ import torch
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.onnx.network_runners import network_runners
-from efftam_ros.model.common.boxes import boxes_and_areas
+from efftam_ros.export.onnx.graphs import ExportGraph, build_graphs
+from efftam_ros.model.common.layers import boxes_and_areas
 from efftam_ros.model.common.network import Network
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
-from efftam_ros.runtime.verify.chain import Chain, prompt_inputs
-from efftam_ros.runtime.verify.compare import Deviation, deviations, step_together
+from efftam_ros.runtime.verify.compare import Chain, Deviation, deviations, prompt_inputs, step_together
 from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, Runner
+
+
+def network_runners(network: Network) -> dict[str, Runner]:
+    """A runner of PyTorch for every graph of the network's bundle; inputs that a graph lacks are ignored."""
+    return {graph.name: _runner(network, graph) for graph in build_graphs(network)}
+
+
+def _runner(network: Network, graph: ExportGraph) -> Runner:
+    @torch.inference_mode()
+    def run(inputs: Mapping[str, NDArray[Any]], /) -> Arrays:
+        outputs = graph.function(network, *(torch.from_numpy(inputs[name]) for name in graph.inputs))
+        return {name: value.numpy() for name, value in zip(graph.outputs, outputs, strict=True)}
+
+    return run
+
 
 LIMIT = 1e-3
 CHAINED_CLIP = "chained clip"

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from efftam_ros.export.onnx.folding import constants, fold_constants
+from efftam_ros.export.onnx.folding import constants, fold_constants, rename_inputs, replace
 from efftam_ros.export.onnx.graphs import ExportGraph, GraphModule
 from efftam_ros.model.common.network import Network
 
@@ -82,9 +82,7 @@ def _name_weights(model: onnx.ModelProto, network: Network) -> None:
     for tensor in model.graph.initializer:
         name = renamed[tensor.name]
         tensor.CopyFrom(numpy_helper.from_array(weights[name].detach().cpu().numpy(), name))
-    for node in model.graph.node:
-        for i, name in enumerate(node.input):
-            node.input[i] = renamed.get(name, name)
+    rename_inputs(model.graph.node, renamed)
 
 
 def _name_tables(model: onnx.ModelProto, network: Network) -> None:
@@ -104,11 +102,8 @@ def _name_tables(model: onnx.ModelProto, network: Network) -> None:
             model.graph.initializer.append(numpy_helper.from_array(value, name))
         renamed[old] = names[key]
     nodes = [node for node in model.graph.node if node.op_type != "Constant"]
-    for node in nodes:
-        for i, name in enumerate(node.input):
-            node.input[i] = renamed.get(name, name)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    rename_inputs(nodes, renamed)
+    replace(model.graph.node, nodes)
 
 
 def _content(value: NDArray[Any]) -> bytes:

@@ -13,6 +13,7 @@ import torch
 from onnx import numpy_helper
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.export.onnx.folding import rename_inputs, replace
 from efftam_ros.model.common.network import Network
 
 WeightType = Literal["float32", "float16"]
@@ -74,11 +75,8 @@ def store_as_float16(model: onnx.ModelProto, names: Iterable[str]) -> None:
         )
     renamed = {cast.input[0]: cast.output[0] for cast in casts}
     nodes = list(model.graph.node)
-    for node in nodes:
-        for i, name in enumerate(node.input):
-            node.input[i] = renamed.get(name, name)
-    del model.graph.node[:]
-    model.graph.node.extend([*casts, *nodes])
+    rename_inputs(nodes, renamed)
+    replace(model.graph.node, [*casts, *nodes])
 
 
 def share_weights(models: Sequence[onnx.ModelProto], path: Path) -> None:

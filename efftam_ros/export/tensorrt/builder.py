@@ -14,9 +14,9 @@ from typing import Any
 import onnx
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
-from efftam_ros.export.fp16.tf32 import inexact_products
-from efftam_ros.runtime.cuda.device import DeviceFacts
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange
+from efftam_ros.export.fp16.fp32_regions import inexact_products
+from efftam_ros.runtime.cuda.api import DeviceFacts
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange
 from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
 from efftam_ros.runtime.tensorrt.store import write_atomically
 
@@ -44,26 +44,15 @@ def build_engine(
     device: DeviceFacts | None = None,
     timing_cache: Path | None = None,
 ) -> bytes:
-    """Build the engine of an ONNX graph.
+    """Build the engine of an ONNX graph: a file, which may have external data beside it, or the whole graph
+    as bytes.
 
-    Args:
-        library: TensorRT or TensorRT-RTX.
-        model: A file, which may have external data beside it, or the whole graph as bytes.
-        options: Build options; the shapes of ``options.profiles`` must fit the graph.
-        progress: Reports progress and may cancel the build.
-        device: The opened GPU that the engine is for; not needed by TensorRT-RTX with ``options.target``.
-        timing_cache: File to read and update, TensorRT only. One that can't be used or written slows the
-            build down and adds a warning to ``library.log``.
-
-    Returns:
-        The serialized engine.
-
-    Raises:
-        InputError: No such file, or shapes that do not fit the graph.
-        BackendError: TensorRT can't parse or build the graph; the text has all its errors.
-        BuildCancelledError: ``progress`` returned False.
-        KeyboardInterrupt: Ctrl-C, which ends the build at its next step.
-        Exception: Whatever ``progress`` raises.
+    ``progress`` may cancel the build; ``device``: the opened GPU, not needed by TensorRT-RTX with
+    ``options.target``; ``timing_cache``: file to read and update (TensorRT only); one that can't be used or
+    written slows the build down and adds a warning to ``library.log``. Returns the serialized engine. Raises
+    InputError (no such file, shapes of ``options.profiles`` that do not fit), BackendError (TensorRT can't
+    parse or build it; with all its errors), BuildCancelledError, KeyboardInterrupt, which ends the build at
+    its next step, and whatever ``progress`` raises.
     """
     target = _target(library, options, device)
     if isinstance(model, Path) and not model.is_file():

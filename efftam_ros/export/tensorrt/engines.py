@@ -12,9 +12,8 @@ import onnx
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.export.fp16.attention import attentions
 from efftam_ros.export.fp16.checks import check_fp16
-from efftam_ros.export.fp16.convert import Fp16Options, convert, default_form, load_graphs, plain_graph
-from efftam_ros.export.int8.calibration import CalibrationClip, recorded_inputs
-from efftam_ros.export.int8.quantize import INT8_MODULES, quantizable, quantize
+from efftam_ros.export.fp16.convert import default_form, load_graphs, plain_graph, to_fp16
+from efftam_ros.export.int8 import INT8_MODULES, CalibrationClip, quantizable, quantize, recorded_inputs
 from efftam_ros.export.tensorrt.builder import Progress
 from efftam_ros.export.tensorrt.trials import BuiltEngine, EngineTrials, RefusedError
 from efftam_ros.runtime.cuda.api import Cuda
@@ -46,8 +45,8 @@ def fp16_graph(name: str, model: onnx.ModelProto, form: str) -> onnx.ModelProto:
     """A module's FP32 graph, quantised or not, in FP16. Raises InputError when it can't be converted,
     RuntimeError when the conversion is faulty."""
     plain = plain_graph(model)
-    fp16, report = convert(plain, name, Fp16Options({name: form}))
-    faults = check_fp16(fp16, plain, report.form)
+    fp16 = to_fp16(plain, name, form)
+    faults = check_fp16(fp16, plain, form)
     if faults:
         raise RuntimeError(f"the FP16 graph of {name} is faulty: {'; '.join(faults)}")
     return fp16
@@ -75,8 +74,7 @@ class _Choice:
         record["deviations"] = deviations
         if agreement.clip is not None:
             record["clip"] = {"mean": agreement.clip.mean, "worst": agreement.clip.worst}
-        made: dict[str, Any] = json.loads(json.dumps(record))
-        return made
+        return json.loads(json.dumps(record))
 
 
 class EngineBuilder:
@@ -92,19 +90,9 @@ class EngineBuilder:
         attention: Mapping[str, str] | None = None,
         clip: CalibrationClip | None = None,
     ) -> None:
-        """
-        Args:
-            engines: What to build, and where to store it.
-            cuda: The CUDA driver.
-            stream: Stream on which engines are compared.
-            say: Called with one line for each step and for each rejected form.
-            progress: Progress of TensorRT's builder.
-            attention: The only form in FP16 to build for a module, out of `ALLOWED`; others are timed.
-            clip: What INT8 is calibrated with.
-
-        Raises:
-            InputError: Unknown module or form, INT8 without a clip.
-        """
+        """``say`` gets a line for each step and each rejected form; ``attention``: the only form in FP16 to
+        build for a module, out of `ALLOWED`, others are timed; ``clip``: what INT8 is calibrated with. Raises
+        InputError: unknown module or form, INT8 without a clip."""
         for module, form in (attention or {}).items():
             if module not in GRAPHS or form not in ALLOWED:
                 raise InputError(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import onnx
@@ -20,9 +21,9 @@ from efftam_ros.export.tensorrt.builder import (
     build_graph,
     timing_cache_path,
 )
-from efftam_ros.export.tensorrt.timing import times_ms
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError
-from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.cuda.stream import Event, Stream
+from efftam_ros.runtime.device.graph import DeviceGraph
 from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.engine_set import EngineSet
 from efftam_ros.runtime.tensorrt.library import TensorRTError
@@ -30,22 +31,15 @@ from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 from efftam_ros.runtime.verify.runners import Arrays, CpuRunner, DeviceRunner, Runner
 from efftam_ros.runtime.verify.verify import Limits, Reference
 
+ROUNDS, RUNS = 7, 10
+"""Engines take turns of `RUNS` runs, so that a change of the GPU's clock meets all of them."""
+
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """A built engine that is not stored yet.
-
-    Attributes:
-        module: Name of its graph in the bundle.
-        form: "fp32", "int8", or the form of its attention in FP16.
-        attention: The form of its attention, "" for FP32.
-        plan: The serialized engine.
-        seconds: Duration of the build.
-        tf32: Whether it may use TF32.
-        layers: Number of layers, as the engine reports them.
-        precisions: Data types of the layers' output tensors.
-        fused: Names of the fused attention kernels.
-    """
+    """A built engine that is not stored yet: ``form`` "fp32", "int8" or that of its ``attention`` in FP16 (""
+    for FP32), the serialized ``plan``, ``seconds`` of the build, whether ``tf32`` is allowed, number of
+    ``layers``, ``precisions`` (types of the layers' outputs), names of ``fused`` attention kernels."""
 
     module: str
     form: str
@@ -125,12 +119,35 @@ class EngineTrials:
         opened = {engine.form: self._opener({name: engine.plan}) for engine in engines}
         try:
             graphs = {form: opener.open(name) for form, opener in opened.items()}
-            return times_ms(self._cuda, self._stream, graphs, self.reference.chain.inputs[name])
+            with ExitStack() as stack:
+                return self._measured(graphs, self.reference.chain.inputs[name], stack)
         except (BackendError, TensorRTError, CudaError) as error:
             raise _refused(error) from error
         finally:
             for opener in opened.values():
                 opener.close()
+
+    def _measured(
+        self, graphs: Mapping[str, DeviceGraph], inputs: Mapping[str, NDArray[Any]], stack: ExitStack
+    ) -> dict[str, float]:
+        """GPU time of a run of each graph on these inputs: median of `ROUNDS` turns, without the first."""
+        start, end = (stack.enter_context(closing(Event(self._cuda, timing=True))) for _ in range(2))
+        turns = {
+            name: DeviceRunner(self._cuda, self._stream, graph, fixed=True) for name, graph in graphs.items()
+        }
+        for runner in turns.values():
+            runner.load(inputs, stack)
+            runner.run()  # uncaptured
+        taken: dict[str, list[float]] = {name: [] for name in turns}
+        for _ in range(ROUNDS + 1):
+            for name, runner in turns.items():
+                self._stream.record(start)
+                for _ in range(RUNS):
+                    runner.run()
+                self._stream.record(end)
+                end.wait()
+                taken[name].append(end.milliseconds_since(start) / RUNS)
+        return {name: median(values[1:]) for name, values in taken.items()}
 
     @contextmanager
     def running(self, plans: Mapping[str, bytes]) -> Iterator[dict[str, Runner]]:
@@ -148,8 +165,7 @@ class EngineTrials:
     def _layers(self, name: str, plan: bytes) -> list[dict[str, Any]]:
         opener = self._opener({name: plan})
         try:
-            opener.open(name)
-            return opener.layers(name)
+            return opener.open(name).layers()
         finally:
             opener.close()
 

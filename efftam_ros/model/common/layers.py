@@ -1,7 +1,8 @@
-"""Layers shared by the modules of EfficientTAM."""
+"""Parts of the networks: layers, position encodings, and boxes and areas of mask logits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -35,8 +36,7 @@ class MLP(nn.Module):
         *hidden, last = self.layers
         for layer in hidden:
             x = self.activation(layer(x))
-        out: Tensor = last(x)
-        return out
+        return last(x)
 
 
 def dot_product_attention(
@@ -78,8 +78,78 @@ class MultiHeadAttention(nn.Module):
             self._split(self.v_proj(value)),
         )
         attended = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
-        out: Tensor = self.out_proj(attended.reshape(1, -1, self.heads * self.head_size))
-        return out
+        return self.out_proj(attended.reshape(1, -1, self.heads * self.head_size))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(1, -1, self.heads, self.head_size).transpose(1, 2)
+
+
+def sine_table(channels: int, grid: int) -> Tensor:
+    """Sine and cosine of the row (first half of the channels), then of the column: [1, channels, grid, grid].
+
+    Positions run from 1 to grid, scaled to 2 pi; even channels are sines, odd ones cosines (DETR, Carion et
+    al. 2020).
+    """
+    half = channels // 2
+    position = torch.arange(1, grid + 1, dtype=torch.float32) / (grid + 1e-6) * (2 * math.pi)
+    period = 10000.0 ** (2 * torch.div(torch.arange(half), 2, rounding_mode="floor") / half)
+    angle = position[:, None] / period
+    even = torch.arange(half) % 2 == 0
+    line = torch.where(even, angle.sin(), angle.cos())
+    rows = line[:, None, :].expand(grid, grid, half)
+    columns = line[None, :, :].expand(grid, grid, half)
+    return torch.cat([rows, columns], dim=-1).permute(2, 0, 1)[None].contiguous()
+
+
+def rotary_table(channels: int, grid: int) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [grid^2, channels / 2] of axial rotary position (RoPE-Mixed's axial form, Heo et al.
+    2024).
+
+    Token n lies at x = n mod grid, y = n div grid. The first half of the channel pairs rotates with x, the
+    second with y, both with the frequencies 10000^(-4 i / channels).
+    """
+    frequency = 1.0 / (10000.0 ** (torch.arange(0, channels, 4, dtype=torch.float32) / channels))
+    place = torch.arange(grid, dtype=torch.float32)
+    x, y = place.repeat(grid), place.repeat_interleave(grid)
+    angle = torch.cat([torch.outer(x, frequency), torch.outer(y, frequency)], dim=-1)
+    return angle.cos(), angle.sin()
+
+
+def fourier_features(points: Tensor, gaussian: Tensor) -> Tensor:
+    """Random Fourier features [..., 2 k] of points [..., 2] in [0, 1]^2 (x, y), with frequencies ``gaussian``
+    [2, k] (Tancik et al. 2020)."""
+    angle = (2 * points - 1) @ gaussian * (2 * math.pi)
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+
+STRIDE = 4.0
+"""Network px per mask pixel."""
+
+
+def boxes_and_areas(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [K,h,w] -> boxes [K,4] left, top, right, bottom in network px, and areas [K] in network px^2.
+
+    Edges are the outermost zero crossings of the column and row maxima, linear between pixel centres; an edge
+    of a mask that touches the border lies on the border. An empty mask gives zeros. NaN or infinite logits
+    give a NaN area, so that a broken network is not mistaken for an empty mask.
+    """
+    left, right = _crossings(logits.amax(dim=1))
+    top, bottom = _crossings(logits.amax(dim=2))
+    boxes = torch.stack([left, top, right, bottom], dim=-1) * STRIDE
+    pixels = (logits > 0).float() + logits.float() * 0.0
+    return boxes, pixels.sum(dim=(1, 2)) * STRIDE**2
+
+
+def _crossings(profile: Tensor) -> tuple[Tensor, Tensor]:
+    """First and last zero crossing of each profile [K,n] in edge coordinates, zeros where nothing is
+    positive."""
+    # Padding with the negated border value puts the zero crossing exactly on the border.
+    before = torch.cat([-profile[:, :1], profile[:, :-1]], dim=1)
+    after = torch.cat([profile[:, 1:], -profile[:, -1:]], dim=1)
+    centre = torch.arange(profile.shape[1], dtype=profile.dtype, device=profile.device) + 0.5
+    inside = profile > 0
+    rising = centre - profile / (profile - before)
+    falling = centre + profile / (profile - after)
+    first = torch.where(inside & (before <= 0), rising, float("inf")).amin(dim=1)
+    last = torch.where(inside & (after <= 0), falling, 0.0).amax(dim=1)
+    return torch.where(last > 0, first, 0.0), last

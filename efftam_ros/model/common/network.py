@@ -70,18 +70,9 @@ class Network(nn.Module):
     def encode_prompt(
         self, features: Tensor, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
     ) -> dict[str, Tensor]:
-        """Encode a prompt for a frame without history.
-
-        Args:
-            features: [1,C,G,G].
-            points: [1,n,2], network px.
-            labels: [1,n].
-            mask: [1,1,S,S].
-            has_mask: [1].
-
-        Returns:
-            ``conditioned`` features, ``sparse``, ``dense``, and ``prompt_raster`` if ``spec.prompt_raster``.
-        """
+        """Encode a prompt for a frame without history: points [1,n,2] in network px, labels [1,n], mask
+        [1,1,S,S], has_mask [1] -> ``conditioned`` features, ``sparse``, ``dense``, and ``prompt_raster`` if
+        ``spec.prompt_raster``."""
 
     @abstractmethod
     def attend(
@@ -108,19 +99,10 @@ class Network(nn.Module):
         pointer: Tensor,
         prompt_raster: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Encode a frame for the memory bank.
-
-        Args:
-            features: [1,C,G,G], as `encode_image` returns them.
-            mask_logits: [1,1,4G,4G] of the chosen candidate.
-            present: [1], 1 where the target is in the image, else 0.
-            binarize: [1], 1 for a prompted frame, whose mask is thresholded, else 0.
-            pointer: [1,C] of the chosen candidate.
-            prompt_raster: [1,1,4G,4G], as `encode_prompt` returns it; None for zeros.
-
-        Returns:
-            Memory map [1,N,M] (not rounded) and the object pointer to store [1,C].
-        """
+        """Encode a frame for the memory: its features [1,C,G,G], the chosen candidate's logits [1,1,4G,4G]
+        and pointer [1,C], ``present`` [1] (1 where the target is in the image), ``binarize`` [1] (1 for a
+        prompted frame, whose mask is thresholded), ``prompt_raster`` [1,1,4G,4G] of `encode_prompt`, None for
+        zeros. Returns the memory map [1,N,M], not rounded, and the object pointer to store [1,C]."""
         is_present, is_prompted = (flag.reshape(-1, 1, 1, 1) > 0.5 for flag in (present, binarize))
         logits = torch.where(is_present, mask_logits, ABSENT_LOGIT)
         memory = self.encode_map(features, logits, is_prompted, prompt_raster)

@@ -26,8 +26,7 @@ class ImageEncoder(nn.Module):
         self.neck = Neck(width, channels)
 
     def forward(self, image: Tensor) -> Tensor:
-        features: Tensor = self.neck(self.trunk(image).permute(0, 3, 1, 2))
-        return features
+        return self.neck(self.trunk(image).permute(0, 3, 1, 2))
 
 
 class Trunk(nn.Module):
@@ -45,7 +44,7 @@ class Trunk(nn.Module):
             Block(grid, width, heads, window=None if index in GLOBAL_BLOCKS else WINDOW)
             for index in range(DEPTH)
         )
-        self.register_load_state_dict_post_hook(_refresh_trunk)
+        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
     def refresh(self) -> None:
         """Resize ``pos_embed`` (without its class token) to the grid; call it when ``pos_embed`` has
@@ -60,11 +59,6 @@ class Trunk(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
-
-
-def _refresh_trunk(module: nn.Module, incompatible_keys: object) -> None:
-    assert isinstance(module, Trunk)
-    module.refresh()
 
 
 class PatchEmbed(nn.Module):
@@ -99,8 +93,7 @@ class Block(nn.Module):
         else:
             attended = self.partition.join(self.attn(self.partition.split(normed)))
         x = x + attended
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class Windows:
@@ -140,8 +133,7 @@ class SelfAttention(nn.Module):
         tokens = x.reshape(-1, self.side**2, self.width)
         q, k, v = (self._split(part) for part in self.qkv(tokens).split(self.width, dim=-1))
         attended = dot_product_attention(q, k, v, self.head_size).transpose(1, 2)
-        out: Tensor = self.proj(attended.reshape(-1, self.side, self.side, self.width))
-        return out
+        return self.proj(attended.reshape(-1, self.side, self.side, self.width))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(-1, self.side**2, self.heads, self.head_size).transpose(1, 2)
@@ -161,5 +153,4 @@ class Neck(nn.Module):
         self.convs = nn.ModuleList([nn.Sequential(level)])
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.convs[0](x)
-        return features
+        return self.convs[0](x)

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import dot_product_attention
-from efftam_ros.model.common.position import rotary_table, sine_table
+from efftam_ros.model.common.layers import dot_product_attention, rotary_table, sine_table
 from efftam_ros.model.efficienttam.configurations import Pooling
 
 LAYERS = 4
@@ -66,13 +65,11 @@ class MemoryAttention(nn.Module):
         pointers: Tensor,
         key_bias: Tensor | None = None,
     ) -> Tensor:
-        """Features [1,C,G,G], maps [T,N,M] with their positions [T,N,M], pointers [P,C] -> conditioned
-        [1,C,G,G].
+        """Features [1,C,G,G], maps and their positions [T,N,M], pointers [P,C] -> conditioned [1,C,G,G].
 
         Without ``key_bias`` all maps and pointers are attended to, T and P are dynamic and a pooled network
-        pools from T = 2. With ``key_bias`` [1,1,1,K], which is added to the logits, the number of keys is
-        fixed: those of T maps and P pointers, in a pooled network preceded by the unpooled keys of the last
-        map.
+        pools from T = 2. With ``key_bias`` [1,1,1,K], added to the logits, the number of keys is fixed: those
+        of T maps and P pointers, in a pooled network preceded by the unpooled keys of the last map.
         """
         chunks = pointers.reshape(-1, self.memory_channels)
         key_tokens = torch.cat([(maps + positions).reshape(-1, self.memory_channels), chunks])
@@ -119,8 +116,7 @@ class Layer(nn.Module):
         y = self.norm1(x)
         x = x + self.self_attn(y, rotation, Attended(y, y, rotation))
         x = x + self.cross_attn_image(self.norm2(x), rotation, memory)
-        out: Tensor = x + self.linear2(F.relu(self.linear1(self.norm3(x))))
-        return out
+        return x + self.linear2(F.relu(self.linear1(self.norm3(x))))
 
 
 class RotaryAttention(nn.Module):
@@ -142,8 +138,7 @@ class RotaryAttention(nn.Module):
         v = self.v_proj(attended.values)
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         result = dot_product_attention(q, k, v, self.channels, attended.bias)
-        out: Tensor = self.out_proj(result.reshape(1, -1, self.channels))
-        return out
+        return self.out_proj(result.reshape(1, -1, self.channels))
 
 
 def project_and_rotate(projection: nn.Linear, x: Tensor, rotation: Rotation) -> Tensor:

@@ -26,8 +26,7 @@ class MemoryEncoder(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         x = self.pix_feat_proj(features) + self.mask_downsampler(mask)
-        memory: Tensor = self.out_proj(self.fuser(x))
-        return memory
+        return self.out_proj(self.fuser(x))
 
 
 class MaskDownsampler(nn.Module):
@@ -42,8 +41,7 @@ class MaskDownsampler(nn.Module):
         self.encoder = nn.Sequential(*layers)
 
     def forward(self, mask: Tensor) -> Tensor:
-        encoded: Tensor = self.encoder(mask)
-        return encoded
+        return self.encoder(mask)
 
 
 class Fuser(nn.Module):

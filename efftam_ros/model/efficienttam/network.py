@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import MLP
+from efftam_ros.model.common.layers import MLP, sine_table
 from efftam_ros.model.common.network import Network
-from efftam_ros.model.common.position import sine_table
 from efftam_ros.model.efficienttam.configurations import Configuration
 from efftam_ros.model.efficienttam.image_encoder import ImageEncoder
 from efftam_ros.model.efficienttam.mask_decoder import MaskDecoder, single_answer
@@ -48,7 +47,7 @@ class EfficientTAM(Network):
         memory_sine = sine_table(spec.memory_channels, grid).flatten(2)[0].T.contiguous()
         self.register_buffer("map_position", memory_sine, persistent=False)
         self.register_buffer("image_position", torch.zeros(1, channels, grid, grid), persistent=False)
-        self.register_load_state_dict_post_hook(_refresh_network)
+        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
         self.refresh()
 
     def refresh(self) -> None:
@@ -75,8 +74,7 @@ class EfficientTAM(Network):
         self, features: Tensor, maps: Tensor, rows: Tensor, pointers: Tensor, key_bias: Tensor | None = None
     ) -> Tensor:
         positions = self.map_position + self.maskmem_tpos_enc[:, 0][rows]
-        conditioned: Tensor = self.memory_attention(features, maps, positions, pointers, key_bias)
-        return conditioned
+        return self.memory_attention(features, maps, positions, pointers, key_bias)
 
     def decode(
         self, conditioned: Tensor, sparse: Tensor, dense: Tensor, skips: dict[str, Tensor]
@@ -101,8 +99,3 @@ class EfficientTAM(Network):
     @property
     def absent_pointer(self) -> Tensor:
         return self.no_obj_ptr
-
-
-def _refresh_network(module: nn.Module, incompatible_keys: object) -> None:
-    assert isinstance(module, EfficientTAM)
-    module.refresh()

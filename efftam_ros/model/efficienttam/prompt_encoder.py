@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from efftam_ros.model.common.layers import LayerNorm2d
-from efftam_ros.model.common.position import fourier_features
+from efftam_ros.model.common.layers import LayerNorm2d, fourier_features
 
 POINT_KINDS = 4
 """Labels with an embedding: 0 off the target, 1 on it, 2 and 3 the corners of a box; -1 is padding."""
@@ -46,8 +45,7 @@ class PromptEncoder(nn.Module):
 
     def dense(self, mask_logits: Tensor) -> Tensor:
         """A mask prompt [1,1,4G,4G] (logits, or the network's own reduction of a 0/1 mask) -> [1,C,G,G]."""
-        dense: Tensor = self.mask_downscaling(mask_logits)
-        return dense
+        return self.mask_downscaling(mask_logits)
 
     def no_mask(self, grid: int) -> Tensor:
         """The dense embedding without a mask prompt: [1,C,G,G]."""

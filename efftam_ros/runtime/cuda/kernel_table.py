@@ -29,40 +29,21 @@ from efftam_ros.core.errors import InputError
 KERNEL_FOLDER = Path(__file__).parent / "kernels"
 """CUDA sources, PTX, and ``kernels.json`` with the sha256 of each."""
 
-PREPROCESS_PARAMS: np.dtype[Any] = np.dtype(
-    [
-        ("width", "<i4"),
-        ("height", "<i4"),
-        ("step", "<i4"),
-        ("encoding", "<i4"),
-        ("side", "<i4"),
-        ("fine", "<i4"),
-        ("x", "<f4"),
-        ("y", "<f4"),
-        ("scale_x", "<f4"),
-        ("scale_y", "<f4"),
-        ("gain", "<f4", 3),
-        ("shift", "<f4", 3),
-        ("full_view", "<i4"),
-    ]
+
+def _struct(*fields: tuple[str, str]) -> np.dtype[Any]:
+    """Fields in order: pairs of a type and the names of its numbers, "name[3]" for three of them."""
+    numbers = [(name, kind) for kind, names in fields for name in names.split()]
+    return np.dtype([(n[:-3], kind, 3) if n.endswith("[3]") else (n, kind) for n, kind in numbers])
+
+
+PREPROCESS_PARAMS = _struct(
+    ("<i4", "width height step encoding side fine"),
+    ("<f4", "x y scale_x scale_y gain[3] shift[3]"),
+    ("<i4", "full_view"),
 )
 """``struct PreprocessParams`` of preprocess.cu."""
 
-MASK_VIEW: np.dtype[Any] = np.dtype(
-    [
-        ("width", "<i4"),
-        ("height", "<i4"),
-        ("low", "<i4"),
-        ("x0", "<i4"),
-        ("y0", "<i4"),
-        ("x1", "<i4"),
-        ("y1", "<i4"),
-        ("start_x", "<f4"),
-        ("start_y", "<f4"),
-        ("cells_x", "<f4"),
-        ("cells_y", "<f4"),
-    ]
-)
+MASK_VIEW = _struct(("<i4", "width height low x0 y0 x1 y1"), ("<f4", "start_x start_y cells_x cells_y"))
 """``struct MaskView`` of masks.cu."""
 
 Access = Literal["in", "out", "inout", "value"]

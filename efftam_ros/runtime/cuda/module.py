@@ -56,17 +56,9 @@ class Kernel:
         self._types = types
 
     def bind(self, grid: tuple[int, int, int], block: tuple[int, int, int], *values: Any) -> Launch:
-        """Prepare a launch.
-
-        Args:
-            grid: Number of blocks.
-            block: Threads per block.
-            values: Arguments: numbers, device addresses (c_void_p), or instances of the ctypes type.
-
-        Raises:
-            TypeError: Wrong number of arguments.
-            ValueError: A null address, or a number out of range of its type.
-        """
+        """Prepare a launch of ``grid`` blocks of ``block`` threads. ``values``: numbers, device addresses
+        (c_void_p) or instances of the ctypes type. Raises TypeError (another number of arguments) and
+        ValueError (a null address, a number out of range of its type)."""
         if len(values) != len(self._types):
             raise TypeError(f"{self._name} takes {len(self._types)} arguments, not {len(values)}")
         arguments = tuple(

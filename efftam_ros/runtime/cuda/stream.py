@@ -10,10 +10,6 @@ from typing import Any
 from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.memory import HostBuffer, check_range
 
-NOT_READY = 600
-"""CUDA_ERROR_NOT_READY."""
-
-
 CUDA_GRAPH = "cuda graph"
 """How work is named that is launched as one captured graph (`device.graph.Binding.launch`)."""
 
@@ -175,14 +171,6 @@ class Event:
     def wait(self) -> None:
         """Wait on the host until the marked work is done; an event that was never recorded is done."""
         self._cuda.call("cuEventSynchronize", self.handle)
-
-    def reached(self) -> bool:
-        """Whether the marked work is done, without waiting."""
-        (status,) = self._cuda.driver.cuEventQuery(self.handle)
-        if int(status) == NOT_READY:
-            return False
-        self._cuda.checked("cuEventQuery", (status,))
-        return True
 
     def milliseconds_since(self, earlier: Event) -> float:
         """GPU time between two events that were recorded and reached. Raises ValueError when either was made

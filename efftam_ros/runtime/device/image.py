@@ -1,4 +1,4 @@
-"""The camera's image on the GPU: its bytes go up, the preprocessing kernel makes network input of them."""
+"""The camera's image on the GPU: its bytes go up, a kernel makes network input of them, a mask comes back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,16 @@ from efftam_ros.runtime.cuda.api import Cuda
 from efftam_ros.runtime.cuda.kernel_table import PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer, aligned
 from efftam_ros.runtime.cuda.module import KernelSet, Launch
-from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters
-from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.cuda.preprocess_params import Part, PreprocessParameters, mask_view
+from efftam_ros.runtime.cuda.stream import Event, Stream
+
+if TYPE_CHECKING:
+    from efftam_ros.runtime.device.tensors import DeviceTensors
 
 VIEW_BYTES = aligned(PREPROCESS_PARAMS.itemsize)
 """Between the descriptions of two views."""
+MASK = "mask_view"
+"""Name of the mask kernel's parameters."""
 STAGED_MARGIN = 1.3
 """Factor on the sides of the last window for the part that is staged: the target moves on."""
 NARROW = 0.75
@@ -53,12 +59,7 @@ class DeviceImage:
     """
 
     def __init__(
-        self,
-        cuda: Cuda,
-        kernels: KernelSet,
-        parameters: PreprocessParameters,
-        side: int,
-        zero_copy: bool,
+        self, cuda: Cuda, kernels: KernelSet, parameters: PreprocessParameters, side: int, zero_copy: bool
     ) -> None:
         self._cuda, self._kernels = cuda, kernels
         self._parameters, self._side = parameters, side
@@ -202,3 +203,57 @@ def merged(parts: Iterable[Part]) -> Parts:
         else:
             found.append(part)
     return tuple(found)
+
+
+class MaskMaker:
+    """Masks at image size, made on the images' stream: beside the memory encoder, not behind it, as the masks
+    are there since the frame's answers are. Memory for one mask is allocated for the first one and anew for
+    another size."""
+
+    def __init__(self, cuda: Cuda, kernels: KernelSet, tensors: DeviceTensors, stream: Stream) -> None:
+        self._cuda, self._kernels, self._tensors, self._stream = cuda, kernels, tensors, stream
+        self._done = Event(cuda)
+        self._size = (0, 0)
+        self._device: DeviceBuffer | None = None
+        self._host: HostBuffer | None = None
+
+    @property
+    def device_bytes(self) -> int:
+        return 0 if self._device is None else self._device.nbytes
+
+    def make(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        """The mask uint8 [height, width] of a row of the decoder's output. Raises CudaError."""
+        device, host = self._fit(width, height)
+        tensors, low = self._tensors, self._tensors.low
+        record = mask_view(view, width, height, low)
+        tensors.parameters.view(MASK)[:] = np.frombuffer(record.tobytes(), np.uint8)
+        tensors.parameters.upload(self._stream, MASK)
+        logits = tensors.at("masks") + 4 * row * low**2
+        at = tensors.at(MASK), logits, device.pointer
+        self._kernels.launch("mask_upsample", (width, height), *at).run(self._stream)
+        self._stream.copy_out(host, device.pointer, width * height)
+        self._stream.record(self._done)
+        self._done.wait()
+        return host.view(np.uint8, (height, width)).copy()
+
+    def close(self) -> None:
+        self._free()
+        self._done.close()
+
+    def _free(self) -> None:
+        for buffer in (self._device, self._host):
+            if buffer is not None:
+                buffer.free()
+        self._device = self._host = None
+
+    def _fit(self, width: int, height: int) -> tuple[DeviceBuffer, HostBuffer]:
+        if self._device is None or self._host is None or self._size != (width, height):
+            self._free()
+            self._size = (width, height)
+            try:
+                self._device = DeviceBuffer(self._cuda, width * height)
+                self._host = HostBuffer(self._cuda, width * height)
+            except BaseException:
+                self._free()
+                raise
+        return self._device, self._host

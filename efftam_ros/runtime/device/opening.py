@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import ATTENTION
 from efftam_ros.runtime.device.pipeline import DevicePipeline

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.geometry import View
 
 # Network px per pixel of the decoder's logits.
 CELL = 4
@@ -67,17 +67,6 @@ def image_mask(logits: NDArray[np.float32], view: View, width: int, height: int)
         size = (x1 - x0, y1 - y0)
         scaled = cv2.warpAffine(logits, matrix, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
         mask[y0:y1, x0:x1] = _positive(scaled)
-    return mask
-
-
-def rectangle_mask(box: Box, width: int, height: int) -> NDArray[np.uint8]:
-    """Mask of the pixels whose centre lies in the box: uint8 [height, width], 255 or 0 (all 0 for an empty
-    box)."""
-    mask = np.zeros((height, width), np.uint8)
-    if not box.is_empty:
-        x0, x1 = centres_within(box.x, box.x1, width)
-        y0, y1 = centres_within(box.y, box.y1, height)
-        mask[y0:y1, x0:x1] = 255
     return mask
 
 

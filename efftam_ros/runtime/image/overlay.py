@@ -31,19 +31,12 @@ FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] | None = None) -> None:
-    """Draw mask, box, velocity, state and scores into ``bgr``, in place.
+    """Draw mask, box, velocity, state and scores into ``bgr`` (uint8 [H, W, 3], C-contiguous), in place.
 
     Colour and line of the box are those of the state (`core.palette`); the arrow ends at the target's
     predicted position in half a second. While a target is missed, searched windows are thin and grey and its
-    possible positions dashed, with their scores. Lines and text scale with the image.
-
-    Args:
-        bgr: uint8 [H, W, 3], C-contiguous, writable.
-        track: The track to draw.
-        mask: uint8 [H, W], non-zero on the target, or None.
-
-    Raises:
-        ValueError: The image can't be drawn into.
+    possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target. Raises
+    ValueError for an image that can't be drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
@@ -102,10 +95,7 @@ def _marks(box: Box, line: str, unit: int) -> Iterator[tuple[tuple[float, float]
     corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
     for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1], strict=True):
         for a, b in _shares(line, math.hypot(bx - ax, by - ay) / unit):
-            yield (
-                (ax + (bx - ax) * a, ay + (by - ay) * a),
-                (ax + (bx - ax) * b, ay + (by - ay) * b),
-            )
+            yield ((ax + (bx - ax) * a, ay + (by - ay) * a), (ax + (bx - ax) * b, ay + (by - ay) * b))
 
 
 def _shares(line: str, length: float) -> list[tuple[float, float]]:

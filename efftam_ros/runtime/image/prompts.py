@@ -23,16 +23,10 @@ their number."""
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """Inputs of the prompt encoder, and how to interpret the decoder's output.
-
-    Attributes:
-        points: float32 [1, n, 2], network px.
-        labels: int64 [1, n]: 1 on the target, 0 off it, 2 and 3 the corners of a box, -1 padding.
-        mask: float32 [1, 1, S, S], 0 or 1.
-        has_mask: float32 [1].
-        multimask: True to offer the three alternatives instead of the single answer.
-        logits: float32 [S/4, S/4], the logits of a mask prompt, else None.
-    """
+    """Inputs of the prompt encoder: ``points`` float32 [1, n, 2] network px, ``labels`` int64 [1, n] (1 on
+    the target, 0 off it, 2 and 3 the corners of a box, -1 padding), ``mask`` float32 [1, 1, S, S] 0 or 1,
+    ``has_mask`` float32 [1]. ``multimask``: three alternatives are offered instead of the single answer;
+    ``logits``: float32 [S/4, S/4] of a mask prompt, else None."""
 
     points: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -54,15 +48,10 @@ def no_prompt(side: int) -> EncodedPrompt:
 
 
 def encode_prompt(prompt: Prompt, view: View, width: int, height: int) -> EncodedPrompt:
-    """Check a prompt on an image of this size and convert it to the view's network pixels.
-
-    A box is clipped to the image.
-
-    Raises:
-        InputError: Empty prompt, numbers that are not finite, zero area, too many points, outside the image
-            or the view, a label other than 0 and 1, no point on the target, or a mask that is empty, of
-            another size or combined with a box or points.
-    """
+    """Check a prompt on an image of this size and convert it to the view's network pixels; a box is clipped.
+    Raises InputError: an empty prompt, numbers that are not finite, no area, too many points, outside the
+    image or the view, a label other than 0 and 1, no point on the target, or a mask that is empty, of another
+    size or combined with a box or points."""
     if prompt.mask is not None:
         if prompt.box is not None or prompt.points:
             raise InputError("selection has a mask and also a box or points; give the mask alone")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,22 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image, MemoryPlan
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.frame_state import Answers, FramePipeline
+from efftam_ros.runtime.frame_state import Answers, FramePipeline, round_bfloat16
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
-from efftam_ros.runtime.threads import default_threads, set_threads
+from efftam_ros.runtime.signatures import NEEDED
 
 PROVIDER = "CPUExecutionProvider"
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+_MOST = 4  # more threads do not speed up the small matrices of these networks, and occupy the robot's cores
+
+_SPIN_US = 10
+"""How long a thread spins before it sleeps. Most operators of these networks take less time than a sleeping
+thread needs to wake up. On two idle cores a frame's graphs take 0.85 of the time without spinning, with less
+CPU time; beside a process that occupies one of the two cores, 1.04 to 1.07. Longer spinning gains 0.01 at
+most and costs up to 1.4 there."""
+_LIMITS_SPINNING = (1, 26)  # first version of onnxruntime that limits the time, which is milliseconds without
 
 
 class SharedArray:
@@ -83,6 +93,54 @@ class _PromptTensors:
         return named if self.raster is None else named | {"prompt_raster": self.raster}
 
 
+class _MemoryAttention(BoundGraph):
+    """Memory attention with the ring of maps and pointers, and those that a frame attends to side by side."""
+
+    def __init__(self, session: onnxruntime.InferenceSession, bundle: Bundle) -> None:
+        super().__init__(session)
+        outputs, count = bundle.graphs["memory_encoder"].outputs, bundle.spec.slots
+        _, tokens, channels = _static(outputs["map"].shape)
+        _, pointer_channels = _static(outputs["stored_pointer"].shape)
+        self._rounds = bundle.memory_dtype == "bfloat16"
+        self._maps = np.zeros((count, tokens, channels), np.float32)
+        self._pointers = np.zeros((count, pointer_channels), np.float32)
+        self.slots = [
+            {"map": SharedArray(maps), "stored_pointer": SharedArray(pointers)}
+            for maps, pointers in zip(self._maps[:, None], self._pointers[:, None], strict=True)
+        ]
+        """Outputs of the memory encoder, by slot."""
+        # One tensor per number of memories, because creating them takes time in every frame.
+        maps, pointers = np.zeros_like(self._maps), np.zeros_like(self._pointers)
+        rows = np.zeros(count, np.int64)
+        self._maps_of = [SharedArray(maps[:n]) for n in range(count + 1)]
+        self._rows_of = [SharedArray(rows[:n]) for n in range(count + 1)]
+        self._pointers_of = [SharedArray(pointers[:n]) for n in range(count + 1)]
+        self._counts = (-1, -1)  # of what the graph is bound to, because binding takes time too
+
+    def attend(self, plan: MemoryPlan) -> float:
+        """Run on what the plan names, and return the seconds that the graph took."""
+        counts = len(plan.slots), len(plan.pointer_slots)
+        maps, rows, pointers = (
+            self._maps_of[counts[0]],
+            self._rows_of[counts[0]],
+            self._pointers_of[counts[1]],
+        )
+        self._maps.take(plan.slots, axis=0, out=maps.array, mode="clip")
+        rows.array[:] = plan.rows
+        self._pointers.take(plan.pointer_slots, axis=0, out=pointers.array, mode="clip")
+        if counts != self._counts:
+            self.bind(maps=maps, rows=rows, pointers=pointers)
+            self._counts = counts
+        start = time.perf_counter()
+        self._session.run_with_iobinding(self._binding)
+        return time.perf_counter() - start
+
+    def round(self, slot: int) -> None:
+        """Round a stored map to the type of the network's memory."""
+        if self._rounds:
+            round_bfloat16(self._maps[slot])
+
+
 class OrtPipeline(FramePipeline):
     """The `Pipeline` contract on onnxruntime's CPU provider.
 
@@ -97,21 +155,10 @@ class OrtPipeline(FramePipeline):
         existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
         graph can't be loaded or has other tensors than the bundle says."""
         super().__init__(bundle.spec)
-        self._round: Callable[[NDArray[np.float32]], None] | None = None
-        if bundle.memory_dtype == "bfloat16":
-            from efftam_ros.runtime.bfloat16 import round_bfloat16
-
-            self._round = round_bfloat16
-        self._graphs = {
-            name: _open(bundle, name, threads or default_threads(), profile_folder)
-            for name in (
-                "image_encoder",
-                "prompt_encoder",
-                "memory_attention",
-                "mask_decoder",
-                "memory_encoder",
-            )
-        }
+        opened = {name: _open(bundle, name, threads or default_threads(), profile_folder) for name in NEEDED}
+        self._memory = _MemoryAttention(opened.pop("memory_attention"), bundle)
+        self._graphs = {name: BoundGraph(session) for name, session in opened.items()}
+        self._graphs["memory_attention"] = self._memory
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
         self._stage_seconds = {}
         self._memory_encoder_s: float | None = None
@@ -119,45 +166,25 @@ class OrtPipeline(FramePipeline):
         self._no_prompt = no_prompt(bundle.spec.image_side)
         self._tracking = self._encode_prompt(self._no_prompt)
         self._prompted = self._tracking
-        # What the graphs are bound to, because binding takes time in every frame.
-        self._attended_counts = (-1, -1)
+        # What the decoder is bound to, because binding takes time in every frame.
         self._decoded_with: _PromptTensors | None = None
 
     def _allocate(self, bundle: Bundle) -> None:
-        spec, graphs = bundle.spec, bundle.graphs
-        encoder, decoder = graphs["image_encoder"].outputs, graphs["mask_decoder"].outputs
-        _, tokens, memory_channels = _static(graphs["memory_encoder"].outputs["map"].shape)
-        _, channels = _static(graphs["memory_encoder"].outputs["stored_pointer"].shape)
-
+        encoder, decoder = bundle.graphs["image_encoder"].outputs, bundle.graphs["mask_decoder"].outputs
         self._features = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in encoder.items()}
         self._conditioned = SharedArray.zeros(*self._features["features"].array.shape)
         self._answers = {name: SharedArray.zeros(*_static(tensor.shape)) for name, tensor in decoder.items()}
         logits, pointers = self._answers["masks"].array, self._answers["pointers"].array
-        self._row_logits = [SharedArray(logits[:, row : row + 1]) for row in range(4)]
-        self._row_pointers = [SharedArray(pointers[row : row + 1]) for row in range(4)]
-
-        self._maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
-        self._pointers = np.zeros((spec.slots, channels), np.float32)
-        self._slot_maps = [SharedArray(self._maps[slot : slot + 1]) for slot in range(spec.slots)]
-        self._slot_pointers = [SharedArray(self._pointers[slot : slot + 1]) for slot in range(spec.slots)]
-
-        self._attended_maps = np.zeros((spec.slots, tokens, memory_channels), np.float32)
-        self._attended_rows = np.zeros(spec.slots, np.int64)
-        self._attended_pointers = np.zeros((spec.slots, channels), np.float32)
-        # One tensor per number of memories, because creating them takes time in every frame.
-        self._maps_of = [SharedArray(self._attended_maps[:n]) for n in range(spec.slots + 1)]
-        self._rows_of = [SharedArray(self._attended_rows[:n]) for n in range(spec.slots + 1)]
-        self._pointers_of = [SharedArray(self._attended_pointers[:n]) for n in range(spec.slots + 1)]
-
-        self._present, self._binarize = SharedArray.zeros(1), SharedArray.zeros(1)
+        self._candidates = [
+            {"mask_logits": SharedArray(logits[:, i : i + 1]), "pointer": SharedArray(pointers[i : i + 1])}
+            for i in range(4)
+        ]
+        self._flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
+        features = self._features["features"]
         self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
-        self._graphs["memory_attention"].bind(
-            features=self._features["features"], conditioned=self._conditioned
-        )
+        self._graphs["memory_attention"].bind(features=features, conditioned=self._conditioned)
         self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
-        self._graphs["memory_encoder"].bind(
-            features=self._features["features"], present=self._present, binarize=self._binarize
-        )
+        self._graphs["memory_encoder"].bind(features=features, **self._flags)
 
     def _encode(self, image: Image, view: View) -> None:
         earlier = self._memory_encoder_s
@@ -174,16 +201,7 @@ class OrtPipeline(FramePipeline):
             self._prompted = encoded
 
     def _attend(self, plan: MemoryPlan) -> None:
-        maps, pointers = len(plan.slots), len(plan.pointer_slots)
-        self._maps.take(plan.slots, axis=0, out=self._attended_maps[:maps], mode="clip")
-        self._attended_rows[:maps] = plan.rows
-        self._pointers.take(plan.pointer_slots, axis=0, out=self._attended_pointers[:pointers], mode="clip")
-        if (maps, pointers) != self._attended_counts:
-            self._graphs["memory_attention"].bind(
-                maps=self._maps_of[maps], rows=self._rows_of[maps], pointers=self._pointers_of[pointers]
-            )
-            self._attended_counts = (maps, pointers)
-        self._stage_seconds["memory_attention"] = self._graphs["memory_attention"].timed_run()
+        self._stage_seconds["memory_attention"] = self._memory.attend(plan)
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
         tensors = self._tracking if prompt is None else self._prompted
@@ -202,22 +220,16 @@ class OrtPipeline(FramePipeline):
         )
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
-        self._present.array[0] = present
         is_prompted = self.prompt is not None
-        self._binarize.array[0] = is_prompted
-        self._graphs["memory_encoder"].bind(
-            mask_logits=self._row_logits[row],
-            pointer=self._row_pointers[row],
-            map=self._slot_maps[slot],
-            stored_pointer=self._slot_pointers[slot],
-            **(self._prompted if is_prompted else self._tracking).named(),
-        )
+        self._flags["present"].array[0], self._flags["binarize"].array[0] = present, is_prompted
+        prompt = self._prompted if is_prompted else self._tracking
+        memory = self._memory.slots[slot]
+        self._graphs["memory_encoder"].bind(**self._candidates[row], **memory, **prompt.named())
         self._memory_encoder_s = self._graphs["memory_encoder"].timed_run()
-        if self._round is not None:
-            self._round(self._maps[slot])
+        self._memory.round(slot)
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return image_mask(self._row_logits[row].array[0, 0], view, width, height)
+        return image_mask(self._answers["masks"].array[0, row], view, width, height)
 
     def end_profiling(self) -> dict[str, Path]:
         """The trace files by graph, of a pipeline opened with ``profile_folder``: JSON for chrome://tracing
@@ -226,6 +238,7 @@ class OrtPipeline(FramePipeline):
 
     def _close(self) -> None:
         self._graphs = {}
+        del self._memory
 
     def _encode_prompt(self, encoded: EncodedPrompt) -> _PromptTensors:
         """Run the prompt encoder on this frame's features."""
@@ -244,7 +257,7 @@ class OrtPipeline(FramePipeline):
         return _PromptTensors(results["sparse"], results["dense"], results.get("prompt_raster"))
 
 
-def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> BoundGraph:
+def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) -> Any:
     path = bundle.graphs[name].path
     options = onnxruntime.SessionOptions()
     set_threads(options, threads, onnxruntime.__version__)
@@ -259,8 +272,37 @@ def _open(bundle: Bundle, name: str, threads: int, profile_folder: Path | None) 
             f"onnxruntime can't load {path}: {str(error).splitlines()[0]}; export it again"
         ) from error
     bundle.check_session(name, session.get_inputs(), session.get_outputs())
-    return BoundGraph(session)
+    return session
 
 
 def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
     return tuple(int(axis) for axis in shape)
+
+
+def default_threads() -> int:
+    """One thread per physical core that this process may use, at most four."""
+    try:
+        usable = os.sched_getaffinity(0)
+    except AttributeError:  # not on macOS
+        usable = set(range(os.cpu_count() or 1))
+    cores = {_siblings(cpu) for cpu in usable}
+    return max(1, min(len(cores), _MOST))
+
+
+def set_threads(options: Any, threads: int, version: str) -> None:
+    """Set a session's threads. ``version`` of onnxruntime: one that can't limit the time of spinning does not
+    spin."""
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    spins = tuple(int(part) for part in version.split(".")[:2]) >= _LIMITS_SPINNING
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
+    if spins:
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(_SPIN_US))
+
+
+def _siblings(cpu: int) -> str:
+    """The logical CPUs that share a core with this one; the CPU alone where the system does not say."""
+    try:
+        return (_TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
+    except OSError:
+        return str(cpu)

@@ -11,16 +11,25 @@ import numpy as np
 
 from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.runtime.bundle import Bundle, BundleGraph
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
-from efftam_ros.runtime.onnxruntime.errors import (
+from efftam_ros.runtime.onnxruntime.graph import (
+    GraphContext,
+    OpenedSession,
+    OrtGraph,
+    check_placement,
+    check_provider,
+    read_assignment,
+)
+from efftam_ros.runtime.onnxruntime.libraries import (
+    PROVIDERS,
     first_line,
     is_capture_error,
     is_cpu_fallback_error,
+    load_libraries,
     opening_error,
+    tensorrt_version,
 )
-from efftam_ros.runtime.onnxruntime.graph import GraphContext, OpenedSession, OrtGraph
-from efftam_ros.runtime.onnxruntime.libraries import PROVIDERS, load_libraries, tensorrt_version
 from efftam_ros.runtime.onnxruntime.options import (
     ERRORS_ONLY,
     MOST_DYNAMIC,
@@ -29,7 +38,6 @@ from efftam_ros.runtime.onnxruntime.options import (
     session_options,
     tensorrt_options,
 )
-from efftam_ros.runtime.onnxruntime.placement import check_placement, check_provider, read_assignment
 from efftam_ros.runtime.pipeline import backend_of
 
 # In older versions every replay of a captured graph blocks the host: some tens of microseconds, against
@@ -66,21 +74,11 @@ class OrtGraphs:
         *,
         ort: Any = None,
     ) -> None:
-        """
-        Args:
-            bundle: The network.
-            provider: "cuda" or "tensorrt".
-            stream: cudaStream_t as a number, not the default stream; must outlive the graphs.
-            device: Index of the GPU.
-            exact: Float32 products without TF32 (CUDA only).
-            engine_cache: Folder of TensorRT engines; None to build them at every start.
-            board: `DeviceFacts.board` of the GPU; engines of other boards are not used.
-            ort: Module to use in place of onnxruntime, for tests.
-
-        Raises:
-            BackendError: The provider can't run here.
-            InputError: ``exact`` with a provider that can't disable TF32.
-        """
+        """``stream``: cudaStream_t as a number, not the default one, must outlive the graphs; ``device``:
+        index of the GPU; ``exact``: products without TF32 (CUDA only); ``engine_cache``: folder of TensorRT
+        engines, None to build them at every start; ``board``: `DeviceFacts.board`, as engines of other boards
+        are not used; ``ort``: a module in place of onnxruntime, for tests. Raises BackendError (the provider
+        can't run here) and InputError (``exact`` with a provider that can't)."""
         if provider not in PROVIDERS:
             raise ValueError(f"provider is {provider!r}; it must be one of {', '.join(PROVIDERS)}")
         if not stream:
@@ -107,11 +105,8 @@ class OrtGraphs:
         return 0
 
     def open(self, name: str) -> OrtGraph:
-        """Open a graph of the bundle.
-
-        Raises BackendError naming graph and node when it can't run on the provider as a whole, InputError
-        when the file is damaged or its tensors differ from the manifest.
-        """
+        """Open a graph. Raises BackendError naming graph and node when it can't run on the provider as a
+        whole, InputError when the file is damaged or its tensors differ from the manifest."""
         opened = self._open(name, self._why_no_capture())
         self._bundle.check_session(name, opened.session.get_inputs(), opened.session.get_outputs())
         most = MOST_DYNAMIC if self._provider == "tensorrt" else None
@@ -139,11 +134,9 @@ class OrtGraphs:
         return ""
 
     def _open(self, name: str, no_capture: str) -> OpenedSession:
-        """Open a session as strictly as possible. ``no_capture``: why not to capture, "" to try it.
-
-        A session that fails with the strict option is opened without it, and the assignment of its nodes is
-        checked instead: nodes that only compute shapes may run on the CPU.
-        """
+        """Open a session as strictly as possible. ``no_capture``: why not to capture, "" to try it. One that
+        fails with the strict option is opened without it, and its nodes are checked instead: those that only
+        compute shapes may run on the CPU."""
         graph, asked, strict = self._bundle.graphs[name], PROVIDERS[self._provider], True
         while True:
             providers = [(asked, self._options(graph, capture=not no_capture))]

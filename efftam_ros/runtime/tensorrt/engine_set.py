@@ -1,25 +1,136 @@
-"""The engines of one bundle for one GPU: their keys, options and place in the store."""
+"""The engines of one bundle for one GPU: their options, calibration, keys and place in the store."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from efftam_ros import __version__
-from efftam_ros.core.errors import BackendError, one_line
-from efftam_ros.runtime.bundle import Bundle, file_sha256
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.core.errors import BackendError, InputError, one_line
+from efftam_ros.runtime.bundle import SHA256, Bundle, file_sha256
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
+from efftam_ros.runtime.signatures import Tensor
 from efftam_ros.runtime.tensorrt.library import Library, load_library
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
-from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore
+from efftam_ros.runtime.tensorrt.store import EngineKey, EngineMissing, EngineStore, write_atomically
 
-if TYPE_CHECKING:
-    from efftam_ros.runtime.tensorrt.calibration import Calibration
+PRECISIONS = ("fp32", "fp16", "int8")
+AXES: Mapping[str, tuple[int, int, int]] = {
+    "n": (1, 1, 256),  # prompt points
+    "t": (1, 2, 257),  # prompt tokens: tracked frames have two
+    "T": (1, 7, 24),  # maps attended, at most the ring's slots
+    "P": (1, 16, 24),  # pointers attended
+}
+"""Smallest, usual and largest size of each dynamic axis of a bundle's graphs."""
+
+
+@dataclass(frozen=True)
+class ShapeRange:
+    """Range of shapes of a dynamic input, and the shape that the engine is tuned for."""
+
+    name: str
+    smallest: tuple[int, ...]
+    usual: tuple[int, ...]
+    largest: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Options of a build, all part of the engine's key.
+
+    ``precision`` is a label, because the types in the graph decide; ``tf32``: FP32 products may round their
+    factors to 10 bits, set by the builder where no product changes by it; ``workspace_bytes`` that a layer
+    may use; ``optimization_level``: 0 (fast build) to 5; ``max_aux_streams``: 0 keeps all work on one stream;
+    ``profiles`` of the dynamic inputs; ``target``: such as "SM86", to build for that GPU ahead of time
+    (TensorRT-RTX only), "" for the installed one.
+    """
+
+    precision: str = "fp32"
+    tf32: bool = False
+    workspace_bytes: int = 1 << 30
+    optimization_level: int = 3
+    max_aux_streams: int = 0
+    profiles: tuple[ShapeRange, ...] = ()
+    target: str = ""
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"precision {self.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}"
+            )
+        if not 0 <= self.optimization_level <= 5:  # TensorRT clamps silently
+            raise InputError(f"optimization level {self.optimization_level} is not one of 0 to 5")
+        for wanted in self.profiles:
+            shapes = (wanted.smallest, wanted.usual, wanted.largest)
+            if len({len(shape) for shape in shapes}) > 1 or any(
+                not 1 <= low <= usual <= high for low, usual, high in zip(*shapes, strict=True)
+            ):
+                raise InputError(
+                    f"shapes of {wanted.name} must grow from smallest over usual to largest, from 1 on:"
+                    f" {wanted.smallest}, {wanted.usual}, {wanted.largest}"
+                )
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """For `EngineKey.options`; without the precision, which is a separate part of the key."""
+        parts = asdict(self)
+        del parts["precision"]
+        return parts
+
+
+def profiles_of(
+    inputs: Mapping[str, Tensor], axes: Mapping[str, tuple[int, int, int]] = AXES
+) -> tuple[ShapeRange, ...]:
+    """The shape ranges of a graph's dynamic inputs. Raises InputError for an axis without sizes."""
+    ranges = []
+    for name, tensor in inputs.items():
+        unknown = [axis for axis in tensor.shape if isinstance(axis, str) and axis not in axes]
+        if unknown:
+            raise InputError(
+                f"axis {unknown[0]} of input {name} has no sizes; known are {', '.join(sorted(axes))}"
+            )
+        if any(isinstance(axis, str) for axis in tensor.shape):
+            smallest, usual, largest = (
+                tuple(axes[axis][which] if isinstance(axis, str) else axis for axis in tensor.shape)
+                for which in range(3)
+            )
+            ranges.append(ShapeRange(name, smallest, usual, largest))
+    return tuple(ranges)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """``clip``: its name; ``frames``: how many; ``sha256``: of its pixels, the target's box, the method."""
+
+    clip: str
+    frames: int
+    sha256: str
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Raises OSError and ValueError."""
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(fields, dict) or set(fields) != {"clip", "frames", "sha256"}:
+            raise ValueError("it does not have the entries clip, frames and sha256")
+        if not SHA256.fullmatch(str(fields["sha256"])):
+            raise ValueError(f"its sha256 is {str(fields['sha256'])[:80]!r}")
+        return cls(str(fields["clip"]), int(fields["frames"]), fields["sha256"])
+
+    def write(self, path: Path) -> None:
+        """Raises OSError."""
+        write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
+
+
+def calibration_path(folder: Path, bundle: str) -> Path:
+    """The file for the engines of a bundle in this folder."""
+    return folder / f"{bundle}-int8.calibration.json"
+
 
 TF32 = "where no product changes by it"
 """The rule by which engines are built with TF32, as part of their key."""
@@ -112,14 +223,9 @@ class EngineSet:
 
     @property
     def _calibration_path(self) -> Path:
-        from efftam_ros.runtime.tensorrt.calibration import calibration_path
-
         return calibration_path(self.store.folder, self.bundle.spec.name)
 
     def _stored_calibration(self) -> Calibration:
-        # Of INT8 engines alone.
-        from efftam_ros.runtime.tensorrt.calibration import Calibration
-
         remedy = f"efftam build {self.bundle.folder} --precision int8"
         try:
             return Calibration.read(self._calibration_path)

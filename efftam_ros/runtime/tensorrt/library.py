@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from efftam_ros.core.errors import BackendError, one_line
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.pipeline import ENGINES
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
@@ -170,8 +170,7 @@ def _import(name: str) -> Any | None:
             return importlib.import_module(module)
         except Exception as error:  # a missing library, or any error of its initialisation
             raise BackendError(
-                f"{name} is installed but can't be imported ({one_line(error)})",
-                remedy(name),
+                f"{name} is installed but can't be imported ({one_line(error)})", remedy(name)
             ) from error
     return None
 

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceLostError, megabytes
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
 from efftam_ros.runtime.signatures import Tensor
@@ -42,17 +41,9 @@ class TrtGraphs:
         tables: Tables,
         plans: Callable[[str], bytes],
     ) -> None:
-        """
-        Args:
-            library: TensorRT or TensorRT-RTX.
-            facts: The opened GPU.
-            stream: Stream on which engines run; not closed here.
-            tables: Inputs and outputs of each graph.
-            plans: Returns the serialized engine of a graph by its name.
-
-        Raises:
-            BackendError: The library has no code for the GPU, or can't use its driver.
-        """
+        """``stream`` is not closed here; ``tables``: inputs and outputs of each graph; ``plans`` returns a
+        graph's serialized engine. Raises BackendError: the library has no code for the GPU, or can't use its
+        driver."""
         library.require_device(facts)
         self._library, self._stream, self._tables, self._plans = library, stream, tables, plans
         self._runtime: Any = library.start("Runtime")
@@ -65,11 +56,8 @@ class TrtGraphs:
         return sum(graph.device_bytes for graph in self._graphs) + self._scratch.nbytes
 
     def open(self, name: str) -> TrtGraph:
-        """Deserialize the engine of a graph.
-
-        Raises BackendError when it was built for another version or GPU, or its tensors differ from the
-        bundle's table.
-        """
+        """Deserialize the engine of a graph. Raises BackendError when it was built for another version or
+        GPU, or its tensors differ from the bundle's table."""
         if self._runtime is None:
             raise RuntimeError("these engines are closed; open the pipeline again")
         log_start = self._library.log.position
@@ -86,13 +74,6 @@ class TrtGraphs:
         graph = TrtGraph(name, self._library, engine, len(plan), self._stream, self._scratch, inputs, outputs)
         self._graphs.append(graph)
         return graph
-
-    def layers(self, name: str) -> list[dict[str, Any]]:
-        """The layers of an opened graph as TensorRT's engine inspector reports them: names and tensor types.
-
-        Raises KeyError for a graph that is not open.
-        """
-        return {graph.name: graph for graph in self._graphs}[name].layers()
 
     def close(self) -> None:
         """Release contexts before engines, engines before the Runtime. Can be called twice."""
@@ -154,7 +135,7 @@ class TrtGraph:
         self._bindings = [other for other in self._bindings if other is not binding]
 
     def layers(self) -> list[dict[str, Any]]:
-        """As `TrtGraphs.layers`; a layer built without details has only a name."""
+        """As TensorRT's inspector reports them: names and tensor types; a name alone without details."""
         trt = self.library.module
         text = self._engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
         return [layer if isinstance(layer, dict) else {"Name": layer} for layer in json.loads(text)["Layers"]]
@@ -185,13 +166,9 @@ class TrtBinding:
         self._changed: set[str] = set(self._tensors)
         self._captured: CapturedGraph | None = None
         self._settled = False
-        self._launch = (
+        self.launch = (
             "plain launches: not run yet" if fixed else "plain launches: addresses and shapes change"
         )
-
-    @property
-    def launch(self) -> str:
-        return self._launch
 
     def bind(self, name: str, pointer: int, shape: tuple[int, ...]) -> None:
         """Raises ValueError for an address or a shape that the graph can't take, RuntimeError for a fixed
@@ -231,7 +208,7 @@ class TrtBinding:
     @property
     def alone(self) -> str:
         """See `Binding.alone`: what could not be captured by itself can't be with others."""
-        return "" if self._captured is not None else self._launch
+        return "" if self._captured is not None else self.launch
 
     def enqueue(self) -> None:
         """See `Binding.enqueue`. Raises TensorRTError."""
@@ -295,7 +272,7 @@ class TrtBinding:
             if not getattr(self._context, "is_stream_capturable", lambda stream: True)(
                 int(self._stream.handle)
             ):
-                self._launch = (
+                self.launch = (
                     f"plain launches: {self._library.name} reports that {self._name} can't be captured"
                 )
                 return
@@ -304,9 +281,9 @@ class TrtBinding:
         except DeviceLostError:
             raise
         except (TensorRTError, CudaError) as error:
-            self._launch = f"plain launches: {error}"
+            self.launch = f"plain launches: {error}"
             return
-        self._captured, self._launch = captured, CUDA_GRAPH
+        self._captured, self.launch = captured, CUDA_GRAPH
 
     def _require(self, what: str, call: Callable[..., bool], *args: Any) -> None:
         log_start = self._library.log.position

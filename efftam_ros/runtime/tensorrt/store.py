@@ -27,17 +27,9 @@ parts."""
 class EngineKey:
     """What an engine was built from and for.
 
-    Attributes:
-        module: Name of its graph in the bundle.
-        onnx_sha256: Hash of the graph and its weights.
-        library: "tensorrt" or "tensorrt_rtx".
-        version: Of the library, such as "10.3.0".
-        gpu: Name of the GPU.
-        compute_capability: Such as "8.7".
-        multiprocessors: Of the GPU; boards of one name and capability differ in it, as Jetson Orins do.
-        memory_gib: Of the GPU, rounded up to an even number.
-        precision: "fp32", "fp16" or "int8".
-        options: Build options, as JSON values.
+    ``onnx_sha256``: of the graph and its weights; ``library``: "tensorrt" or "tensorrt_rtx", ``version`` such
+    as "10.3.0"; ``multiprocessors``: boards of one name and capability differ in it, as Jetson Orins do;
+    ``memory_gib``: rounded up to an even number; ``options``: of the build, as JSON values.
     """
 
     module: str
@@ -54,8 +46,7 @@ class EngineKey:
     @property
     def parts(self) -> dict[str, Any]:
         """All parts, as JSON values."""
-        parts: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
-        return parts
+        return json.loads(json.dumps(asdict(self), sort_keys=True))
 
     @property
     def hex(self) -> str:
@@ -139,23 +130,10 @@ class EngineStore:
         message: Callable[[str], None] = lambda text: None,
         force: bool = False,
     ) -> dict[str, bytes]:
-        """Load a set of engines; build and store all of them where one is missing.
-
-        Of several processes one builds, the others wait and load its engines.
-
-        Args:
-            name: Name of the bundle.
-            keys: Keys of the set.
-            build: Returns engine and report by module; when it raises, nothing is stored.
-            message: Called with one line on why engines are built and on waiting.
-            force: Build even where all engines fit.
-
-        Returns:
-            The engines by module.
-
-        Raises:
-            InputError: As `put`, before anything is built.
-        """
+        """The engines of a set by module; where one is missing, or with ``force``, all are built and stored.
+        Of several processes one builds, the others wait and load. ``build`` returns engine and report by
+        module; when it raises, nothing is stored. ``message`` gets a line on why engines are built and on
+        waiting. Raises InputError as `put`, before anything is built."""
         found = None if force else self._load_all(name, keys)
         if isinstance(found, dict):
             return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,51 +45,63 @@ class CpuRunner:
 
 
 class DeviceRunner:
-    """A graph on the GPU. Memory is allocated for every call: this is for checks, not for frames."""
+    """A graph on the GPU. Memory is allocated for every call: this is for checks, not for frames. ``fixed``:
+    for `load` once and `run` in a loop, captured where that is possible."""
 
-    def __init__(self, cuda: Cuda, stream: Stream, graph: DeviceGraph) -> None:
+    def __init__(self, cuda: Cuda, stream: Stream, graph: DeviceGraph, fixed: bool = False) -> None:
         self._cuda, self._stream, self._graph = cuda, stream, graph
-        self._binding = graph.binding(fixed=False)
+        self._binding = graph.binding(fixed)
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], /) -> Arrays:
-        places: list[DeviceBuffer | HostBuffer] = []
-        outputs = {}
-        try:
-            for name in self._graph.inputs:
-                values = np.ascontiguousarray(inputs[name])
-                device, host = self._place(name, values.shape, values.nbytes, places)
-                host.view(values.dtype, values.shape)[...] = values
-                self._stream.copy_in(device.pointer, host, values.nbytes)
-            for name, tensor in self._graph.outputs.items():
-                shape = output_shape(tensor.shape, inputs)
-                nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
-                outputs[name] = (*self._place(name, shape, nbytes, places), shape, tensor.dtype)
-            self._binding.run()
-            for device, host, _, _ in outputs.values():
+        with ExitStack() as stack:
+            outputs = self.load(inputs, stack)
+            self.run()
+            for device, host in outputs.values():
                 self._stream.copy_out(host, device.pointer, host.nbytes)
             self._stream.synchronize()
-            return {name: host.view(dtype, shape).copy() for name, (_, host, shape, dtype) in outputs.items()}
-        finally:
-            self._stream.synchronize()
-            for buffer in places:
-                buffer.free()
+            found = {}
+            for name, (_, host) in outputs.items():
+                tensor = self._graph.outputs[name]
+                found[name] = host.view(tensor.dtype, _output_shape(tensor.shape, inputs)).copy()
+            return found
+
+    def load(
+        self, inputs: Mapping[str, NDArray[Any]], stack: ExitStack
+    ) -> dict[str, tuple[DeviceBuffer, HostBuffer]]:
+        """Bind new memory that ``stack`` frees, with the inputs copied into it. Returns that of the
+        outputs."""
+        for name in self._graph.inputs:
+            values = np.ascontiguousarray(inputs[name])
+            device, host = self._place(name, values.shape, values.nbytes, stack)
+            host.view(values.dtype, values.shape)[...] = values
+            self._stream.copy_in(device.pointer, host, values.nbytes)
+        outputs = {}
+        for name, tensor in self._graph.outputs.items():
+            shape = _output_shape(tensor.shape, inputs)
+            nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
+            outputs[name] = self._place(name, shape, nbytes, stack)
+        stack.callback(self._stream.synchronize)  # before anything above is freed, also after an error
+        return outputs
+
+    def run(self) -> None:
+        self._binding.run()
 
     def close(self) -> None:
         """Give the binding back."""
         self._binding.close()
 
     def _place(
-        self, name: str, shape: tuple[int, ...], nbytes: int, places: list[DeviceBuffer | HostBuffer]
+        self, name: str, shape: tuple[int, ...], nbytes: int, stack: ExitStack
     ) -> tuple[DeviceBuffer, HostBuffer]:
         device = DeviceBuffer(self._cuda, nbytes)
-        places.append(device)
+        stack.callback(device.free)
         host = HostBuffer(self._cuda, nbytes)
-        places.append(host)
+        stack.callback(host.free)
         self._binding.bind(name, device.pointer, shape)
         return device, host
 
 
-def output_shape(shape: tuple[int | str, ...], inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
+def _output_shape(shape: tuple[int | str, ...], inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
     """``t``, the tokens of a prompt, is one more than its points (docs/bundle.md)."""
     tokens = inputs["points"].shape[1] + 1 if "points" in inputs else 0
     return tuple(axis if isinstance(axis, int) else tokens for axis in shape)

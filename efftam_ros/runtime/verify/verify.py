@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from efftam_ros.core.geometry import Box
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.device.memory import GRAPHS
-from efftam_ros.runtime.verify.chain import Chain
 from efftam_ros.runtime.verify.compare import (
+    Chain,
     ClipAgreement,
     Deviation,
     compare_clip,

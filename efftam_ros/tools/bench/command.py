@@ -41,7 +41,7 @@ from efftam_ros.tools.common.options import (
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
 from efftam_ros.tools.common.prompts import read_box
-from efftam_ros.tools.common.table import Cell, print_table
+from efftam_ros.tools.common.terminal import Cell, print_table
 
 FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
 TOTALS = ("image to box", "whole frame")

@@ -54,14 +54,8 @@ def timed(pipeline: Pipeline, config: TrackerConfig, frames: Frames) -> Iterator
 def measure_stages(
     pipeline: Pipeline, config: TrackerConfig, frames: Frames, count: int
 ) -> dict[str, dict[str, float]]:
-    """Times of ``count`` frames after the warm-up, back to back.
-
-    Returns:
-        For each stage, for "image to box" and for the "whole frame": ``median_ms`` and ``p99_ms``.
-
-    Raises:
-        InputError: No more frames than the warm-up takes.
-    """
+    """``median_ms`` and ``p99_ms`` of each stage, "image to box" and the "whole frame" over ``count`` frames
+    after the warm-up, back to back. Raises InputError: no more frames than the warm-up takes."""
     if hasattr(pipeline, "stage_interval"):  # of a GPU, where times cost time
         pipeline.stage_interval = 1
     host: dict[str, float] = defaultdict(float)
@@ -98,11 +92,8 @@ def _adding_to(host: dict[str, float], name: str, method: Callable[..., Any]) ->
 def measure_operators(
     bundle: Bundle, threads: int, config: TrackerConfig, frames: Frames, count: int
 ) -> list[dict[str, Any]]:
-    """Operators of ``count`` frames after the warm-up from onnxruntime's profiler on the CPU, slowest first.
-
-    Returns:
-        For each ``module`` and ``operator``: ``calls`` and ``ms`` per frame, means.
-    """
+    """``calls`` and ``ms`` per frame of each ``module`` and ``operator`` over ``count`` frames after the
+    warm-up, from onnxruntime's profiler on the CPU, slowest first."""
     from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
 
     runs: Counter[str] = Counter()
@@ -129,12 +120,9 @@ def measure_operators(
 
 
 def measure_soak(pipeline: Pipeline, config: TrackerConfig, frames: Frames, seconds: float) -> dict[str, Any]:
-    """Run for ``seconds`` after the first `SETTLED` frames.
-
-    Returns:
-        ``frames``; ``resident_mb`` of this process, ``device_mb`` in use on its GPU (None without one) and
-            ``whole_ms``, the median time of a frame, each at the start and at the end.
-    """
+    """Run for ``seconds`` after the first `SETTLED` frames. Returns ``frames``, ``resident_mb`` of this
+    process, ``device_mb`` in use on its GPU (None without one) and ``whole_ms``, the median time of a frame,
+    each at the start and at the end."""
     answers = timed(pipeline, config, frames)
     for _ in itertools.islice(answers, SETTLED):
         pass

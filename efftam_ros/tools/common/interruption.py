@@ -25,7 +25,7 @@ ONE_REQUEST_S = 0.2
 
 
 class Interruption(KeyboardInterrupt):
-    """Raised in the main thread by a signal; whoever ends because of it calls `accept`."""
+    """Raised in the main thread by a signal."""
 
     def __init__(self, source: Interruptions) -> None:
         super().__init__()
@@ -37,25 +37,11 @@ class Interruption(KeyboardInterrupt):
     def __del__(self) -> Callable[[], object]:
         return self._source.discarded()
 
-    def accept(self) -> None:
-        self._source.pending = False
-
-
-def accept(error: KeyboardInterrupt) -> None:
-    """Say that the command ends because of this error, so that it is not raised again."""
-    if isinstance(error, Interruption):
-        error.accept()
-
 
 class Interruptions:
-    """Context manager in which both signals raise `Interruption`; outside the main thread it does nothing.
-
-    A signal that the process was started to ignore stays ignored: SIGINT in a job that a shell runs in the
-    background. The former handlers are restored at the end.
-
-    Attributes:
-        pending: A signal came and nothing has ended because of it yet.
-    """
+    """Context manager in which both signals raise `Interruption`; outside the main thread it does nothing. A
+    signal that the process was started to ignore stays ignored: SIGINT in a job that a shell runs in the
+    background. ``pending``: a signal came and nothing has ended because of it yet."""
 
     def __init__(self) -> None:
         self.pending = False

@@ -12,7 +12,7 @@ from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
-from efftam_ros.tools.common.table import print_table
+from efftam_ros.tools.common.terminal import print_table
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:

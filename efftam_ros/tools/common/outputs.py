@@ -32,11 +32,8 @@ class Output:
 
 
 def check_outputs(outputs: Iterable[Output], inputs: Iterable[str | Path | None] = ()) -> None:
-    """Check what a command will write, before its work.
-
-    Raises InputError when an output can't be written, is one of the ``inputs`` (also through a link), lies in
-    a folder of them, or is another output.
-    """
+    """Raises InputError, before the work, when an output can't be written, is one of the ``inputs`` (also
+    through a link), lies in a folder of them, or is another output."""
     sources = [Path(given) for given in inputs if given is not None]
     before: list[Output] = []
     for output in outputs:

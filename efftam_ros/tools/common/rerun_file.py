@@ -89,15 +89,8 @@ class RerunFile:
         part: str = "",
         truth: Sequence[float] | None = None,
     ) -> None:
-        """Add an image.
-
-        Args:
-            bgr: The image, uint8 [H, W, 3].
-            track: Its result.
-            mask: uint8 [H, W], 0 or 255, where there is one; its outline is written.
-            part: A sequence among several of the run.
-            truth: The true box: left, top, width, height, px.
-        """
+        """Add an image (BGR uint8 [H, W, 3]) and its result; ``mask`` (uint8 [H, W], 0 or 255) is written as
+        its outline; ``part``: a sequence among several of the run; ``truth``: the true box x, y, w, h, px."""
         rr = self._rr
         self.images += 1
         at = f"{self._run}/{rr.escape_entity_path_part(part)}" if part else self._run

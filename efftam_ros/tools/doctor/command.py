@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from itertools import chain
 
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, TABLE
-from efftam_ros.tools.doctor.finding import Finding
-from efftam_ros.tools.doctor.machine import environment, machine_findings
-from efftam_ros.tools.doctor.packages import python_findings, tool_findings
+from efftam_ros.tools.doctor.checks import (
+    Finding,
+    environment,
+    machine_findings,
+    python_findings,
+    ros_findings,
+    tool_findings,
+)
 from efftam_ros.tools.doctor.probe import answer
-from efftam_ros.tools.doctor.ros import ros_findings
 
 MARKS = {"ok": "ok", "absent": "--", "wrong": "!!", "untried": "??"}
 BACKENDS_SECTION = "back ends"

@@ -28,8 +28,7 @@ def answer(*question: str, seconds: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"problem": f"no answer within {seconds:g} s", "remedy": "", "slow": True}
     if done.returncode == 0:
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        return json.loads(done.stdout)
     code, said = done.returncode, done.stderr.strip() or "no message"
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     return {"problem": f"its process ended {how}: {said.splitlines()[-1].strip()}", "remedy": ""}

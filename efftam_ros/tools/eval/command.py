@@ -44,9 +44,8 @@ from efftam_ros.tools.common.options import (
     tracker_config,
 )
 from efftam_ros.tools.common.outputs import Output, check_outputs, replacing, write_text
-from efftam_ros.tools.common.progress import progress_bar
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
-from efftam_ros.tools.common.table import Cell, print_table
+from efftam_ros.tools.common.terminal import Cell, print_table, progress_bar
 from efftam_ros.tools.eval.metrics import (
     SUCCESS_THRESHOLDS,
     Scores,

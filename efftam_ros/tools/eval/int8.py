@@ -6,17 +6,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.export.int8.calibration import CalibrationClip
-from efftam_ros.export.int8.cpu_bundle import write_quantized_bundle
+from efftam_ros.export.int8 import CalibrationClip, write_quantized_bundle
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
-from efftam_ros.tools.common.progress import progress_bar
+from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.eval.command import OwnTracker, one_pass
-from efftam_ros.tools.eval.metrics import Scores
+from efftam_ros.tools.eval.metrics import mean_scores
 from efftam_ros.tools.eval.sequences import find_sequences
 
 MOST_AO_DROP = 0.005
@@ -69,13 +66,6 @@ def cost_of_int8(bundle: Bundle, clip: CalibrationClip, folders: list[Path], qui
                 found.append([one_pass(tracker, one, 0, bar.update).scores for one in sequences])
             finally:
                 pipeline.close()
-    before, after = found
-    return Int8Cost(
-        len(sequences),
-        (_mean(before, "ao"), _mean(after, "ao")),
-        (_mean(before, "false_claims"), _mean(after, "false_claims")),
-    )
-
-
-def _mean(scores: list[Scores], name: str) -> float:
-    return float(np.mean([getattr(score, name) for score in scores]))
+    before, after = map(mean_scores, found)
+    claims = before.false_claims, after.false_claims
+    return Int8Cost(len(sequences), (before.ao, after.ao), claims)

@@ -28,20 +28,12 @@ Boxes = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one run, each 0..1.
-
-    Attributes:
-        ao: Mean overlap (IoU).
-        auc: Mean over 21 overlap thresholds 0..1 of the share of frames strictly above.
-        sr50: Share of frames with overlap above 0.5.
-        precision: Share with a centre error of at most 20 px.
-        norm_precision: Mean over 51 thresholds 0..0.5 of the share with a centre error, in units of the true
-            box's width and height, of at most the threshold.
-        j: Mean mask overlap or NaN.
-        false_claims: Share of all frames after the first whose box was reported as measured although it
-            overlaps the truth by less than 0.1 or the target is absent.
-        frames: Number of scored frames.
-    """
+    """Scores of one run, each 0..1: mean overlap ``ao``; ``auc``, mean over 21 overlap thresholds of the
+    share of frames strictly above; ``sr50``, share above 0.5; ``precision``, share with a centre error of at
+    most 20 px; ``norm_precision``, mean over 51 thresholds 0..0.5 of the share whose centre error, in units
+    of the true box's sides, is at most that; ``j``, mean mask overlap or NaN; ``false_claims``, share of all
+    frames after the first whose box was reported as measured although it overlaps the truth by less than 0.1
+    or the target is absent. ``frames`` were scored."""
 
     ao: float
     auc: float
@@ -54,16 +46,10 @@ class Scores:
 
 
 def score(
-    truth: Boxes,
-    predicted: Boxes,
-    claimed: NDArray[np.bool_] | None = None,
-    j: float = float("nan"),
+    truth: Boxes, predicted: Boxes, claimed: NDArray[np.bool_] | None = None, j: float = float("nan")
 ) -> Scores:
-    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no result).
-
-    ``claimed`` [N]: the box was reported as measured (default: every box). Raises ValueError when the lengths
-    differ or no frame can be scored.
-    """
+    """Score boxes [N, 4] (x, y, w, h; NaN: absent or no result). ``claimed`` [N]: reported as measured
+    (default: every box). Raises ValueError when the lengths differ or no frame can be scored."""
     truth, predicted = np.asarray(truth, np.float64), np.asarray(predicted, np.float64)
     if truth.shape != predicted.shape or truth.ndim != 2 or truth.shape[1] != 4:
         raise ValueError(f"truth is {truth.shape}, predicted {predicted.shape}; both must be [N, 4]")

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.cuda.kernel_table import KERNELS, load_ptx
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.module import KernelModule

@@ -7,8 +7,7 @@ import ctypes
 import numpy as np
 from runtime.cuda.fake_cuda import FakeGpu
 
-from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import Cuda, open_device
 from efftam_ros.runtime.cuda.module import Kernel, KernelModule
 
 COUNT = 64

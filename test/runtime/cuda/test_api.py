@@ -16,8 +16,7 @@ from runtime.cuda.fake_status import real_driver
 import efftam_ros
 from efftam_ros.core.errors import BackendError
 from efftam_ros.runtime.cuda import api
-from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError
-from efftam_ros.runtime.cuda.device import open_device
+from efftam_ros.runtime.cuda.api import REMEDIES, STICKY, Cuda, CudaError, DeviceLostError, open_device
 from efftam_ros.runtime.cuda.stream import Stream
 
 
@@ -226,7 +225,7 @@ for call in (
     lambda: stream.copy_part_in(4096, host, 16, slice(1, 3), slice(4, 8)),
     lambda: stream.copy(4096, 8192, 64), lambda: stream.zero(4096, 64), lambda: stream.record(event),
     lambda: in_capture.record(event),
-    lambda: stream.wait(event), stream.synchronize, capture, event.wait, event.reached,
+    lambda: stream.wait(event), stream.synchronize, capture, event.wait,
     lambda: event.milliseconds_since(event), lambda: graph.launch(stream),
     lambda: cuda.call("cuStreamEndCapture", stream.opened), host.free, stream.close, event.close,
     graph.close, lambda: made(DeviceBuffer, _pointer=4096, nbytes=64).free(),

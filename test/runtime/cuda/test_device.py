@@ -10,8 +10,7 @@ from runtime.cuda.fake_status import ORIN_AGX, ORIN_NANO, ORIN_NX
 from runtime.cuda.samples import PTX
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.module import KernelModule
 
 ORIN = FakeDevice("Orin", (8, 7), integrated=True)

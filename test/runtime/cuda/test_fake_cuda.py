@@ -115,7 +115,7 @@ class TestARace:
         elif how == "device":
             bench.cuda.call("cuCtxSynchronize")
         else:
-            while not bench.event.reached():
+            while int(bench.cuda.driver.cuEventQuery(bench.event.handle)[0]):
                 pass
         bench.compute()
 

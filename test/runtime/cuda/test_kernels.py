@@ -15,10 +15,10 @@ from runtime.cuda.shim import Shim, shared_shim
 
 from efftam_ros.core.geometry import View
 from efftam_ros.core.types import Image
-from efftam_ros.runtime.bfloat16 import round_bfloat16
 from efftam_ros.runtime.cuda.kernel_table import KERNEL_FOLDER, KERNELS, MASK_VIEW, PREPROCESS_PARAMS
 from efftam_ros.runtime.cuda.preprocess_params import ENCODING_CODES, PreprocessParameters, mask_view
 from efftam_ros.runtime.device.memory import MemoryLayout, laid_out
+from efftam_ros.runtime.frame_state import round_bfloat16
 from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
@@ -384,7 +384,7 @@ class TestTheTables:
         launched = {
             name
             for source in sources
-            for name in re.findall(r'_kernels\.launch\(\s*"(\w+)"', source.read_text(encoding="utf-8"))
+            for name in re.findall(r'kernels\.launch\(\s*"(\w+)"', source.read_text(encoding="utf-8"))
         }
         assert launched == set(KERNELS)
 

@@ -151,23 +151,6 @@ class TestAnEvent:
         Event(cuda, timing=True)
         assert [call.summary for call in fake.calls("cuEventCreate")] == ["3", "1"]
 
-    def test_is_reached_when_its_work_is_done(self, fake: FakeGpu, board: Board) -> None:
-        event = Event(board.cuda)
-        board.frame()
-        board.stream.record(event)
-        answers = []
-        while not answers or not answers[-1]:
-            answers.append(event.reached())
-        assert len(answers) > 1
-        assert board.answer[3] == 3.5
-        assert fake.host_waits() == []
-
-    def test_that_can_not_be_asked_is_an_error(self, fake: FakeGpu, board: Board) -> None:
-        event = Event(board.cuda)
-        fake.lose_device(719)
-        with pytest.raises(CudaError, match="cuEventQuery failed"):
-            event.reached()
-
     def test_orders_two_streams(self, board: Board) -> None:
         other, event = Stream(board.cuda), Event(board.cuda)
         board.stream.copy_in(board.x.pointer, board.given, NBYTES)

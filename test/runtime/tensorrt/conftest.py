@@ -8,8 +8,7 @@ import pytest
 from runtime.cuda.fake_cuda import FakeDevice, FakeGpu
 from runtime.tensorrt.fake_tensorrt import make_fake
 
-from efftam_ros.runtime.cuda.api import Cuda
-from efftam_ros.runtime.cuda.device import DeviceFacts, open_device
+from efftam_ros.runtime.cuda.api import Cuda, DeviceFacts, open_device
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library
 

@@ -21,9 +21,9 @@ from efftam_ros.export.tensorrt.builder import (
     timing_cache_path,
 )
 from efftam_ros.runtime.bundle import Bundle
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, ShapeRange, profiles_of
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library
 from efftam_ros.runtime.tensorrt.store import EngineKey
 
@@ -379,7 +379,7 @@ def test_ctrl_c_ends_the_real_tensorrt_rtx(rtx: Library, shipped: Bundle) -> Non
     code = f"""
         from pathlib import Path
         from efftam_ros.export.tensorrt.builder import build_engine
-        from efftam_ros.runtime.tensorrt.build_options import BuildOptions
+        from efftam_ros.runtime.tensorrt.engine_set import BuildOptions
         from efftam_ros.runtime.tensorrt.library import load_library
         library, steps = load_library("tensorrt_rtx"), []
         def progress(phase, step, count):

@@ -13,7 +13,7 @@ import pytest
 from runtime.tensorrt.fake_tensorrt import VERSIONS, Crash, make_fake
 
 from efftam_ros.core.errors import BackendError
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, load_library, remedy
 
 ROOT = Path(__file__).parents[3]

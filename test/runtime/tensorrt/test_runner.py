@@ -21,12 +21,11 @@ from runtime.tensorrt.fake_tensorrt import VERSIONS, make_fake
 from efftam_ros.core.errors import BackendError
 from efftam_ros.export.tensorrt.builder import build_engine
 from efftam_ros.runtime.bundle import Bundle, default_bundle
-from efftam_ros.runtime.cuda.api import Cuda, CudaError
-from efftam_ros.runtime.cuda.device import DeviceFacts
+from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts
 from efftam_ros.runtime.cuda.memory import DeviceBuffer, HostBuffer
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tensorrt.build_options import BuildOptions, profiles_of
+from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, profiles_of
 from efftam_ros.runtime.tensorrt.library import RTX, TENSORRT, Library, TensorRTError
 from efftam_ros.runtime.tensorrt.runner import TrtGraphs
 
@@ -181,7 +180,7 @@ def test_one_code_runs_every_recorded_version(
         one.feed(seed)
         one.binding.run()
         one.check()
-    assert graphs.layers("memory_encoder")[0]["Name"] == "whole_graph"
+    assert graphs.open("memory_encoder").layers()[0]["Name"] == "whole_graph"
     assert graphs.device_bytes > 1 << 20
     graphs.close()
 
@@ -638,8 +637,7 @@ def test_held_memory_is_that_of_the_weights_and_one_working_memory(graphs: TrtGr
 
 
 def test_layers_are_those_of_the_engine_with_their_types(graphs: TrtGraphs) -> None:
-    graphs.open("mask_decoder")
-    (layer,) = graphs.layers("mask_decoder")
+    (layer,) = graphs.open("mask_decoder").layers()
     assert layer["Inputs"][0] == {"Name": "conditioned", "Format/Datatype": "FLOAT"}
 
 

@@ -73,7 +73,7 @@ extern "C" __global__ void choose_candidate(const int *__restrict__ decision,
     }
 }
 
-// Same result as runtime/bfloat16.py: ties to even. NaN is handled apart, because the carry could change it.
+// Same result as frame_state.round_bfloat16: ties to even. NaN is handled apart, because the carry could change it.
 __device__ __forceinline__ float nearest_bfloat16(float value) {
     unsigned bits = __float_as_uint(value);
     const bool has_finite_exponent = (bits & 0x7F800000u) != 0x7F800000u;

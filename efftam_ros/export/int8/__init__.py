@@ -1,1 +1,0 @@
-"""INT8 graphs: calibration and quantisation of the large products."""

@@ -1,0 +1,182 @@
+"""The graphs of a network and the kernels of its memory on one stream, bound to a pipeline's tensors."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.cuda.module import KernelSet
+from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
+from efftam_ros.runtime.device.section import Section, Stage, StageClock
+from efftam_ros.runtime.device.tensors import DECISION, PLAN, PROMPTED, TRACKING, DeviceTensors
+from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+
+if TYPE_CHECKING:
+    from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
+
+WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the first frame
+
+
+class DeviceNetwork:
+    """`tracked` bindings have fixed addresses, as in every tracked frame; prompted frames, whose prompts
+    differ in size, have free ones. `track` and `keep` are a tracked frame: from the plan to the answers, and
+    from the choice to the memory."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        opener: GraphOpener,
+        tensors: DeviceTensors,
+        kernels: KernelSet,
+        stream: Stream,
+        clock: StageClock,
+        closing: ExitStack,
+    ) -> None:
+        """``closing`` closes the graphs. Raises BackendError for a graph that can't run on the GPU."""
+        self._tensors, self._stream, self._clock = tensors, stream, clock
+        self._blank = no_prompt(bundle.spec.image_side)
+        self.graphs: dict[str, DeviceGraph] = {}
+        for name in GRAPHS:
+            self.graphs[name] = opener.open(name)
+            closing.callback(self.graphs[name].close)
+        self.tracked = {name: self.graphs[name].binding(True) for name in GRAPHS if name != "prompt_encoder"}
+        self._free = {
+            name: self.graphs[name].binding(False)
+            for name in ("prompt_encoder", "mask_decoder", "memory_encoder")
+        }
+        self._bind()
+        self._make_launches(kernels)
+        self._make_sections()
+        closing.callback(self.track.close)
+        closing.callback(self.keep.close)
+
+    def capture(self) -> None:
+        """Make CUDA graphs of the sections, once every graph has run."""
+        self.warm_up()
+        self.track.capture()
+        self.keep.capture()
+
+    def warm_up(self) -> None:
+        for _ in range(WARM_UP_RUNS):
+            self.run_tracked()
+            self.tracked["memory_encoder"].run()
+        self._stream.synchronize()
+
+    def encode_prompt(self, prompt: EncodedPrompt | None) -> None:
+        """Run the prompt encoder on this frame's features, None for a tracked frame."""
+        encoded, which = (self._blank, TRACKING) if prompt is None else (prompt, PROMPTED)
+        binding, stream, tensors = self._free["prompt_encoder"], self._stream, self._tensors
+        count = encoded.points.shape[1]
+        with self._clock.time("prompt_encoder", stream):
+            if encoded.has_mask.any():
+                tensors.stage(stream, "prompt_mask", encoded.mask)  # left there, and ignored, later
+            for name, values, shape in (
+                ("points", encoded.points, (1, count, 2)),
+                ("labels", encoded.labels, (1, count)),
+                ("has_mask", encoded.has_mask, (1,)),
+            ):
+                tensors.stage(stream, name, values)
+                binding.bind(name, tensors.at(name), shape)
+            binding.bind("mask", tensors.at("prompt_mask"), tensors.shapes["prompt_mask"])
+            self._bind_prompt(binding, which, tensors.tokens(encoded))
+            binding.run()
+
+    def encode_image(self) -> None:
+        self._run("image_encoder", self.tracked["image_encoder"])
+
+    def decode(self, prompt: EncodedPrompt | None) -> None:
+        """Run the mask decoder without memory and copy its answers out."""
+        binding = (self.tracked if prompt is None else self._free)["mask_decoder"]
+        if prompt is not None:
+            self._bind_prompt(binding, PROMPTED, self._tensors.tokens(prompt))
+        self._run("mask_decoder", binding)
+        self._tensors.copy_answers_out(self._stream, 0)
+        if prompt is not None and prompt.logits is not None:
+            self._tensors.stage(self._stream, "masks", prompt.logits)  # for the single answer, row 0
+
+    def gather(self) -> None:
+        """Lay out the memory that the plan names."""
+        self._tensors.parameters.upload(self._stream, PLAN)
+        self._gather.run(self._stream)
+
+    def run_tracked(self) -> None:
+        """From the network's input to the decoder's outputs, on the memory that is laid out."""
+        for name in ("image_encoder", ATTENTION, "mask_decoder"):
+            self.tracked[name].run()
+
+    def keep_prompted(self) -> None:
+        """`keep` for a prompted frame."""
+        with self._clock.time("memory_encoder", self._stream):
+            self._tensors.parameters.upload(self._stream, DECISION)
+            self._choose.run(self._stream)
+            self._free["memory_encoder"].run()
+            self._store.run(self._stream)
+
+    def _run(self, stage: str, binding: Binding) -> None:
+        with self._clock.time(stage, self._stream):
+            binding.run()
+
+    def _bind(self) -> None:
+        tensors = self._tensors
+        special = ("points", "labels", "prompt_mask", "has_mask", "pointers", "sparse", "dense")
+        for binding in (*self.tracked.values(), *self._free.values()):
+            # All tensors whose name means one address in every graph.
+            for name, shape in tensors.shapes.items():
+                if " " not in name and name not in special:
+                    binding.bind(name, tensors.at(name), shape)
+        # "pointers" are attention's input and the decoder's output: two tensors of one name.
+        self.tracked[ATTENTION].bind("pointers", tensors.at("pointers"), tensors.shapes["pointers"])
+        for binding in (self.tracked["mask_decoder"], self._free["mask_decoder"]):
+            name = "candidate_pointers"
+            binding.bind("pointers", tensors.at(name), tensors.shapes[name])
+        tokens = tensors.tokens(self._blank)
+        for binding in (self.tracked["mask_decoder"], self.tracked["memory_encoder"]):
+            self._bind_prompt(binding, TRACKING, tokens)
+        self._bind_prompt(self._free["memory_encoder"], PROMPTED, tokens)
+        self.encode_prompt(None)
+
+    def _bind_prompt(self, binding: Binding, which: str, tokens: int) -> None:
+        """Let the prompt's tensors be those of tracked or of prompted frames."""
+        for name in ("sparse", "dense", "prompt_raster"):
+            shape = self._tensors.shapes.get(f"{which} {name}")
+            if shape is not None:
+                bound = (1, tokens, shape[2]) if name == "sparse" else shape
+                binding.bind(name, self._tensors.at(f"{which} {name}"), bound)
+
+    def _make_launches(self, kernels: KernelSet) -> None:
+        at, layout = self._tensors.at, self._tensors.layout
+        self._gather = kernels.launch(
+            "gather_memory", (layout.gathered, 1), at(PLAN),
+            *map(at, ("ring_maps", "ring_pointers", "maps", "pointers", "key_bias")),
+            layout.rows, layout.tokens, layout.channels, layout.pointers, layout.pointer_channels,
+            layout.pointer_tokens, int(layout.pooled),
+        )  # fmt: skip
+        cells = self._tensors.low**2
+        self._choose = kernels.launch(
+            "choose_candidate", (cells + layout.pointer_channels + 2, 1), at(DECISION),
+            *map(at, ("masks", "candidate_pointers", "mask_logits", "pointer", "present", "binarize")),
+            cells, layout.pointer_channels,
+        )  # fmt: skip
+        self._store = kernels.launch(
+            "store_memory", (layout.map_size + layout.pointer_channels, 1), at(DECISION),
+            *map(at, ("map", "stored_pointer", "ring_maps", "ring_pointers")),
+            layout.map_size, layout.pointer_channels, int(layout.rounds),
+        )  # fmt: skip
+
+    def _make_sections(self) -> None:
+        """What a tracked frame runs, in order; its answers are those of view 0 of a search."""
+        stream, tracked, upload = self._stream, self.tracked, self._tensors.parameters.uploading
+        attention = (upload(stream, PLAN), partial(self._gather.run, stream), tracked[ATTENTION])
+        stages = [
+            Stage("image_encoder", (tracked["image_encoder"],)),
+            Stage("memory_attention", attention),
+            Stage("mask_decoder", (tracked["mask_decoder"],)),
+        ]
+        answers = partial(self._tensors.copy_answers_out, stream, 0)
+        self.track = Section(stream, self._clock, stages, after=(answers,))
+        choose, store = partial(self._choose.run, stream), partial(self._store.run, stream)
+        steps = (upload(stream, DECISION), choose, tracked["memory_encoder"], store)
+        self.keep = Section(stream, self._clock, [Stage("memory_encoder", steps)])

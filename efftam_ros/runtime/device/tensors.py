@@ -1,0 +1,169 @@
+"""Device memory of a pipeline: named tensors, the numbers that steer its kernels, and what the host reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.runtime.bundle import Bundle
+from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.kernel_table import MASK_VIEW, PREPROCESS_PARAMS
+from efftam_ros.runtime.cuda.memory import Arena, HostBuffer, aligned
+from efftam_ros.runtime.cuda.stream import Stream
+from efftam_ros.runtime.device.image import MASK, VIEW_BYTES
+from efftam_ros.runtime.device.memory import MemoryLayout
+from efftam_ros.runtime.frame_state import Answers
+from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt
+
+PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
+TRACKING, PROMPTED = "tracking", "prompted"
+"""Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
+SEARCH_VIEWS = 16
+"""Views of an image that are searched with one wait."""
+
+
+class Parameters:
+    """Numbers for kernels: blocks of pinned memory, each with its tensor of the same name in an arena."""
+
+    def __init__(self, cuda: Cuda, arena: Arena, sizes: Mapping[str, int]) -> None:
+        """``sizes``: bytes of each block. Raises CudaError when the system has too little memory to pin."""
+        self._arena, self._sizes = arena, sizes
+        self._host = HostBuffer(cuda, sum(map(aligned, sizes.values())))
+        self._offsets, self._views = {}, {}
+        offset = 0
+        for name, nbytes in sizes.items():
+            self._offsets[name] = offset
+            self._views[name] = self._host.view(np.uint8, (nbytes,), offset)
+            offset += aligned(nbytes)
+
+    def view(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a block on the host; they must not change while a copy is on its way."""
+        return self._views[name]
+
+    def pointer(self, name: str, offset: int = 0) -> int:
+        """Device address of a block."""
+        return self._arena.pointer(name) + offset
+
+    def upload(self, stream: Stream, name: str, nbytes: int | None = None) -> None:
+        """Copy a block, or its first bytes, to the device."""
+        size = self._sizes[name] if nbytes is None else nbytes
+        stream.copy_in(self._arena.pointer(name), self._host, size, self._offsets[name])
+
+    def uploading(self, stream: Stream, name: str) -> Callable[[], None]:
+        """`upload` of a whole block, as a step of a `Section`."""
+        return lambda: self.upload(stream, name)
+
+    def free(self) -> None:
+        self._views = {}
+        self._host.free()
+
+
+class DeviceTensors:
+    """All tensors of a network and of its memory in one allocation, and pinned memory for what the host gives
+    and gets. `shapes` by name; `plan` and `decision` are the host's side of these two parameters."""
+
+    def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack) -> None:
+        """``closing`` frees it. Raises CudaError when device or system have too little memory."""
+        self.layout = MemoryLayout.of(bundle)
+        self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
+        """Side of the mask logits."""
+        tokens = bundle.graphs["prompt_encoder"].outputs["sparse"].shape[1]
+        self._sparse_tokens = tokens if isinstance(tokens, int) else None
+        blocks = {
+            PREPROCESS: PREPROCESS_PARAMS.itemsize,
+            PLAN: 4 * (self.layout.rows + self.layout.pointers),
+            DECISION: 16,
+            MASK: MASK_VIEW.itemsize,
+            SEARCH: SEARCH_VIEWS * VIEW_BYTES,
+        }
+        self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
+        self._arena = Arena(cuda, self.shapes)
+        closing.callback(self._arena.free)
+        self.parameters = Parameters(cuda, self._arena, blocks)
+        closing.callback(self.parameters.free)
+        self.plan = self.parameters.view(PLAN).view(np.int32)
+        self.decision = self.parameters.view(DECISION).view(np.int32)
+        self._answers_bytes = self._arena.span("boxes", "presence")
+        self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
+        closing.callback(self._answers.free)
+        self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
+        self._staged: dict[str, int] = {}
+        staging = 0
+        for name in ("prompt_mask", "points", "labels", "has_mask", "masks"):
+            self._staged[name] = staging
+            staging += aligned(self._arena.nbytes(name))
+        self._prompts = HostBuffer(cuda, staging)
+        closing.callback(self._prompts.free)
+
+    @property
+    def device_bytes(self) -> int:
+        return self._arena.total_bytes
+
+    def at(self, name: str) -> int:
+        """Device address of a tensor."""
+        return self._arena.pointer(name)
+
+    def zero(self, stream: Stream) -> None:
+        stream.zero(self.at("boxes"), self._arena.total_bytes)
+
+    def tokens(self, encoded: EncodedPrompt) -> int:
+        """Tokens of the prompt in ``sparse``: the points and one of padding, unless the network has a fixed
+        number."""
+        return encoded.points.shape[1] + 1 if self._sparse_tokens is None else self._sparse_tokens
+
+    def stage(self, stream: Stream, name: str, values: NDArray[Any]) -> None:
+        """Copy a small host array to the device through pinned memory of its own."""
+        offset = self._staged[name]
+        self._prompts.view(values.dtype, values.shape, offset)[:] = values
+        stream.copy_in(self.at(name), self._prompts, values.nbytes, offset)
+
+    def copy_answers_out(self, stream: Stream, index: int) -> None:
+        """Copy the decoder's small outputs to their ``index``-th place on the host."""
+        nbytes = self._answers_bytes
+        stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
+
+    def answers_of(self, index: int) -> Answers:
+        boxes, areas, ious, presence = self.answer_views[index]
+        return Answers(boxes, areas, ious, float(presence[0]))
+
+    def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
+        """Boxes, areas, IoUs and presence at their ``index``-th place on the host."""
+        at = index * aligned(self._answers_bytes)
+        return [
+            self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
+            for name in ("boxes", "areas", "ious", "presence")
+        ]
+
+    def _network_shapes(self, bundle: Bundle) -> dict[str, tuple[int, ...]]:
+        layout, side = self.layout, bundle.spec.image_side
+        encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
+        decoder = bundle.graphs["mask_decoder"].outputs
+        shapes: dict[str, tuple[int, ...]] = {
+            # Side by side: what the host wants to know of a frame is one copy.
+            "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
+            "image": (1, 3, side, side),
+            **{name: _static(tensor.shape) for name, tensor in encoder.items()},
+            "conditioned": _static(prompt["conditioned"].shape),
+            "masks": _static(decoder["masks"].shape),
+            "candidate_pointers": _static(decoder["pointers"].shape),
+            "points": (1, MOST_POINTS, 2), "labels": (2, MOST_POINTS),
+            "prompt_mask": (1, 1, side, side), "has_mask": (1,),
+            "mask_logits": (1, 1, self.low, self.low), "pointer": (1, layout.pointer_channels),
+            "present": (1,), "binarize": (1,),
+            **layout.tensors(),
+        }  # fmt: skip
+        for which in (TRACKING, PROMPTED):
+            channels = int(prompt["sparse"].shape[2])
+            shapes[f"{which} sparse"] = (1, self._sparse_tokens or MOST_POINTS + 1, channels)
+            shapes[f"{which} dense"] = _static(prompt["dense"].shape)
+            if "prompt_raster" in prompt:
+                shapes[f"{which} prompt_raster"] = _static(prompt["prompt_raster"].shape)
+        return shapes
+
+
+def _static(shape: tuple[int | str, ...]) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in shape)

@@ -1,0 +1,226 @@
+"""Sections of the report: Python packages and the network that ships, ROS 2, and the machine."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import efftam_ros
+from efftam_ros.core.errors import InputError, one_line
+from efftam_ros.interop.package_files import package_file
+from efftam_ros.runtime.bundle import MANIFEST, default_bundle, file_sha256
+from efftam_ros.runtime.pipeline import TABLE, text_of
+from efftam_ros.tools.common.packages import OPTIONAL
+from efftam_ros.tools.doctor.probe import CAPTURED, answer
+
+
+class Finding(NamedTuple):
+    """``state``: "ok", "absent" (optional), "wrong" (missing or misconfigured), "untried" (takes minutes).
+    ``remedy``: the one command or step that mends it, "" where nothing is to be mended."""
+
+    section: str
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+PYTHON = "Python"
+
+
+def python_findings() -> Iterator[Finding]:
+    """What every command needs, and the network."""
+    yield Finding(PYTHON, "python", "ok", f"{platform.python_version()} ({sys.executable})")
+    where = Path(efftam_ros.__file__).parent
+    yield Finding(PYTHON, "efftam_ros", "ok", f"{efftam_ros.__version__} ({where})")
+    for module, pip in (("numpy", "numpy"), ("cv2", "opencv-python-headless")):
+        if problem := loads(module):
+            yield Finding(PYTHON, module, "wrong", problem, f"pip install {pip}")
+        else:
+            yield Finding(PYTHON, module, "ok", sys.modules[module].__version__)
+    both = [name for name in ("onnxruntime", "onnxruntime-gpu") if version(name)]
+    if len(both) > 1:
+        found = f"{' and '.join(both)} are both installed and overwrite each other"
+        remedy = next(row for row in TABLE if row.gpu).install.here()
+        yield Finding(PYTHON, "onnxruntime", "wrong", found, remedy)
+    try:
+        folder = default_bundle().folder
+        found = f"{folder.name}, sha256 of {MANIFEST} {file_sha256(folder / MANIFEST)[:16]}"
+        yield Finding(PYTHON, "network", "ok", found)
+    except InputError as error:
+        yield Finding(PYTHON, "network", "wrong", str(error), "install the package again")
+
+
+def tool_findings() -> Iterator[Finding]:
+    """What single commands and nodes need; nothing is imported, which could take seconds."""
+    for package in OPTIONAL:
+        if importlib.util.find_spec(package.module) is not None:
+            yield Finding("tools", package.pip, "ok", version(package.pip) or "unknown version")
+        else:
+            found = f"needed by {package.purpose}"
+            yield Finding("tools", package.pip, "absent", found, package.install)
+
+
+def version(distribution: str) -> str:
+    """Version of an installed pip package, "" where it is not installed."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return ""
+
+
+def loads(module: str) -> str:
+    """Import a module; returns the error's text, "" if it succeeds."""
+    try:
+        importlib.import_module(module)
+        return ""
+    except Exception as error:  # a broken binary package may raise anything
+        return one_line(error)
+
+
+ROS = "ROS 2"
+PROFILE_VARIABLES = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+SHM, ENOUGH_SHM_MB = "/dev/shm", 64
+"""Fast DDS passes images through /dev/shm; a few publishers of 720p images need less than this."""
+
+
+def ros_findings() -> Iterator[Finding]:
+    distro = os.environ.get("ROS_DISTRO", "<distro>")
+    apt = f"sudo apt install ros-{distro}-"
+    for module, found, remedy in (
+        ("rclpy", f"ROS_DISTRO {distro}", f"source /opt/ros/{distro}/setup.bash"),
+        ("efftam_ros.msg", "messages are built", "colcon build, then source install/setup.bash"),
+        ("launch_ros", "launch files", f"{apt}launch-ros, or start efftam_tracker itself"),
+        ("vision_msgs", "topic detections", f"{apt}vision-msgs"),
+    ):
+        problem = loads(module)
+        ending = ("absent", problem, remedy) if problem else ("ok", found)
+        yield Finding(ROS, module, *ending)
+    yield fastdds_profile()
+    yield from _shared_memory()
+
+
+def fastdds_profile() -> Finding:
+    """Whether the Fast DDS profile is set and exists; images get lost without it."""
+    name = "Fast DDS profile"
+    values = [(variable, os.environ[variable]) for variable in PROFILE_VARIABLES if os.environ.get(variable)]
+    profile = package_file("config/fastdds_images.xml") or "<package>/config/fastdds_images.xml"
+    remedy = f"export {PROFILE_VARIABLES[0]}={profile} (for the camera driver too)"
+    other = os.environ.get("RMW_IMPLEMENTATION", "")
+    if other and "fastrtps" not in other:
+        return Finding(ROS, name, "ok", f"not used: RMW_IMPLEMENTATION is {other}")
+    if not values:
+        found = "not set: images above 0.5 MB get lost on Fast DDS (the launch file sets it)"
+        return Finding(ROS, name, "absent", found, remedy)
+    for variable, value in values:
+        if not Path(value).is_file():
+            return Finding(ROS, name, "wrong", f"{variable}={value} does not exist", remedy)
+    return Finding(ROS, name, "ok", values[0][1])
+
+
+def _shared_memory() -> Iterator[Finding]:
+    if Path(SHM).is_dir():
+        usage = shutil.disk_usage(SHM)
+        found = f"{usage.free / 1e6:.0f} of {usage.total / 1e6:.0f} MB free"
+        remedy = "fastdds shm clean removes files of killed nodes; in a container: --shm-size=512m"
+        ending = ("ok", found) if usage.free >= ENOUGH_SHM_MB * 1e6 else ("wrong", found, remedy)
+        yield Finding(ROS, SHM, *ending)
+
+
+MACHINE = "machine"
+OLDEST_L4T = 36  # JetPack 6
+PACKAGES = ("cuda-bindings", "onnxruntime", "onnxruntime-gpu", "tensorrt", "tensorrt-cu13", "tensorrt-cu12")
+"""pip packages whose versions decide what runs on a GPU."""
+SMI = ("--query-gpu=name,driver_version,memory.total,compute_cap", "--format=csv,noheader")
+
+
+def environment(root: Path = Path("/")) -> dict[str, Any]:
+    """What a measurement depends on, as JSON values; None for what is not there."""
+    cpu = re.search(r"^model name\s*:\s*(.+)$", text_of(root / "proc/cpuinfo"), flags=re.M)
+    kernel = re.search(r"\b\d+\.\d+(\.\d+)?\b", text_of(root / "proc/driver/nvidia/version"))
+    driver = answer("driver", seconds=30)
+    smi, smi_problem = _output("nvidia-smi", *SMI)
+    mode, _ = _output("nvpmodel", "-q")
+    return {
+        "platform": _platform(root),
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": os.cpu_count(),
+        "gpus": smi.splitlines() or driver.get("gpus", []),
+        "smi_problem": smi_problem,
+        "driver": kernel[0] if kernel else None,
+        "driver_cuda": driver.get("cuda"),
+        "driver_problem": driver.get("problem"),
+        "driver_remedy": driver.get("remedy"),
+        "power_mode": " ".join(mode.split()) or None,
+        "gpu_clock": _gpu_clock(root),
+        "python": platform.python_version(),
+        "efftam_ros": efftam_ros.__version__,
+        **{name: version(name) or None for name in PACKAGES},
+    }
+
+
+def machine_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    """Findings on what `environment` returned."""
+    jetson = re.match(r"L4T (\d+)", facts["platform"])
+    old = jetson is not None and int(jetson[1]) < OLDEST_L4T
+    ending = (
+        ("wrong", facts["platform"], "install JetPack 6.1 or newer") if old else ("ok", facts["platform"])
+    )
+    yield Finding(MACHINE, "platform", *ending)
+    for line in facts["gpus"]:
+        yield Finding(MACHINE, "NVIDIA GPU", "ok", line)
+    if facts["smi_problem"] and jetson is None:  # on a Jetson it reports little
+        remedy = "load NVIDIA's driver (reboot after an update) or pass the GPU into the container"
+        yield Finding(MACHINE, "nvidia-smi", "wrong", facts["smi_problem"], remedy)
+    if problem := facts["driver_problem"]:
+        state = "wrong" if facts["driver"] or facts["gpus"] else "absent"
+        remedy = f"{facts['driver_remedy'] or 'reboot, or reinstall the driver'}; or use the CPU"
+        yield Finding(MACHINE, "NVIDIA driver", state, problem, remedy)
+    else:
+        found = f"{facts['driver'] or 'unknown version'}, supports CUDA {facts['driver_cuda']}"
+        yield Finding(MACHINE, "NVIDIA driver", "ok", found)
+    for name in ("power_mode", "gpu_clock", *PACKAGES):
+        if facts[name]:
+            yield Finding(MACHINE, name.replace("_", " "), "ok", facts[name])
+
+
+def _platform(root: Path) -> str:
+    release = text_of(root / "etc/nv_tegra_release")
+    if not release:
+        return platform.machine()
+    found = re.search(r"R(\d+).*?REVISION:\s*([\d.]+)", release)
+    model = text_of(root / "proc/device-tree/model").rstrip("\0\n")
+    return f"L4T {'.'.join(found.groups()) if found else '0, unknown release'}, {model or 'a Jetson'}"
+
+
+def _gpu_clock(root: Path) -> str | None:
+    """Range of a Jetson's GPU clock, which follows the load unless jetson_clocks fixes it."""
+    for folder in sorted((root / "sys/class/devfreq").glob("*gpu*")):
+        low, high = (text_of(folder / f"{end}_freq").strip() for end in ("min", "max"))
+        if low.isdigit() and high.isdigit():
+            megahertz = f"{int(low) // 10**6} to {int(high) // 10**6} MHz"
+            return megahertz + ("" if low == high else ", follows the load; sudo jetson_clocks fixes it")
+    return None
+
+
+def _output(program: str, *arguments: str) -> tuple[str, str | None]:
+    """What a program writes, and its error where it fails; nothing where it is not installed."""
+    if (path := shutil.which(program)) is None:
+        return "", None
+    try:
+        done = subprocess.run([path, *arguments], timeout=20, **CAPTURED)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if done.returncode:
+        return "", (done.stderr.strip() or done.stdout.strip() or "it fails").splitlines()[0]
+    return done.stdout.strip(), None
