@@ -21,7 +21,8 @@ from efftam_ros.core.bearing import Bearing, Intrinsics
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
-from efftam_ros.runtime.image.encodings import ENCODINGS, check_image
+from efftam_ros.runtime.image.encodings import ENCODINGS, NARROWED, check_image
+from efftam_ros.runtime.image.levels import Levels
 from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size, coded_size
 from efftam_ros.runtime.image.prompts import MOST_POINTS, encode_prompt
 
@@ -96,27 +97,30 @@ def check_header(header: Any) -> None:
         )
 
 
-def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
-    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data``.
+def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data`` unless it has 16 bits.
+
+    ``levels``: reduces 16-bit pixels; None: each image has a range of its own. An encoding that only
+    cv_bridge knows is converted by it where it is installed.
 
     Raises:
-        InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data,
-            or big-endian 16-bit pixels.
+        InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data.
     """
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
-    encoding = ENCODINGS.get(msg.encoding)
+    name = NARROWED.get(msg.encoding, msg.encoding)
+    encoding = ENCODINGS.get(name)
     data = np.frombuffer(msg.data, np.uint8)
-    if encoding is None or width < 1 or height < 1:
-        check_image(Image(data[:0].reshape(0, 0), width, height, msg.encoding))
-    assert encoding is not None
+    if width < 1 or height < 1:
+        check_image(Image(data[:0].reshape(0, 0), width, height, "bgr8"))
     check_size(width, height, most_pixels)
-    row = width * encoding.bytes_per_pixel
+    if encoding is None:
+        return _converted(msg)
+    is_wide = name != msg.encoding
+    row = width * encoding.bytes_per_pixel * (2 if is_wide else 1)
     if step < row:
         raise InputError(
             f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
         )
-    if msg.is_bigendian and encoding.full_scale > 255:
-        raise InputError(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
     rows = height * encoding.rows_per_pair // 2
     # The last row may come without its padding.
     need = (rows - 1) * step + row
@@ -126,9 +130,33 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
             f" {need}: the image is truncated"
         )
     view = np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1), writeable=False)
-    image = Image(view, width, height, msg.encoding)
+    if is_wide:
+        wide = np.ascontiguousarray(view).view(">u2" if msg.is_bigendian else "<u2")
+        view = (levels or Levels()).reduced(wide.astype(np.uint16, copy=False), stamp_ns(msg.header.stamp))
+    image = Image(view, width, height, name)
     check_image(image)
     return image
+
+
+def _converted(msg: Any) -> Image:
+    """An image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises InputError."""
+    known = ", ".join([*ENCODINGS, *NARROWED])
+    try:
+        # Only where such an image comes.
+        from cv_bridge import CvBridge
+
+        pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
+    except ImportError:
+        raise InputError(
+            f"image encoding {shown(msg.encoding)} is not supported; publish one of {known}, or install"
+            " cv_bridge (ros-$ROS_DISTRO-cv-bridge), which may convert it"
+        ) from None
+    except Exception as error:  # CvBridgeError, and what numpy and OpenCV raise
+        raise InputError(
+            f"image encoding {shown(msg.encoding)} is not supported, and cv_bridge can't convert it"
+            f" ({shown(error)}); publish one of {known}"
+        ) from None
+    return Image.from_array(np.ascontiguousarray(pixels, np.uint8))
 
 
 def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
@@ -141,10 +169,11 @@ def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
     return width, height
 
 
-def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
+def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
     """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`.
 
-    Raises InputError when it can't be decoded or has too many pixels, which is checked before decoding.
+    ``levels``: see `image_from_message`. Raises InputError when it can't be decoded or has too many pixels,
+    which is checked before decoding.
     """
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
@@ -153,15 +182,17 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
     if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
         raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
     # The EXIF orientation is not applied: boxes refer to pixels as the camera delivered them.
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         pixels = cv2.imdecode(data, flags) if data.size else None
     except cv2.error:
         pixels = None
-    if pixels is None:
+    if pixels is None or pixels.dtype not in (np.uint8, np.uint16):
         raise InputError(
             f"compressed image ({shown(msg.format)}, {data.size} bytes) can't be decoded: use jpeg or png"
         )
+    if pixels.dtype == np.uint16:
+        pixels = (levels or Levels()).reduced(pixels, stamp_ns(msg.header.stamp))
     return Image.from_array(np.asarray(pixels, np.uint8))
 
 

@@ -39,6 +39,7 @@ from efftam_ros.interop.messages import (
 )
 from efftam_ros.interop.package_files import PACKAGE
 from efftam_ros.runtime.image.encodings import to_bgr
+from efftam_ros.runtime.image.levels import Levels, few_levels
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
@@ -62,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage", choices=bags.STORAGES, default="mcap", help="storage of the new bag (default mcap)"
     )
     files.add_argument("--with-masks", action="store_true", help="write the masks too (large)")
+    options.add_range_argument(files)
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -91,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         bar = stack.enter_context(
             progress_bar(images.msgcount, args.bag.name, unit="image", quiet=args.quiet)
         )
-        for message in read_images(reader, store, images, args.rectified):
+        for message in read_images(reader, store, images, args.rectified, Levels(args.range)):
             replay.process(message)
             bar.update()
         replay.finish()
@@ -129,9 +131,11 @@ class RecordedImage:
     recorded_ns: int
     next_ns: int | None
     camera: CameraModel | None
+    levels: Levels  # of the stream, for 16-bit images
 
     def read(self) -> Image:
-        return image_from_compressed(self.message) if self.compressed else image_from_message(self.message)
+        read = image_from_compressed if self.compressed else image_from_message
+        return read(self.message, levels=self.levels)
 
 
 def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
@@ -140,7 +144,7 @@ def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
 
 
 def read_images(
-    reader: Reader, store: Typestore, images: Connection, rectified: bool
+    reader: Reader, store: Typestore, images: Connection, rectified: bool, levels: Levels
 ) -> Iterator[RecordedImage]:
     """Yield the images in recorded order, each with the latest camera_info before it."""
     info = bags.camera_info_topic(reader, images.topic)
@@ -150,7 +154,8 @@ def read_images(
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
         message = bags.deserialized(store, raw, images)
-        return RecordedImage(message, images.msgtype == bags.IMAGE_TYPES[1], recorded, next_ns, model)
+        is_compressed = images.msgtype == bags.IMAGE_TYPES[1]
+        return RecordedImage(message, is_compressed, recorded, next_ns, model, levels)
 
     for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
@@ -227,7 +232,10 @@ class Replay:
                 self._refuse(selection, f"its image can't be used: {error}")
             self._skip(stamp, str(error))
             return
+        before = self._selection
         track = self._step(Frame(image, stamp), selection)
+        if self._selection != before and (few := few_levels(image)):
+            self._refused_once(few)
         if not track.processed:
             self._skip(stamp, track.reason)
             return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -22,13 +24,15 @@ from efftam_ros.interop.messages import (
     camera_model,
     fill_image,
     image_fields,
+    image_from_compressed,
     image_from_message,
     selection_prompt,
     stamp_like,
     stamp_ns,
     velocity_fields,
 )
-from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
+from efftam_ros.runtime.image.encodings import ENCODINGS, NARROWED, to_bgr
+from efftam_ros.runtime.image.levels import Levels
 
 MESSAGES = Path(__file__).parents[2] / "msg"
 
@@ -67,6 +71,7 @@ def image(pixels, encoding, *, padding=0, big=0, height=None, width=None):
         height=pixels.shape[0] if height is None else height,
         width=width,
         encoding=encoding,
+        header=SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0)),
         is_bigendian=big,
         step=rows.shape[1],
         data=array("B", rows.tobytes()),
@@ -109,8 +114,54 @@ def test_the_last_row_may_come_without_its_padding():
 def test_big_endian_counts_for_16_bit_only():
     rows = np.zeros((4, 8), np.uint8)
     assert image_from_message(image(rows, "mono8", big=1, width=8)).width == 8
-    with pytest.raises(InputError, match="big-endian mono16"):
-        image_from_message(image(rows, "mono16", big=1, width=4))
+    ramp = np.arange(32, dtype=">u2").reshape(4, 8)
+    message = image(ramp.view(np.uint8), "mono16", big=1, width=8)
+    assert np.array_equal(image_from_message(message, levels=Levels("0,255")).rows.reshape(4, 8), ramp)
+
+
+LOW, GAIN = 7500, 600 / 255  # a thermal image uses 600 of 65536 levels
+
+
+@pytest.mark.parametrize("encoding", sorted(NARROWED))
+@pytest.mark.parametrize("padding", [0, 3])
+def test_16_bit_images_keep_the_contrast_of_the_same_images_in_8_bits(encoding, padding):
+    narrow = ENCODINGS[NARROWED[encoding]]
+    rows = np.repeat(np.tile(np.arange(256, dtype=np.uint8), (64, 1)), narrow.bytes_per_pixel, axis=1)
+    wide = (LOW + rows * GAIN).round().astype("<u2").view(np.uint8)
+    message = image(wide, encoding, padding=padding, width=256)
+    read = image_from_message(message, levels=Levels(f"{LOW},{LOW + 600}"))
+    assert read.encoding == NARROWED[encoding]
+    assert np.abs(read.rows.astype(int) - rows).max() <= 1
+    seen = image_from_message(message).rows.astype(int)
+    assert 180 < seen.max() - seen.min() < 255
+
+
+def test_16_bit_png_are_read_as_their_raw_images(header):
+    wide = (LOW + np.tile(np.arange(256), (64, 1)) * GAIN).round().astype(np.uint16)
+    data = array("B", cv2.imencode(".png", wide)[1].tobytes())
+    message = SimpleNamespace(header=header, format="16UC1; png compressed", data=data)
+    raw = image_from_message(image(wide.view(np.uint8), "16UC1", width=256))
+    assert np.array_equal(to_bgr(image_from_compressed(message)), to_bgr(raw))
+
+
+def test_an_encoding_that_only_cv_bridge_knows_is_read_through_it(monkeypatch):
+    message = image(np.zeros((4, 8), np.uint8), "nv24", width=4)
+    monkeypatch.setitem(sys.modules, "cv_bridge", None)  # as where it is not installed
+    with pytest.raises(InputError, match=r"'nv24' is not supported.*install cv_bridge"):
+        image_from_message(message)
+
+    class CvBridge:
+        def imgmsg_to_cv2(self, msg, desired_encoding):
+            assert desired_encoding == "bgr8"
+            if msg.encoding != "nv24":
+                raise ValueError("no conversion")
+            return np.full((msg.height, msg.width, 3), 7, np.uint8)
+
+    monkeypatch.setitem(sys.modules, "cv_bridge", SimpleNamespace(CvBridge=CvBridge))
+    assert (to_bgr(image_from_message(message)) == 7).all()
+    message.encoding = "32FC2"
+    with pytest.raises(InputError, match=r"'32FC2' is not supported, and cv_bridge can't convert it"):
+        image_from_message(message)
 
 
 @pytest.mark.parametrize("checked", [False, True])

@@ -32,12 +32,6 @@ def image(**changes) -> Image:
     return message
 
 
-def big_endian() -> Image:
-    message = image_message(np.zeros((HEIGHT, 2 * WIDTH), np.uint8), stamp_of(8), "mono16")
-    message.width, message.is_bigendian = WIDTH, 1
-    return message
-
-
 def stamped(stamp: int) -> Image:
     return image_message(scene(8), stamp)
 
@@ -51,7 +45,6 @@ BAD_IMAGES = {
     "step too small": (lambda: image(step=900), "image step is 900 bytes; 320 px in bgr8 have 960"),
     "zero width": (lambda: image(width=0), "image is 0 x 240 px; both sides must be at least 1"),
     "zero height": (lambda: image(height=0), "image is 320 x 0 px"),
-    "big-endian": (big_endian, "image is big-endian mono16; publish it little-endian"),
     "odd size": (lambda: image(encoding="nv12", width=319, step=319), "encoding nv12 needs an even"),
     "zero stamp": (lambda: stamped(0), "image stamp is zero; set header.stamp"),
     "equal stamp": (lambda: stamped(stamp_of(7)), "two images in a row have the stamp 1000.231000000"),

@@ -106,6 +106,38 @@ def test_a_folder_is_read_in_natural_order(tmp_path: Path):
     assert list(open_video(tmp_path).frames())[1].stamp_ns == pytest.approx(NS / 30, abs=1)
 
 
+WIDE = (7500 + np.tile(np.arange(160, dtype=np.uint16), (120, 1)) * 4).astype(np.uint16)
+
+
+def write_wide(path: Path) -> None:
+    """A video of 16-bit grey images, or a folder of them."""
+    if path.suffix:
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("ffv1", rate=10)
+            stream.width, stream.height, stream.pix_fmt = 160, 120, "gray16le"
+            for _ in range(3):
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(WIDE, format="gray16le")))
+            container.mux(stream.encode(None))
+    else:
+        path.mkdir()
+        for i in range(3):
+            cv2.imwrite(str(path / f"{i}.png"), WIDE)
+
+
+@pytest.mark.parametrize("name", ["thermal.mkv", "thermal"])
+def test_16_bit_images_keep_their_contrast(tmp_path: Path, name: str):
+    write_wide(tmp_path / name)
+    frames = [f.bgr.astype(int) for f in open_video(tmp_path / name).frames()]
+    assert len(frames) == 3
+    for bgr in frames:
+        assert 200 < bgr.max() - bgr.min() < 255
+        assert np.array_equal(bgr[..., 0], bgr[..., 2])
+    fixed = next(open_video(tmp_path / name, levels="7500,8136").frames()).bgr
+    assert (fixed.min(), fixed.max()) == (0, 255)
+    with pytest.raises(InputError, match="LOW,HIGH"):
+        open_video(tmp_path / name, levels="8000")
+
+
 def test_natural_order_counts():
     names = ["b1", "a10", "a2", "A1", "a", "12", "3"]
     assert sorted(names, key=natural_key) == ["3", "12", "a", "A1", "a2", "a10", "b1"]

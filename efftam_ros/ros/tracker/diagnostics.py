@@ -26,7 +26,7 @@ COUNTED = {
     "selections refused": "selection",
 }
 # Faults that leave the tracker working, and the values that show the last of them.
-MINOR = ("image", "selection", "bearing", "camera motion")
+MINOR = ("image", "selection", "bearing", "camera motion", "levels")
 SHOWN = {
     "last refused image": "image",
     "last refused selection": "selection",
@@ -138,6 +138,9 @@ class Statistics:
 
     def selection_refused(self, reason: str) -> None:
         self._fault("selection", reason, f"selection refused: {reason}")
+
+    def few_levels(self, reason: str) -> None:
+        self._fault("levels", reason, reason)
 
     def incompatible_qos(self, reason: str) -> None:
         self._fault("qos", reason, reason)

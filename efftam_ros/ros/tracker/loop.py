@@ -14,6 +14,8 @@ from efftam_ros.ros.common.reporting import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
+from efftam_ros.runtime.image.encodings import GREY
+from efftam_ros.runtime.image.levels import few_levels
 
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
@@ -92,6 +94,9 @@ class TrackingLoop:
             self._refuse(task.command, reason)
         else:
             if task.command is not None:
+                few = few_levels(image)
+                if few:
+                    self._statistics.few_levels(few)
                 self._selection = task.command.number
                 self._outputs.publish_result(task.command, Outcome.ACCEPTED, task.command.note)
         if track.processed:
@@ -102,6 +107,7 @@ class TrackingLoop:
             self._tracker.commit()
         except Exception as error:
             self._drop_target(error)
+        image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
         taken_s = time.monotonic() - begin_s
         self._frame_s += (taken_s - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
 

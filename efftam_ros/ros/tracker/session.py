@@ -62,6 +62,8 @@ class Watch:
         self._receiver.look()
         images = self._receiver.input
         facts = images.facts | {"camera_info": self._receiver.describe_camera()}
+        if self._receiver.image_range:
+            facts["range of 16-bit images"] = self._receiver.image_range
         self._statistics.input_seen(facts, images.explain(), images.has_several)
         shared = {"others": self._outputs.others, "mixed": images.mixed}
         self._statistics.topics_shared([reason for reason in shared.values() if reason])
