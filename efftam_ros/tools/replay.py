@@ -38,6 +38,7 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.interop.package_files import PACKAGE
+from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.runtime.image.encodings import to_bgr
 from efftam_ros.runtime.image.levels import Levels, few_levels
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
@@ -206,6 +207,7 @@ class Replay:
         self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
         self.recording: RerunFile | None = None
         self._waiting = list(selections)
+        self._stamps = StampGuard()
         self._first: Any = None
         self._selected_ns = -1  # recording time of the current selection
         self.tracked = 0
@@ -226,6 +228,7 @@ class Replay:
         self._clear_before(recorded.recorded_ns)
         selection = self._selection_for(stamp, recorded)
         try:
+            self._stamps.check(stamp, recorded.recorded_ns)
             image = recorded.read()
         except InputError as error:
             if selection is not None:

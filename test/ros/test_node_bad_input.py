@@ -79,11 +79,32 @@ def test_refused_images_are_told_once_in_a_while(peer):
     peer.show(1)
 
 
+def withheld(peer, i, pixels):
+    """Publish an image whose stamp can't be, and wait until that is said."""
+    peer.images.publish(image_message(pixels, stamp_of(i)))
+    words = f"the stamp {stamp_of(i) * 1e-9:.3f} s is"
+    peer.diagnosis(lambda s, v: words in v["last refused image"], words)
+
+
+@pytest.mark.parametrize("off", [9000, -9])
+def test_one_wrong_stamp_in_a_steady_stream_does_not_cost_the_target(peer, off):
+    peer.show(50, scene(0))
+    peer.follow(50, bright_box(0))
+    for i in range(51, 60):
+        peer.show(i, scene(i - 50))
+    peer.forget()
+    withheld(peer, 60 + off, scene(10))
+    boxes = [peer.show(i, scene(i - 50)) for i in range(61, 66)]
+    assert [b.state for b in boxes] == 5 * [BoundingBox.TRACKING], [(b.state, b.reason) for b in boxes]
+    assert [round(iou(box_of(b), bright_box(i)), 1) for i, b in enumerate(boxes, 11)] == 5 * [1.0]
+
+
 def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
     peer.show(50)
     peer.follow(50, bright_box(0))
     for i in range(51, 58):
         peer.show(i, scene(i - 50))
+    withheld(peer, -1, scene(8))
     box = peer.show(0, scene(8))
     assert "went back" in box.reason
     assert box.state not in (BoundingBox.TRACKING, BoundingBox.IDLE)
@@ -101,6 +122,7 @@ def test_a_selection_on_the_first_image_after_stamps_went_back_is_told_before_it
     peer.follow(50, bright_box(0))
     for i in range(51, 58):
         peer.show(i, scene(i - 50))
+    withheld(peer, -1, scene(8))
     peer.forget()
     peer.images.publish(image_message(scene(8), stamp_of(0)))
     assert peer.select(box_selection(bright_box(8))).success

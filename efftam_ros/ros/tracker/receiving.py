@@ -28,6 +28,7 @@ from efftam_ros.interop.messages import (
     selection_prompt,
     stamp_ns,
 )
+from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.reporting import Subscriptions
@@ -65,6 +66,7 @@ class Receiver:
         self._prefetch, self._attitude = prefetch, attitude
         self._camera_info: Any = None  # the last message
         self._levels = Levels(config.image_range)
+        self._stamps = StampGuard()
         receive = self._on_compressed if config.image_transport == "compressed" else self._on_image
         transport, reliability = config.image_transport, config.image_reliability
         self.input = ImageInput(node, transport, reliability, receive, subscriptions.callbacks)
@@ -124,6 +126,7 @@ class Receiver:
         check_header(header)
         if stamp == 0:
             raise InputError("image stamp is zero; set header.stamp to the time of exposure in the driver")
+        self._stamps.check(stamp, round(now_s * 1e9))
         nbytes += len(header.frame_id) + OVERHEAD_BYTES
         self._buffer.put(BufferedFrame(header, stamp, now_s, nbytes, size, pixels))
         self._statistics.image_received(now_s, stamp, len(message.data))
