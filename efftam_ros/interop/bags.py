@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.interop.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:
@@ -211,16 +212,10 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
 
 
 def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
-    """Return the camera_info connection belonging to an image topic by ROS convention, or None.
-
-    It is a sibling (/camera/image_raw, /camera/camera_info), also of a compressed topic's base.
-    """
-    parts = image_topic.split("/")
-    siblings = {"/".join([*parts[:-1], "camera_info"]), "/".join([*parts[:-2], "camera_info"])}
-    for connection in reader.connections:
-        if connection.msgtype == CAMERA_INFO_TYPE and connection.topic in siblings:
-            return connection
-    return None
+    """Return the connection of the camera_info beside an image topic (`camera_info_beside`), or None."""
+    topic = camera_info_beside(image_topic)
+    found = (c for c in reader.connections if (c.topic, c.msgtype) == (topic, CAMERA_INFO_TYPE))
+    return next(found, None)
 
 
 def check_same_definition(connection: Connection, store: Typestore) -> None:

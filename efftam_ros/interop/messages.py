@@ -41,6 +41,11 @@ UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4
 UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
 MOST_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
+COMPRESSED_SUFFIX = "/compressed"
+OFF_CENTRE = 0.3
+"""Least share of the sensor's width and height at which the principal point of a binned camera lies."""
+LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
+"""Field of view of a side that a calibration can have."""
 MOST_NORMALIZED = 1.5
 """Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
 
@@ -449,6 +454,7 @@ def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True
     ``with_distortion``: False if it is not wanted; then an unknown distortion model does not matter.
     Raises InputError as `Intrinsics.from_camera_info` does.
     """
+    _check_calibration(msg, rectified)
     intrinsics = Intrinsics.from_camera_info(
         [float(v) for v in msg.k],
         [float(v) for v in msg.d] if with_distortion else (),
@@ -457,7 +463,59 @@ def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True
         offset=(int(msg.roi.x_offset), int(msg.roi.y_offset)),
         binning=(int(msg.binning_x), int(msg.binning_y)),
     )
-    return CameraModel(intrinsics, *delivered_size(msg))
+    model = CameraModel(intrinsics, *delivered_size(msg))
+    if intrinsics is not None:
+        _check_lens(intrinsics, model.width, model.height)
+    return model
+
+
+def _check_calibration(msg: Any, rectified: bool) -> None:
+    """Raise InputError where region, binning and principal point of a CameraInfo contradict each other."""
+    roi, cx, cy = msg.roi, *((msg.p[2], msg.p[6]) if rectified else (msg.k[2], msg.k[5]))
+    if (
+        roi.width
+        and roi.height
+        and (roi.x_offset + roi.width > msg.width or roi.y_offset + roi.height > msg.height)
+    ):
+        raise InputError(
+            f"camera_info has the region of interest {roi.width} x {roi.height} px at ({roi.x_offset},"
+            f" {roi.y_offset}), outside its image of {msg.width} x {msg.height} px: correct the region"
+        )
+    binning = max(int(msg.binning_x), int(msg.binning_y))
+    # A lens is centred on its sensor, so a principal point this far off is that of the binned image.
+    is_off = min(cx / max(1, msg.width), cy / max(1, msg.height)) < OFF_CENTRE
+    if binning > 1 and msg.k[0] and is_off:
+        raise InputError(
+            f"camera_info has the principal point ({cx:g}, {cy:g}) px, binning {binning} and"
+            f" {msg.width} x {msg.height} px: K and P must be of the full resolution; correct them, or set"
+            " binning to 0"
+        )
+
+
+def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
+    """Raise InputError for a camera that can't be: for the delivered image of this size."""
+    if not (-0.5 <= lens.cx <= width - 0.5 and -0.5 <= lens.cy <= height - 0.5) or (lens.cx, lens.cy) == (
+        0,
+        0,
+    ):
+        raise InputError(
+            f"camera_info has the principal point ({lens.cx:g}, {lens.cy:g}) px in an image of"
+            f" {width} x {height} px: calibrate the camera again"
+        )
+    for side, focal_px in ((width, lens.fx), (height, lens.fy)):
+        view_deg = math.degrees(2 * math.atan(side / 2 / focal_px))
+        if not LEAST_VIEW_DEG <= view_deg <= MOST_VIEW_DEG:
+            raise InputError(
+                f"camera_info has the focal length {focal_px:g} px for a side of {side} px, a field of view"
+                f" of {view_deg:.1f} degrees; {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g} can be: calibrate it again"
+            )
+
+
+def camera_info_beside(image_topic: str) -> str:
+    """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
+    /camera/image_raw/compressed -> /camera/camera_info."""
+    folder, slash, _ = image_topic.removesuffix(COMPRESSED_SUFFIX).rpartition("/")
+    return f"{folder}{slash}camera_info"
 
 
 def delivered_size(msg: Any) -> tuple[int, int]:

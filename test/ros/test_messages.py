@@ -339,6 +339,48 @@ def test_camera_info_is_for_the_image_that_is_delivered():
     assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
 
 
+def k(fx=500.0, cx=319.5, cy=239.5):
+    return [fx, 0, cx, 0, fx, cy, 0, 0, 1]
+
+
+REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"width": 2560, "height": 1920, "binning_x": 4, "binning_y": 4},
+            r"\(319\.5, 239\.5\).*binning 4.*2560 x 1920",
+        ),
+        ({"width": 1280, "height": 960, "binning_x": 2, "binning_y": 2}, r"binning 2 and 1280 x 960"),
+        ({"roi": REGION}, r"400 x 200 px at \(300, 60\), outside its image of 640 x 480"),
+        ({"k": k(cx=0.0, cy=0.0)}, r"principal point \(0, 0\) px in an image of 640 x 480"),
+        ({"k": k(cx=700.0)}, r"principal point \(700, 239\.5\)"),
+        ({"k": k(fx=1.0)}, r"focal length 1 px for a side of 640 px, a field of view of 179\.\d degrees"),
+        ({"k": k(fx=1e5)}, r"field of view of 0\.\d degrees; 1 to 170"),
+    ],
+)
+def test_a_camera_info_that_can_not_be_is_refused_with_its_numbers(changes, words):
+    with pytest.raises(InputError, match=words):
+        camera_model(camera_info(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"width": 1280, "height": 960, "k": k(cx=639.5, cy=479.5), "binning_x": 2, "binning_y": 2},
+        {"k": k(cx=200.0, cy=300.0)},
+        {"k": k(fx=60.0)},  # 159 degrees
+        {"k": k(fx=20000.0)},  # 1.8
+        {"k": [0.0] * 9},
+    ],
+)
+def test_a_camera_info_that_can_be_is_taken(changes):
+    assert camera_model(camera_info(**changes)).width == 640
+
+
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 200), (300, 0)])
 def test_a_region_without_width_or_height_stands_for_the_whole_image(width, height):
     roi = SimpleNamespace(x_offset=0, y_offset=0, width=width, height=height)

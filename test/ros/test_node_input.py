@@ -22,7 +22,7 @@ from ros_helpers import box_of, box_selection, image_message, new_namespace, sta
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from efftam_ros.core.geometry import iou
-from efftam_ros.ros.common.image_input import camera_info_beside
+from efftam_ros.interop.messages import camera_info_beside
 
 pytestmark = pytest.mark.ros
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT

@@ -57,6 +57,18 @@ def states(bag: Path) -> list[TrackState]:
     return [TrackState(m.state) for m in read_messages(bag, "/bbox")]
 
 
+@pytest.mark.parametrize("off_ns", [3_000_000_000, -300_000_000])
+def test_one_wrong_stamp_in_a_bag_does_not_cost_the_target(tmp_path: Path, off_ns: int) -> None:
+    images = camera(16)
+    topic, when, _ = images[9]
+    images[9] = (topic, when, image(pictures(16)[9], stamp(9) + off_ns))
+    write_bag(tmp_path / "in", images)
+    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    answered = stamps(read_messages(tmp_path / "out", "/bbox"))
+    assert answered == [stamp(i) for i in range(16) if i != 9]
+    assert states(tmp_path / "out")[-6:] == 6 * [TrackState.TRACKING]
+
+
 def replay(*arguments: object) -> int:
     return main(["replay", *map(str, arguments), "--threads", "1", "--quiet"])
 
@@ -127,6 +139,23 @@ def test_camera_info_gives_bearings(tmp_path: Path):
     for velocity in read_messages(tmp_path / "out", "/velocity"):
         assert velocity.has_bearing
         assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
+
+
+@pytest.mark.parametrize(
+    ("topic", "info", "has_bearing"),
+    [
+        ("/foo/image_raw", "/foo/camera_info", True),
+        ("/foo/image_raw", "/camera_info", False),
+        ("/foo/image_raw/compressed", "/foo/camera_info", True),
+        ("/foo/image_raw/compressed", "/foo/image_raw/camera_info", False),
+    ],
+)
+def test_only_the_camera_info_beside_the_images_counts(tmp_path: Path, topic, info, has_bearing):
+    make = compressed if topic.endswith("compressed") else image
+    images = [(topic, recorded(i), make(p, stamp(i))) for i, p in enumerate(pictures(2))]
+    write_bag(tmp_path / "in", [(info, recorded(-0.5), camera_info(160, 120, 200.0)), *images])
+    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert [m.has_bearing for m in read_messages(tmp_path / "out", "/velocity")] == 2 * [has_bearing]
 
 
 def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, capsys):

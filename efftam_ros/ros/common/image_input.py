@@ -20,21 +20,15 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
+from efftam_ros.interop.messages import COMPRESSED_SUFFIX as SUFFIX
+from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.ros.common.reporting import UNKNOWN_NODE
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
-SUFFIX = "/compressed"
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.
 OVERLAP_S = 1.0
-
-
-def camera_info_beside(image_topic: str) -> str:
-    """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
-    /camera/image_raw/compressed -> /camera/camera_info."""
-    folder, slash, _ = image_topic.removesuffix(SUFFIX).rpartition("/")
-    return f"{folder}{slash}camera_info"
 
 
 @dataclass
