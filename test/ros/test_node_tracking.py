@@ -367,8 +367,8 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
         return [m for m in messages if stamp_ns(m.header.stamp) == stamp_of(9)]
 
     peer.wait(lambda: len(last(peer.velocities)) > 1, "the velocity that is not valid")
-    peer.spin_for(0.5)
-    (_, stale), (_, box) = last(peer.velocities), last(peer.boxes)
+    peer.wait(lambda: len(last(peer.boxes)) > 1, "the box that is not valid")
+    stale, box = last(peer.velocities)[1], last(peer.boxes)[1]
     assert (box.valid, box.reason) == (False, stale.reason)
     assert math.isnan(box.x)
     assert not stale.valid
@@ -376,6 +376,39 @@ def test_when_images_stop_the_velocity_says_so_under_the_last_stamp(tracker):
     assert "image_timeout" in stale.reason
     assert np.isnan([stale.center_x, stale.velocity_x, stale.predicted_x, *stale.covariance]).all()
     peer.diagnosis(lambda s, v: s.level == b"\x03" and "no image" in s.message, "STALE")
+
+
+def test_the_states_of_a_camera_that_died_follow_the_clock(tracker):
+    peer = tracker("-p", "max_gap:=1.0", "-p", "diagnostics_period:=0.1")
+    peer.show(0)
+    peer.follow(0, bright_box(0))
+    assert [peer.show(i) for i in range(1, 8)][-1].state == BoundingBox.TRACKING
+    peer.forget()
+    peer.wait(lambda: [v for v in peer.velocities if v.state == BoundingBox.LOST], "LOST without an image")
+    peer.diagnosis(lambda s, v: v["state"] == "LOST", "LOST in diagnostics")
+    count = len(peer.velocities)
+    peer.wait(lambda: len(peer.velocities) >= count + 2, "repeated messages")
+    told = [v.state for v in peer.velocities]
+    assert told == sorted(told)
+    assert set(told) == {BoundingBox.COASTING, BoundingBox.LOST}
+    assert not any(v.valid for v in peer.velocities)
+    assert "TRACKING -> COASTING: no image for" in peer.process.output
+    assert "COASTING -> LOST: no image for" in peer.process.output
+
+
+def test_a_camera_that_was_stopped_is_not_said_to_lose_images(tracker):
+    peer = tracker("-p", "diagnostics_period:=0.1")
+    for i in range(20):
+        peer.images.publish(image_message(scene(i, 1280, 720), stamp_of(i)))
+        peer.spin_for(0.033)
+    peer.node.destroy_publisher(peer.images)
+    said = "nothing publishes"
+    peer.wait(lambda: said in peer.process.output, "the camera's end in the log")
+    peer.diagnosis(lambda s, v: said in s.message, "the camera's end")
+    peer.spin_for(3.5)
+    assert all(said in s.message for s in peer.diagnostics)
+    assert "lost on the way" not in peer.process.output
+    assert "fastdds_images.xml" not in peer.process.output
 
 
 def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
@@ -390,7 +423,7 @@ def test_images_that_are_all_refused_are_not_said_to_be_missing(tracker):
         peer.spin_for(0.033)
         if peer.velocities:
             break
-    (stale,) = peer.velocities
+    stale = peer.velocities[0]
     assert not stale.valid
     assert "no image could be used for" in stale.reason
     assert "no_such_encoding" in stale.reason

@@ -137,11 +137,14 @@ class ImageInput:
         self._end_old()
         self._node.destroy_subscription(self._current.handle)
 
-    def explain(self) -> str:
-        """Explain why no image arrives, as far as the publishers show: what was found, and the remedy."""
+    def explain(self, have_come: bool = False) -> str:
+        """Explain why no image arrives, as far as the publishers show: what was found, and the remedy.
+
+        ``have_come``: images came before, so that the topic, its type and the way of its images are right.
+        """
         found = self._publishers(self.topic)
         if not found:
-            return self._explain_nobody()
+            return f"nothing publishes {self.topic} any more" if have_come else self._explain_nobody()
         if all(info.topic_type != self._type for info in found):
             return (
                 f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), this node reads"
@@ -154,6 +157,8 @@ class ImageInput:
                 f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
                 " nothing arrives; set image_reliability to auto"
             )
+        if have_come:
+            return f"the publisher of {self.topic} ({self._named(offered)}) is there and sends nothing"
         # Only where images are lost.
         from efftam_ros.ros.common.large_images import large_image_remedy
 

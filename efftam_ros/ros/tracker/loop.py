@@ -35,6 +35,12 @@ class Shared(NamedTuple):
     statistics: Statistics
     log: ThrottledLog
 
+    def tell_state(self, track: Track) -> None:
+        """Have diagnostics show the state, and log that it changed."""
+        change = self.statistics.state(track)
+        if change:
+            self.log.inform("state", change)
+
 
 class TrackingLoop:
     """Owns the tracker from activation to deactivation: `run` and all it calls are in one thread.
@@ -43,10 +49,9 @@ class TrackingLoop:
     """
 
     def __init__(self, tracker: Tracker, shared: Shared, attitude: AttitudeInput | None = None) -> None:
-        self._tracker, self._attitude = tracker, attitude
+        self._tracker, self._attitude, self._shared = tracker, attitude, shared
         self._buffer, self._outputs, self._statistics, self._log = shared
         self._selection = 0  # number of the selection being tracked
-        self._state = TrackState.IDLE  # last published
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._frame_s = 0.0  # moving average of the time of a frame; 0 before the first
         self._lost = ""  # why the pipeline has failed permanently
@@ -66,8 +71,7 @@ class TrackingLoop:
         self._outputs.publish_result(command, Outcome.CLEARED)
         track = self._outputs.clear("the target was cleared")
         if track is not None:
-            self._tell_state(track)
-            self._statistics.state(track)
+            self._shared.tell_state(track)
 
     def _process(self, task: Task, frame: BufferedFrame) -> None:
         begin_s = time.monotonic()
@@ -130,7 +134,7 @@ class TrackingLoop:
             )
             self._buffer.done(frame, answer.published_s)
             self._furthest_s = max(self._furthest_s, frame.arrived_s)
-            self._tell_state(track)
+            self._shared.tell_state(track)
             if no_bearing:
                 self._statistics.no_bearing(no_bearing)
             if self._attitude is not None and track.camera is not None and track.camera.reason:
@@ -152,12 +156,6 @@ class TrackingLoop:
         # By arrival: the camera's clock may have gone back in between.
         behind_s = newest.arrived_s - frame.arrived_s
         return f"catching up after a selection: {behind_s:.2f} s behind the camera"
-
-    def _tell_state(self, track: Track) -> None:
-        if track.state is not self._state:
-            because = f": {track.reason}" if track.reason else ""
-            self._log.inform("state", f"{self._state.name} -> {track.state.name}{because}")
-            self._state = track.state
 
     def _refuse(self, command: Command | None, reason: str) -> None:
         if command is not None:
