@@ -270,6 +270,7 @@ class Statistics:
         if track is not None:
             values["windows searched"] = str(len(track.windows))
             values["places where it may be"] = str(len(track.hypotheses))
+            values["score of the best place"] = f"{track.hypotheses[0].score:.1f}" if track.hypotheses else ""
             if track.camera is not None:
                 values["camera motion"] = track.camera.reason or "known"
             values |= {f"stage {name} (ms)": f"{1e3 * s:.1f}" for name, s in track.stage_seconds.items()}

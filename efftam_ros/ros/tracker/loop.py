@@ -124,7 +124,7 @@ class TrackingLoop:
                 self._tracker,
                 0 if track.state is TrackState.IDLE else self._selection,
                 self._catching_up(frame),
-                self._buffer.stale(time.monotonic()),
+                self._stale(frame),
             )
             self._statistics.answered(
                 answer.published_s,
@@ -146,6 +146,12 @@ class TrackingLoop:
             self._drop_target(error)
         except Exception as error:
             self._report(error)
+
+    def _stale(self, frame: BufferedFrame) -> str:
+        """Why this image is too old to be steered by although it is the newest; empty if it is not."""
+        now_s = time.monotonic()
+        stale, age_s = self._buffer.stale(now_s), now_s - frame.arrived_s
+        return stale and f"answered {age_s:.2f} s after this image came, and none is newer: {stale}"
 
     def _catching_up(self, frame: BufferedFrame) -> str:
         """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
