@@ -183,8 +183,10 @@ def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Leve
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
     # OpenCV may fill the missing part of a truncated JPEG with grey without an error. The end marker can't
-    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it.
-    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
+    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it, V4L2
+    # drivers zeros up to the size of their buffer.
+    end = len(bytes(data).rstrip(b"\0"))
+    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[end // 2 : end].tobytes():
         raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
     # The EXIF orientation is not applied: boxes refer to pixels as the camera delivered them.
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION

@@ -136,6 +136,18 @@ def test_16_bit_images_keep_the_contrast_of_the_same_images_in_8_bits(encoding, 
     assert 180 < seen.max() - seen.min() < 255
 
 
+@pytest.mark.parametrize("padding", [0, 1, 3, 400_000])
+def test_a_jpeg_in_a_larger_buffer_is_whole_and_a_truncated_one_is_not(header, padding):
+    """V4L2 drivers deliver MJPEG with zeros up to the size of their buffer."""
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    coded = cv2.imencode(".jpg", pixels)[1].tobytes()
+    whole = SimpleNamespace(header=header, format="jpeg", data=array("B", coded + bytes(padding)))
+    assert image_from_compressed(whole).height == 64
+    cut = SimpleNamespace(header=header, format="jpeg", data=array("B", coded[:-500] + bytes(padding)))
+    with pytest.raises(InputError, match="no end marker"):
+        image_from_compressed(cut)
+
+
 def test_16_bit_png_are_read_as_their_raw_images(header):
     wide = (LOW + np.tile(np.arange(256), (64, 1)) * GAIN).round().astype(np.uint16)
     data = array("B", cv2.imencode(".png", wide)[1].tobytes())
