@@ -105,11 +105,16 @@ def reading(path: Path) -> Iterator[Reader]:
 
 
 def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
-    """Yield connection, recording time in ns and CDR bytes of every message.
+    """Yield connection, recording time in ns and CDR bytes of every message of the connections' topics.
 
-    Raises InputError where the bag is damaged.
+    A topic may have several channels, and the files other QoS than metadata.yaml: what counts is topic and
+    type. Raises InputError where the bag is damaged.
     """
-    source = reader.messages(connections)
+    wanted = {(connection.topic, connection.msgtype) for connection in connections}
+    storages = getattr(reader.storage, "storages", [reader.storage])
+    stored = [c for storage in storages for c in storage.connections if (c.topic, c.msgtype) in wanted]
+    # The library takes an empty list of connections for all of them.
+    source = reader.messages(stored) if stored else iter(())
     while True:
         try:
             found = next(source)
@@ -141,8 +146,7 @@ def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator
     connections = [c for c in reader.connections if c.msgtype == msgtype]
     for connection in connections:
         check_same_definition(connection, store)
-    # The library takes an empty list of connections for all of them.
-    for connection, recorded, raw in messages(reader, connections) if connections else ():
+    for connection, recorded, raw in messages(reader, connections):
         yield recorded, deserialized(store, raw, connection)
 
 
@@ -198,7 +202,7 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
     wanted = [c for c in images if c.topic == (topic or preferred)]
     if wanted:
         return wanted[0]
-    if topic is None and len(images) == 1:
+    if topic is None and len({(c.topic, c.msgtype) for c in images}) == 1:
         return images[0]
     there = ", ".join(f"{c.topic} ({c.msgtype})" for c in sorted(reader.connections, key=lambda c: c.topic))
     if topic is not None and any(c.topic == topic for c in reader.connections):
@@ -209,6 +213,12 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
         problem = "the bag has several image topics" if images else "the bag has no image topic"
     remedy = "name one with --topic" if images else "record sensor_msgs/Image or CompressedImage"
     raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
+
+
+def count_of(reader: Reader, connection: Connection) -> int:
+    """Number of messages of a connection's topic and type."""
+    like = [c for c in reader.connections if (c.topic, c.msgtype) == (connection.topic, connection.msgtype)]
+    return sum(c.msgcount for c in like)
 
 
 def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
