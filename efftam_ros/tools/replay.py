@@ -8,6 +8,7 @@ after it. Results have the headers of their images; replaying twice gives byte-i
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
         bar = stack.enter_context(
-            progress_bar(images.msgcount, args.bag.name, unit="image", quiet=args.quiet)
+            progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
         )
         for message in read_images(reader, store, images, args.rectified, Levels(args.range)):
             replay.process(message)
@@ -215,6 +216,7 @@ class Replay:
         self._selection = 0  # number of the current selection
         self._refused: Counter[str] = Counter()
         self.unused = 0
+        self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
 
     def select_first(self, prompt: Any) -> None:
@@ -253,6 +255,7 @@ class Replay:
         if self._first is not None:  # given on the command line: an error ends the command
             prompt, self._first = self._first(width, height), None
             self._selection += 1
+            self._applied += 1
             return self._tracker.step(frame, prompt)
         if selection is not None:
             try:
@@ -268,7 +271,11 @@ class Replay:
 
     def _skip(self, stamp: int, reason: str) -> None:
         self.unused += 1
-        _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
+        kind = re.sub(r"\d+", "", reason)  # the same refusal, whatever its stamps and sizes
+        first, count = self._skipped.get(kind, (reason, 0))
+        self._skipped[kind] = first, count + 1
+        if not count:
+            _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
 
     def _clear_before(self, recorded_ns: int) -> None:
         """Apply the CLEAR messages recorded before this image that are newer than the current selection."""
@@ -322,7 +329,10 @@ class Replay:
         _warn(f"{selection} refused: {reason}")
 
     def finish(self) -> None:
-        """Report the selections that no image matched."""
+        """Report the selections that no image matched, and how many images were refused for one reason."""
+        for reason, count in self._skipped.values():
+            if count > 1:
+                _warn(f"{count - 1} more images not used, as the first: {reason}")
         for selection in self._waiting:
             if _is_clear(selection):
                 self._applied += 1  # recorded after the last image

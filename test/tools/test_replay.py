@@ -21,6 +21,7 @@ from bag_helpers import (
     stamps,
     write_bag,
 )
+from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
@@ -55,6 +56,55 @@ def box_at(i: int) -> tuple[float, float, float, float]:
 
 def states(bag: Path) -> list[TrackState]:
     return [TrackState(m.state) for m in read_messages(bag, "/bbox")]
+
+
+TIME = QosTime(0, 0)
+QOS = Qos(
+    QosHistory.KEEP_LAST,
+    5,
+    QosReliability.RELIABLE,
+    QosDurability.VOLATILE,
+    TIME,
+    TIME,
+    QosLiveliness.AUTOMATIC,
+    TIME,
+    False,
+)
+
+
+def write_channels(path: Path, *channels: Qos | None) -> Path:
+    """A bag of six images on one topic, taken in turn from channels with these QoS."""
+    with writing(path, "mcap") as writer:
+        made = [
+            writer.add_connection(
+                "/image",
+                IMAGE_TYPES[0],
+                typestore=bag_helpers.STORE,
+                offered_qos_profiles=[qos] * (qos is not None),
+            )
+            for qos in channels
+        ]
+        for i, picture in enumerate(pictures(6)):
+            raw = bag_helpers.STORE.serialize_cdr(image(picture, stamp(i))[1], IMAGE_TYPES[0])
+            writer.write(made[i % len(made)], recorded(i), raw)
+    return path
+
+
+def test_a_bag_whose_metadata_names_other_qos_than_its_file_is_read(tmp_path: Path) -> None:
+    """As converters and editors of bags leave them."""
+    bag = write_channels(tmp_path / "in", QOS)
+    text = (bag / "metadata.yaml").read_text()
+    changed = text.replace("depth: 5", "depth: 7")
+    assert changed != text
+    (bag / "metadata.yaml").write_text(changed)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert len(read_messages(tmp_path / "out", "/bbox")) == 6
+
+
+def test_all_channels_of_a_topic_are_read_from_a_lone_mcap(tmp_path: Path) -> None:
+    (lone,) = write_channels(tmp_path / "in", None, QOS).glob("*.mcap")
+    assert replay(lone, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(i) for i in range(6)]
 
 
 @pytest.mark.parametrize("off_ns", [3_000_000_000, -300_000_000])
@@ -267,12 +317,24 @@ def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
-    words = ("bgr12", "step is 10", "truncated", "0 x 120", "already processed")
+    words = ("bgr12", "step is 10", "truncated", "0 x 120", "before that of the last one")
     for line, word in zip(lines, words, strict=True):
         assert "not used" in line
         assert word in line
     assert stamps(read_messages(tmp_path / "out", "/bbox"))[-1] == stamp(6)
     assert "5 images not used" in captured.out
+
+
+def test_one_refusal_of_many_images_is_told_once_with_their_number(tmp_path: Path, capsys):
+    bad = [("/image", recorded(i), image(p, stamp(i), encoding="bgr12")) for i, p in enumerate(pictures(8))]
+    bag = write_bag(tmp_path / "in", [*bad[:7], *camera(8)[7:]])
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    first, more = captured.err.splitlines()
+    assert "bgr12" in first
+    assert "6 more images" in more
+    assert "bgr12" in more
+    assert "selections: 1 applied, 0 refused" in captured.out
 
 
 def test_a_selection_on_an_image_that_can_not_be_used_is_refused(tmp_path: Path, capsys):
