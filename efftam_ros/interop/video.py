@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FOLDER_FPS = 30.0
+# FFmpeg's names of streams without a container, and so without time stamps.
+RAW_FORMATS = ("h264", "hevc", "mjpeg", "m4v")
 NS = 1_000_000_000
 
 
@@ -65,9 +67,9 @@ class VideoSource(Protocol):
 def open_video(path: str | Path, fps: float | None = None, levels: str = AUTO) -> VideoSource:
     """Open a video file or a folder of images.
 
-    ``fps`` applies to folders (default 30); a video has its own stamps. ``levels``: the range of 16-bit
-    images, see `fixed_range`. Raises InputError: path missing, no
-    images, unreadable file, ``fps`` given for a video.
+    ``fps`` applies to folders (default 30) and to raw streams (.h264, .mjpeg: default as coded, or 25); other
+    videos have their own stamps. ``levels``: the range of 16-bit images, see `fixed_range`. Raises
+    InputError: path missing, no images, unreadable file, ``fps`` given for a video.
     """
     path = Path(path)
     fixed_range(levels)
@@ -79,21 +81,23 @@ def open_video(path: str | Path, fps: float | None = None, levels: str = AUTO) -
         return ImageFolder(path, FOLDER_FPS if fps is None else fps, levels)
     if not path.exists():
         raise InputError(f"{path} does not exist; give a video file or a folder of images")
-    if fps is not None:
-        raise InputError(f"{path} is a video and has its own time stamps; leave out the frame rate")
-    return VideoFile(path, levels)
+    return VideoFile(path, levels, fps)
 
 
 class VideoFile:
     """A video read with PyAV. Stamps are the container's presentation times, also for a variable frame
-    rate."""
+    rate; those of a raw stream, which has none, are ``fps`` apart."""
 
-    def __init__(self, path: Path, levels: str = AUTO) -> None:
-        self.path, self._levels = path, levels
+    def __init__(self, path: Path, levels: str = AUTO, fps: float | None = None) -> None:
+        self.path, self._levels, self._given = path, levels, None if fps is None else _checked_rate(fps)
         with self._open() as container:
             stream = container.streams.video[0]
-            rate = stream.average_rate or stream.guessed_rate
-            self.fps = float(rate) if rate else FOLDER_FPS
+            self._is_raw = container.format.name in RAW_FORMATS
+            if fps is not None and not self._is_raw:
+                raise InputError(f"{path} is a video and has its own time stamps; leave out the frame rate")
+            # Of a raw stream the average is FFmpeg's default, the other one what the stream says.
+            rate = stream.guessed_rate if self._is_raw else stream.average_rate or stream.guessed_rate
+            self.fps = self._given or (float(rate) if rate else FOLDER_FPS)
             self.count = stream.frames or None
             first = self._decoded(container, stream, 0)
             try:
@@ -106,6 +110,8 @@ class VideoFile:
 
     @property
     def note(self) -> str:
+        if self._is_raw and self._given is None:
+            return f"has no time stamps: taken as {self.fps:g} images per second; give --fps if it has others"
         if not self.rotation:
             return ""
         return f"rotated by {90 * self.rotation} degrees counter-clockwise, as its metadata requires"
@@ -148,7 +154,7 @@ class VideoFile:
 
     def _stamp_ns(self, index: int, frame: av.VideoFrame, stream: Any) -> int:
         base = frame.time_base or stream.time_base
-        if frame.pts is None or base is None:  # elementary streams have no time stamps
+        if self._is_raw or frame.pts is None or base is None:
             return round(index * NS / self.fps)
         return round(frame.pts * base * NS)
 
@@ -189,9 +195,7 @@ class ImageFolder:
     note = ""
 
     def __init__(self, path: Path, fps: float, levels: str = AUTO) -> None:
-        if not (np.isfinite(fps) and fps > 0):
-            raise InputError(f"frame rate is {fps}; give a positive number of images per second")
-        self.path, self.fps, self._levels = path, float(fps), levels
+        self.path, self.fps, self._levels = path, _checked_rate(fps), levels
         self.files = image_files(path)
         if not self.files:
             raise InputError(f"{path} holds no images ({', '.join(s[1:] for s in IMAGE_SUFFIXES)})")
@@ -273,6 +277,12 @@ class Camera:
                 self._changed.notify()
             if self._is_over:
                 return
+
+
+def _checked_rate(fps: float) -> float:
+    if not (np.isfinite(fps) and fps > 0):
+        raise InputError(f"frame rate is {fps}; give a positive number of images per second")
+    return float(fps)
 
 
 def image_files(folder: Path) -> list[Path]:

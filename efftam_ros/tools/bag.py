@@ -47,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fov", type=float, metavar="DEG", help="horizontal field of view of a pinhole camera"
     )
     parser.add_argument("--frames", type=int, metavar="N", help="most images to write")
-    parser.add_argument("--fps", type=float, help="rate of a folder of images (default 30)")
+    parser.add_argument(
+        "--fps",
+        type=float,
+        help="frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)",
+    )
     add_range_argument(parser)
     add_quiet_argument(parser)
 

@@ -48,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)"
     )
     files.add_argument("--frames", type=int, metavar="N", help="frames to process (default: to the end)")
-    files.add_argument("--fps", type=float, help="frame rate of a folder of images (default 30)")
+    files.add_argument(
+        "--fps",
+        type=float,
+        help="frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)",
+    )
     options.add_range_argument(files)
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
     files.add_argument("--json", type=Path, metavar="FILE", help="boxes of every frame; - for stdout")

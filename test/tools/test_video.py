@@ -208,6 +208,30 @@ def test_a_broken_image_is_refused_by_name(tmp_path: Path):
         read_bgr(path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "pixels", "codec"), [("h264", "yuv420p", "libx264"), ("mjpeg", "yuvj420p", "mjpeg")]
+)
+def test_a_raw_stream_has_the_rate_that_is_given(tmp_path: Path, kind: str, pixels: str, codec: str):
+    path = tmp_path / f"camera.{kind}"
+    with av.open(str(path), "w", format=kind) as container:
+        stream = container.add_stream(codec, rate=60)
+        stream.width = stream.height = 64
+        stream.pix_fmt = pixels
+        for i in range(12):
+            picture = np.full((64, 64, 3), 9 * i, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
+        container.mux(stream.encode(None))
+    source = open_video(path, fps=60)
+    assert (source.fps, source.note) == (60, "")
+    assert [f.stamp_ns for f in source.frames()] == [round(i * NS / 60) for i in range(12)]
+    default = open_video(path)
+    assert default.fps == (60 if kind == "h264" else 25)  # H.264 may tell its rate
+    assert "no time stamps" in default.note
+    assert "--fps" in default.note
+    with pytest.raises(InputError, match="frame rate"):
+        open_video(path, fps=0.0)
+
+
 def test_frame_rates_that_are_none(square_video: Path, tmp_path: Path):
     with pytest.raises(InputError, match="its own time stamps"):
         open_video(square_video, fps=30)
