@@ -24,6 +24,12 @@ SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
 CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
 STORAGES = ("mcap", "sqlite3")
 _BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
+_VIDEO_STARTS = (b"\x1aE\xdf\xa3", b"\0\0\0\1", b"\0\0\1")
+_OTHERS = (
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then take {stem}"),
+    (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then take {stem}"),
+    (b"\x1f\x8b", "compressed by gzip", "gunzip {path}, then take {stem}"),
+)
 
 
 def message_folder() -> Path:
@@ -57,11 +63,21 @@ def is_bag(path: Path) -> bool:
 
 
 def is_video(path: Path) -> bool:
-    """Whether a file begins as videos do (MP4, QuickTime, Matroska, WebM, AVI), or a folder holds images."""
+    """Whether a file begins as videos do (MP4, Matroska, AVI, raw H.264), or a folder holds images."""
     if path.is_dir():
         return any(file.suffix.lower() in (".jpg", ".jpeg", ".png") for file in path.iterdir())
     first = _first_bytes(path)
-    return first[4:8] == b"ftyp" or first.startswith(b"\x1aE\xdf\xa3") or first[8:12] == b"AVI "
+    return first[4:8] == b"ftyp" or first.startswith(_VIDEO_STARTS) or first[8:12] == b"AVI "
+
+
+def command_for(path: Path) -> str:
+    """What a file is that is neither a bag nor a video, by its first bytes, and the command for it; empty if
+    they say nothing."""
+    first = _first_bytes(path)
+    for start, what, command in _OTHERS:
+        if first.startswith(start):
+            return f"{path} is {what}; run: {command.format(path=path, stem=path.with_suffix(''))}"
+    return ""
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -83,6 +99,8 @@ def reading(path: Path) -> Iterator[Reader]:
     if not is_bag(path) and is_video(path):
         what = "a folder of images" if path.is_dir() else "a video"
         raise InputError(f"{path} is {what}, not a bag; to track in it, run: efftam track {path}")
+    if other := command_for(path):
+        raise InputError(other)
     if path.is_dir() and not is_bag(path):
         raise InputError(
             f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder or ros2 bag reindex it"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.interop.bags import is_bag
+from efftam_ros.interop.bags import command_for, is_bag
 from efftam_ros.runtime.image.levels import AUTO, Levels, fixed_range
 from efftam_ros.runtime.image.limits import check_size, coded_size
 
@@ -77,6 +77,8 @@ def open_video(path: str | Path, fps: float | None = None, levels: str = AUTO) -
         raise InputError(
             f"{path} is a bag, not a video; to track in it, run: efftam replay {path} --out RESULTS"
         )
+    if other := command_for(path):
+        raise InputError(other)
     if path.is_dir():
         return ImageFolder(path, FOLDER_FPS if fps is None else fps, levels)
     if not path.exists():

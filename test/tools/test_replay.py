@@ -367,6 +367,25 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
 
 
+@pytest.mark.parametrize("command", ["replay", "track"])
+@pytest.mark.parametrize(
+    ("name", "start", "remedy"),
+    [
+        ("a.mcap.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
+        ("a.db3.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
+        ("a.bag", b"#ROSBAG V2.0\n" + bytes(60), "rosbags-convert --src"),
+        ("a.mcap.gz", b"\x1f\x8b\x08" + bytes(60), "gunzip"),
+    ],
+)
+def test_a_file_of_another_kind_gets_its_command(tmp_path: Path, capsys, command, name, start, remedy):
+    (tmp_path / name).write_bytes(start)
+    out = tmp_path / ("out" if command == "replay" else "out.mp4")
+    assert main([command, str(tmp_path / name), "--box", "1,1,9,9", "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert f"run: {remedy} {tmp_path / name}" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):
     bag = write_bag(tmp_path / "in", [*camera(2), ("/camera_info", recorded(0), camera_info(160, 120, 99.0))])
     box = ["--box", "40,30,24,24"]
