@@ -334,7 +334,7 @@ def _pixels(frame: av.VideoFrame, levels: Levels, stamp_ns: int) -> NDArray[np.u
         if frame.format.is_rgb:
             rgb = levels.reduced(frame.to_ndarray(format="rgb48le"), stamp_ns)
             return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
-    return frame.to_ndarray(format="bgr24")
+    return np.asarray(frame.to_ndarray(format="bgr24"), np.uint8)
 
 
 def _quarter_turns(path: Path, degrees: float) -> int:
