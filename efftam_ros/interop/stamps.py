@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 
 from efftam_ros.core.errors import InputError
 
@@ -22,7 +21,9 @@ class StampGuard:
     """
 
     def __init__(self) -> None:
-        self._taken: deque[tuple[int, int]] = deque(maxlen=KEPT)  # stamp, and stamp - arrival
+        self._offsets: deque[int] = deque(maxlen=KEPT)  # stamp - arrival
+        self._steps: deque[int] = deque(maxlen=KEPT)
+        self._last_ns = 0
         self._withheld_ns: int | None = None  # stamp of the image before, if that was withheld
 
     def check(self, stamp_ns: int, arrived_ns: int) -> None:
@@ -38,18 +39,20 @@ class StampGuard:
                     f"the stamp {stamp_ns * 1e-9:.3f} s is {abs(wrong_ns) * 1e-9:.3f} s {where}: the image is"
                     " not used; correct the driver's stamps"
                 )
-            self._taken.clear()
-        self._withheld_ns = None
-        self._taken.append((stamp_ns, offset_ns))
+            self._offsets.clear()
+            self._steps.clear()
+        elif self._offsets:
+            self._steps.append(stamp_ns - self._last_ns)
+        self._withheld_ns, self._last_ns = None, stamp_ns
+        self._offsets.append(offset_ns)
 
     def _wrong_ns(self, stamp_ns: int, offset_ns: int) -> int:
         """How far the stamp is ahead, or back if negative; 0 when it can be."""
-        if len(self._taken) < FEWEST:
+        if len(self._offsets) < FEWEST:
             return 0
-        last_ns = self._taken[-1][0]
-        if stamp_ns < last_ns:
-            return stamp_ns - last_ns
+        step_ns = stamp_ns - self._last_ns
+        if step_ns < 0:
+            return step_ns
         # Images may arrive late, never early: the least delayed one shows the clocks' offset.
-        ahead_ns = offset_ns - max(offset for _, offset in self._taken)
-        longest_ns = max(b - a for (a, _), (b, _) in pairwise(self._taken))
-        return ahead_ns if ahead_ns > AHEAD_NS and stamp_ns - last_ns > STEPS * longest_ns else 0
+        ahead_ns = offset_ns - max(self._offsets)
+        return ahead_ns if ahead_ns > AHEAD_NS and step_ns > STEPS * max(self._steps) else 0

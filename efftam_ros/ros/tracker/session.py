@@ -93,7 +93,7 @@ class Watch:
                 self._log.remind(kind, reason)
         loss = self._statistics.loss(time.monotonic())
         if loss:
-            self._log.warn("images", loss)
+            self._log.warn("loss", loss)
         if self._buffer.newest is None and time.monotonic() - self._begin_s > FIRST_IMAGE_S:
             self._log.remind("input", self._receiver.explain_no_image())
 
@@ -120,12 +120,12 @@ class Watch:
             told = replace(track, state=state, age_s=track.age_s + silence_s, reason=reason)
             if self._outputs.take_back(reason, answer, told):
                 self._shared.tell_state(told)
-        if is_first and reason is stale:
-            # One finding at a time, and under one kind.
+        if reason is stale:
+            # One finding at a time.
             loss = self._statistics.loss(now_s)
             slow = self._statistics.slow(now_s, self._timeout_s)
             why = loss or slow or self._receiver.input.explain(have_come=True)
-            self._log.warn("images", f"{stale}; {why}")
+            self._log.remind(why, f"{stale}; {why}")
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
