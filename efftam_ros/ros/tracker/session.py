@@ -125,7 +125,7 @@ class Watch:
             loss = self._statistics.loss(now_s)
             slow = self._statistics.slow(now_s, self._timeout_s)
             why = loss or slow or self._receiver.input.explain(have_come=True)
-            self._log.remind(why, f"{stale}; {why}")
+            self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
