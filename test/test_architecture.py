@@ -19,12 +19,12 @@ MOST_MODULES = 15
 GENERATED = {"msg", "srv"}
 NOT_INSTALLED = ("training", "benchmarks", "simulation")
 """Packages beside the installed one, which never imports them."""
-MOST_IMPORTED = {"CPU": 52, "GPU": 76}
+MOST_IMPORTED = {"CPU": 54, "GPU": 78}
 """Modules of the package in a process that flies with the default parameters; a smaller number may become the
 limit."""
 MOST_IN_A_FRAME = {"calls": 104, "files": 16, "changes": 43}
 """Calls into the package for a tracked frame on the CPU, files they are in, changes from file to file."""
-MOST_OF_AN_IMAGE = {"calls": 131, "files": 25, "changes": 60}
+MOST_OF_AN_IMAGE = {"calls": 134, "files": 26, "changes": 61}
 """The same in the node, from the image's callback to the published box: step and ROS side together."""
 
 ALLOWED = {

@@ -513,9 +513,9 @@ class Reacquisition:
     @property
     def summary(self) -> str:
         """The state of the search, one line."""
-        places, needed = len(self.tracks), f"({ACCEPT_SCORE:g} needed)"
-        found = f"best of {places} places {self.tracks[0].score:.1f}" if places else "no place"
-        return f"{self.windows_searched} windows searched, {found} {needed}"
+        places = len(self.tracks)
+        found = f"{places} places where it may be, none is certain" if places else "nothing like it found"
+        return f"{self.windows_searched} windows searched, {found}"
 
     @property
     def _promising(self) -> list[CandidateTrack]:

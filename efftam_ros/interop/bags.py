@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.interop.package_files import PACKAGE, package_file, places
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
 CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
 STORAGES = ("mcap", "sqlite3")
 _BAG_STARTS = (b"\x89MCAP", b"SQLite format 3")
+_VIDEO_STARTS = (b"\x1aE\xdf\xa3", b"\0\0\0\1", b"\0\0\1")
+_OTHERS = (
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -d {path}, then take {stem}"),
+    (b"#ROSBAG V", "a ROS 1 bag", "rosbags-convert --src {path} --dst {stem}, then take {stem}"),
+    (b"\x1f\x8b", "compressed by gzip", "gunzip {path}, then take {stem}"),
+)
 
 
 def message_folder() -> Path:
@@ -56,11 +63,21 @@ def is_bag(path: Path) -> bool:
 
 
 def is_video(path: Path) -> bool:
-    """Whether a file begins as videos do (MP4, QuickTime, Matroska, WebM, AVI), or a folder holds images."""
+    """Whether a file begins as videos do (MP4, Matroska, AVI, raw H.264), or a folder holds images."""
     if path.is_dir():
         return any(file.suffix.lower() in (".jpg", ".jpeg", ".png") for file in path.iterdir())
     first = _first_bytes(path)
-    return first[4:8] == b"ftyp" or first.startswith(b"\x1aE\xdf\xa3") or first[8:12] == b"AVI "
+    return first[4:8] == b"ftyp" or first.startswith(_VIDEO_STARTS) or first[8:12] == b"AVI "
+
+
+def command_for(path: Path) -> str:
+    """What a file is that is neither a bag nor a video, by its first bytes, and the command for it; empty if
+    they say nothing."""
+    first = _first_bytes(path)
+    for start, what, command in _OTHERS:
+        if first.startswith(start):
+            return f"{path} is {what}; run: {command.format(path=path, stem=path.with_suffix(''))}"
+    return ""
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -82,6 +99,8 @@ def reading(path: Path) -> Iterator[Reader]:
     if not is_bag(path) and is_video(path):
         what = "a folder of images" if path.is_dir() else "a video"
         raise InputError(f"{path} is {what}, not a bag; to track in it, run: efftam track {path}")
+    if other := command_for(path):
+        raise InputError(other)
     if path.is_dir() and not is_bag(path):
         raise InputError(
             f"{path} is not a bag: it has no metadata.yaml; give the bag's own folder or ros2 bag reindex it"
@@ -104,11 +123,16 @@ def reading(path: Path) -> Iterator[Reader]:
 
 
 def messages(reader: Reader, connections: Collection[Connection]) -> Iterator[tuple[Connection, int, bytes]]:
-    """Yield connection, recording time in ns and CDR bytes of every message.
+    """Yield connection, recording time in ns and CDR bytes of every message of the connections' topics.
 
-    Raises InputError where the bag is damaged.
+    A topic may have several channels, and the files other QoS than metadata.yaml: what counts is topic and
+    type. Raises InputError where the bag is damaged.
     """
-    source = reader.messages(connections)
+    wanted = {(connection.topic, connection.msgtype) for connection in connections}
+    storages = getattr(reader.storage, "storages", [reader.storage])
+    stored = [c for storage in storages for c in storage.connections if (c.topic, c.msgtype) in wanted]
+    # The library takes an empty list of connections for all of them.
+    source = reader.messages(stored) if stored else iter(())
     while True:
         try:
             found = next(source)
@@ -140,8 +164,7 @@ def messages_of_type(reader: Reader, store: Typestore, msgtype: str) -> Iterator
     connections = [c for c in reader.connections if c.msgtype == msgtype]
     for connection in connections:
         check_same_definition(connection, store)
-    # The library takes an empty list of connections for all of them.
-    for connection, recorded, raw in messages(reader, connections) if connections else ():
+    for connection, recorded, raw in messages(reader, connections):
         yield recorded, deserialized(store, raw, connection)
 
 
@@ -197,7 +220,7 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
     wanted = [c for c in images if c.topic == (topic or preferred)]
     if wanted:
         return wanted[0]
-    if topic is None and len(images) == 1:
+    if topic is None and len({(c.topic, c.msgtype) for c in images}) == 1:
         return images[0]
     there = ", ".join(f"{c.topic} ({c.msgtype})" for c in sorted(reader.connections, key=lambda c: c.topic))
     if topic is not None and any(c.topic == topic for c in reader.connections):
@@ -210,17 +233,17 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
     raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
 
 
-def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
-    """Return the camera_info connection belonging to an image topic by ROS convention, or None.
+def count_of(reader: Reader, connection: Connection) -> int:
+    """Number of messages of a connection's topic and type."""
+    like = [c for c in reader.connections if (c.topic, c.msgtype) == (connection.topic, connection.msgtype)]
+    return sum(c.msgcount for c in like)
 
-    It is a sibling (/camera/image_raw, /camera/camera_info), also of a compressed topic's base.
-    """
-    parts = image_topic.split("/")
-    siblings = {"/".join([*parts[:-1], "camera_info"]), "/".join([*parts[:-2], "camera_info"])}
-    for connection in reader.connections:
-        if connection.msgtype == CAMERA_INFO_TYPE and connection.topic in siblings:
-            return connection
-    return None
+
+def camera_info_topic(reader: Reader, image_topic: str) -> Connection | None:
+    """Return the connection of the camera_info beside an image topic (`camera_info_beside`), or None."""
+    topic = camera_info_beside(image_topic)
+    found = (c for c in reader.connections if (c.topic, c.msgtype) == (topic, CAMERA_INFO_TYPE))
+    return next(found, None)
 
 
 def check_same_definition(connection: Connection, store: Typestore) -> None:

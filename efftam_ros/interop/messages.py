@@ -21,7 +21,8 @@ from efftam_ros.core.bearing import Bearing, Intrinsics
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Image, Motion, Prompt, Track, TrackState
-from efftam_ros.runtime.image.encodings import ENCODINGS, check_image
+from efftam_ros.runtime.image.encodings import ENCODINGS, NARROWED, check_image
+from efftam_ros.runtime.image.levels import Levels
 from efftam_ros.runtime.image.limits import MOST_PIXELS, check_size, coded_size
 from efftam_ros.runtime.image.prompts import MOST_POINTS, encode_prompt
 
@@ -40,6 +41,11 @@ UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4
 UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
 MOST_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
+COMPRESSED_SUFFIX = "/compressed"
+OFF_CENTRE = 0.3
+"""Least share of the sensor's width and height at which the principal point of a binned camera lies."""
+LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
+"""Field of view of a side that a calibration can have."""
 MOST_NORMALIZED = 1.5
 """Largest side of a normalised box; above 1 so that a target may extend beyond the image."""
 
@@ -96,27 +102,30 @@ def check_header(header: Any) -> None:
         )
 
 
-def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
-    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data``.
+def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
+    """View a sensor_msgs/Image as a checked `Image`, without copying ``msg.data`` unless it has 16 bits.
+
+    ``levels``: reduces 16-bit pixels; None: each image has a range of its own. An encoding that only
+    cv_bridge knows is converted by it where it is installed.
 
     Raises:
-        InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data,
-            or big-endian 16-bit pixels.
+        InputError: Unknown encoding, zero size, too many pixels, a step shorter than a row, too little data.
     """
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
-    encoding = ENCODINGS.get(msg.encoding)
+    name = NARROWED.get(msg.encoding, msg.encoding)
+    encoding = ENCODINGS.get(name)
     data = np.frombuffer(msg.data, np.uint8)
-    if encoding is None or width < 1 or height < 1:
-        check_image(Image(data[:0].reshape(0, 0), width, height, msg.encoding))
-    assert encoding is not None
+    if width < 1 or height < 1:
+        check_image(Image(data[:0].reshape(0, 0), width, height, "bgr8"))
     check_size(width, height, most_pixels)
-    row = width * encoding.bytes_per_pixel
+    if encoding is None:
+        return _converted(msg)
+    is_wide = name != msg.encoding
+    row = width * encoding.bytes_per_pixel * (2 if is_wide else 1)
     if step < row:
         raise InputError(
             f"image step is {step} bytes; {width} px in {msg.encoding} have {row}: correct step or width"
         )
-    if msg.is_bigendian and encoding.full_scale > 255:
-        raise InputError(f"image is big-endian {msg.encoding}; publish it little-endian (is_bigendian 0)")
     rows = height * encoding.rows_per_pair // 2
     # The last row may come without its padding.
     need = (rows - 1) * step + row
@@ -126,9 +135,33 @@ def image_from_message(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
             f" {need}: the image is truncated"
         )
     view = np.lib.stride_tricks.as_strided(data, (rows, row), (step, 1), writeable=False)
-    image = Image(view, width, height, msg.encoding)
+    if is_wide:
+        wide = np.ascontiguousarray(view).view(">u2" if msg.is_bigendian else "<u2")
+        view = (levels or Levels()).reduced(wide.astype(np.uint16, copy=False), stamp_ns(msg.header.stamp))
+    image = Image(view, width, height, name)
     check_image(image)
     return image
+
+
+def _converted(msg: Any) -> Image:
+    """An image in an encoding that `ENCODINGS` lacks, converted to bgr8 by cv_bridge. Raises InputError."""
+    known = ", ".join([*ENCODINGS, *NARROWED])
+    try:
+        # Only where such an image comes.
+        from cv_bridge import CvBridge
+
+        pixels = CvBridge().imgmsg_to_cv2(msg, "bgr8")
+    except ImportError:
+        raise InputError(
+            f"image encoding {shown(msg.encoding)} is not supported; publish one of {known}, or install"
+            " cv_bridge (ros-$ROS_DISTRO-cv-bridge), which may convert it"
+        ) from None
+    except Exception as error:  # CvBridgeError, and what numpy and OpenCV raise
+        raise InputError(
+            f"image encoding {shown(msg.encoding)} is not supported, and cv_bridge can't convert it"
+            f" ({shown(error)}); publish one of {known}"
+        ) from None
+    return Image.from_array(np.ascontiguousarray(pixels, np.uint8))
 
 
 def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]:
@@ -141,27 +174,32 @@ def compressed_size(msg: Any, most_pixels: int = MOST_PIXELS) -> tuple[int, int]
     return width, height
 
 
-def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS) -> Image:
+def image_from_compressed(msg: Any, most_pixels: int = MOST_PIXELS, levels: Levels | None = None) -> Image:
     """Decode a sensor_msgs/CompressedImage in a format of `coded_size` to a bgr8 `Image`.
 
-    Raises InputError when it can't be decoded or has too many pixels, which is checked before decoding.
+    ``levels``: see `image_from_message`. Raises InputError when it can't be decoded or has too many pixels,
+    which is checked before decoding.
     """
     compressed_size(msg, most_pixels)
     data = np.frombuffer(msg.data, np.uint8)
     # OpenCV may fill the missing part of a truncated JPEG with grey without an error. The end marker can't
-    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it.
-    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
+    # occur in coded pixels, only in a thumbnail, which comes first; cameras may add padding after it, V4L2
+    # drivers zeros up to the size of their buffer.
+    end = len(bytes(data).rstrip(b"\0"))
+    if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[end // 2 : end].tobytes():
         raise InputError(f"compressed image of {data.size} bytes has no end marker: the JPEG is truncated")
     # The EXIF orientation is not applied: boxes refer to pixels as the camera delivered them.
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
         pixels = cv2.imdecode(data, flags) if data.size else None
     except cv2.error:
         pixels = None
-    if pixels is None:
+    if pixels is None or pixels.dtype not in (np.uint8, np.uint16):
         raise InputError(
             f"compressed image ({shown(msg.format)}, {data.size} bytes) can't be decoded: use jpeg or png"
         )
+    if pixels.dtype == np.uint16:
+        pixels = (levels or Levels()).reduced(pixels, stamp_ns(msg.header.stamp))
     return Image.from_array(np.asarray(pixels, np.uint8))
 
 
@@ -418,6 +456,7 @@ def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True
     ``with_distortion``: False if it is not wanted; then an unknown distortion model does not matter.
     Raises InputError as `Intrinsics.from_camera_info` does.
     """
+    _check_calibration(msg, rectified)
     intrinsics = Intrinsics.from_camera_info(
         [float(v) for v in msg.k],
         [float(v) for v in msg.d] if with_distortion else (),
@@ -426,7 +465,59 @@ def camera_model(msg: Any, rectified: bool = False, with_distortion: bool = True
         offset=(int(msg.roi.x_offset), int(msg.roi.y_offset)),
         binning=(int(msg.binning_x), int(msg.binning_y)),
     )
-    return CameraModel(intrinsics, *delivered_size(msg))
+    model = CameraModel(intrinsics, *delivered_size(msg))
+    if intrinsics is not None:
+        _check_lens(intrinsics, model.width, model.height)
+    return model
+
+
+def _check_calibration(msg: Any, rectified: bool) -> None:
+    """Raise InputError where region, binning and principal point of a CameraInfo contradict each other."""
+    roi, cx, cy = msg.roi, *((msg.p[2], msg.p[6]) if rectified else (msg.k[2], msg.k[5]))
+    if (
+        roi.width
+        and roi.height
+        and (roi.x_offset + roi.width > msg.width or roi.y_offset + roi.height > msg.height)
+    ):
+        raise InputError(
+            f"camera_info has the region of interest {roi.width} x {roi.height} px at ({roi.x_offset},"
+            f" {roi.y_offset}), outside its image of {msg.width} x {msg.height} px: correct the region"
+        )
+    binning = max(int(msg.binning_x), int(msg.binning_y))
+    # A lens is centred on its sensor, so a principal point this far off is that of the binned image.
+    is_off = min(cx / max(1, msg.width), cy / max(1, msg.height)) < OFF_CENTRE
+    if binning > 1 and msg.k[0] and is_off:
+        raise InputError(
+            f"camera_info has the principal point ({cx:g}, {cy:g}) px, binning {binning} and"
+            f" {msg.width} x {msg.height} px: K and P must be of the full resolution; correct them, or set"
+            " binning to 0"
+        )
+
+
+def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
+    """Raise InputError for a camera that can't be: for the delivered image of this size."""
+    if not (-0.5 <= lens.cx <= width - 0.5 and -0.5 <= lens.cy <= height - 0.5) or (lens.cx, lens.cy) == (
+        0,
+        0,
+    ):
+        raise InputError(
+            f"camera_info has the principal point ({lens.cx:g}, {lens.cy:g}) px in an image of"
+            f" {width} x {height} px: calibrate the camera again"
+        )
+    for side, focal_px in ((width, lens.fx), (height, lens.fy)):
+        view_deg = math.degrees(2 * math.atan(side / 2 / focal_px))
+        if not LEAST_VIEW_DEG <= view_deg <= MOST_VIEW_DEG:
+            raise InputError(
+                f"camera_info has the focal length {focal_px:g} px for a side of {side} px, a field of view"
+                f" of {view_deg:.1f} degrees; {LEAST_VIEW_DEG:g} to {MOST_VIEW_DEG:g} can be: calibrate again"
+            )
+
+
+def camera_info_beside(image_topic: str) -> str:
+    """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
+    /camera/image_raw/compressed -> /camera/camera_info."""
+    folder, slash, _ = image_topic.removesuffix(COMPRESSED_SUFFIX).rpartition("/")
+    return f"{folder}{slash}camera_info"
 
 
 def delivered_size(msg: Any) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.bags import CAMERA_INFO_TYPE, IMAGE_TYPES, STORAGES, open_typestore, writing
 from efftam_ros.interop.messages import image_fields
 from efftam_ros.interop.video import open_video
-from efftam_ros.tools.common.options import add_quiet_argument
+from efftam_ros.tools.common.options import add_quiet_argument, add_range_argument
 from efftam_ros.tools.common.outputs import Output, check_outputs
 from efftam_ros.tools.common.terminal import progress_bar
 
@@ -47,7 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fov", type=float, metavar="DEG", help="horizontal field of view of a pinhole camera"
     )
     parser.add_argument("--frames", type=int, metavar="N", help="most images to write")
-    parser.add_argument("--fps", type=float, help="rate of a folder of images (default 30)")
+    parser.add_argument(
+        "--fps",
+        type=float,
+        help="frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)",
+    )
+    add_range_argument(parser)
     add_quiet_argument(parser)
 
 
@@ -62,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             f"--topic is {shown(args.topic)}; give a name of letters, digits and _ such as /camera/image_raw"
         )
     check_outputs([Output("--out", args.out, "new folder")])
-    source, store = open_video(args.video, args.fps), open_typestore()
+    source, store = open_video(args.video, args.fps, args.range), open_typestore()
     base = "/" + args.topic.strip("/")
     compressed = args.encoding == "jpeg"
     total = min(source.count or math.inf, args.frames or math.inf)

@@ -8,6 +8,7 @@ after it. Results have the headers of their images; replaying twice gives byte-i
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -38,7 +39,9 @@ from efftam_ros.interop.messages import (
     velocity_fields,
 )
 from efftam_ros.interop.package_files import PACKAGE
+from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.runtime.image.encodings import to_bgr
+from efftam_ros.runtime.image.levels import Levels, few_levels
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
@@ -62,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage", choices=bags.STORAGES, default="mcap", help="storage of the new bag (default mcap)"
     )
     files.add_argument("--with-masks", action="store_true", help="write the masks too (large)")
+    options.add_range_argument(files)
     files.add_argument("--rectified", action="store_true", help="images are rectified: use P, not K and D")
     files.add_argument("--namespace", default="", metavar="NS", help="namespace of the result topics")
     add_rerun_argument(files)
@@ -89,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
         if drawn:
             replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
         bar = stack.enter_context(
-            progress_bar(images.msgcount, args.bag.name, unit="image", quiet=args.quiet)
+            progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
         )
-        for message in read_images(reader, store, images, args.rectified):
+        for message in read_images(reader, store, images, args.rectified, Levels(args.range)):
             replay.process(message)
             bar.update()
         replay.finish()
@@ -129,9 +133,11 @@ class RecordedImage:
     recorded_ns: int
     next_ns: int | None
     camera: CameraModel | None
+    levels: Levels  # of the stream, for 16-bit images
 
     def read(self) -> Image:
-        return image_from_compressed(self.message) if self.compressed else image_from_message(self.message)
+        read = image_from_compressed if self.compressed else image_from_message
+        return read(self.message, levels=self.levels)
 
 
 def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
@@ -140,7 +146,7 @@ def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
 
 
 def read_images(
-    reader: Reader, store: Typestore, images: Connection, rectified: bool
+    reader: Reader, store: Typestore, images: Connection, rectified: bool, levels: Levels
 ) -> Iterator[RecordedImage]:
     """Yield the images in recorded order, each with the latest camera_info before it."""
     info = bags.camera_info_topic(reader, images.topic)
@@ -150,7 +156,8 @@ def read_images(
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
         message = bags.deserialized(store, raw, images)
-        return RecordedImage(message, images.msgtype == bags.IMAGE_TYPES[1], recorded, next_ns, model)
+        is_compressed = images.msgtype == bags.IMAGE_TYPES[1]
+        return RecordedImage(message, is_compressed, recorded, next_ns, model, levels)
 
     for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
@@ -201,6 +208,7 @@ class Replay:
         self._tracker, self._answers, self._write_mask = tracker, answers, write_mask
         self.recording: RerunFile | None = None
         self._waiting = list(selections)
+        self._stamps = StampGuard()
         self._first: Any = None
         self._selected_ns = -1  # recording time of the current selection
         self.tracked = 0
@@ -208,6 +216,7 @@ class Replay:
         self._selection = 0  # number of the current selection
         self._refused: Counter[str] = Counter()
         self.unused = 0
+        self._skipped: dict[str, tuple[str, int]] = {}  # first and count of refusals that differ in numbers
         self._states: Counter[str] = Counter()
 
     def select_first(self, prompt: Any) -> None:
@@ -221,13 +230,17 @@ class Replay:
         self._clear_before(recorded.recorded_ns)
         selection = self._selection_for(stamp, recorded)
         try:
+            self._stamps.check(stamp, recorded.recorded_ns)
             image = recorded.read()
         except InputError as error:
             if selection is not None:
                 self._refuse(selection, f"its image can't be used: {error}")
             self._skip(stamp, str(error))
             return
+        before = self._selection
         track = self._step(Frame(image, stamp), selection)
+        if self._selection != before and (few := few_levels(image)):
+            self._refused_once(few)
         if not track.processed:
             self._skip(stamp, track.reason)
             return
@@ -242,6 +255,7 @@ class Replay:
         if self._first is not None:  # given on the command line: an error ends the command
             prompt, self._first = self._first(width, height), None
             self._selection += 1
+            self._applied += 1
             return self._tracker.step(frame, prompt)
         if selection is not None:
             try:
@@ -257,7 +271,11 @@ class Replay:
 
     def _skip(self, stamp: int, reason: str) -> None:
         self.unused += 1
-        _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
+        kind = re.sub(r"\d+", "", reason)  # the same refusal, whatever its stamps and sizes
+        first, count = self._skipped.get(kind, (reason, 0))
+        self._skipped[kind] = first, count + 1
+        if not count:
+            _warn(f"image of {stamp * 1e-9:.3f} s not used: {reason}")
 
     def _clear_before(self, recorded_ns: int) -> None:
         """Apply the CLEAR messages recorded before this image that are newer than the current selection."""
@@ -311,7 +329,10 @@ class Replay:
         _warn(f"{selection} refused: {reason}")
 
     def finish(self) -> None:
-        """Report the selections that no image matched."""
+        """Report the selections that no image matched, and how many images were refused for one reason."""
+        for reason, count in self._skipped.values():
+            if count > 1:
+                _warn(f"{count - 1} more images not used, as the first: {reason}")
         for selection in self._waiting:
             if _is_clear(selection):
                 self._applied += 1  # recorded after the last image

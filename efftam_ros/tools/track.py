@@ -23,6 +23,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.video import NS, VideoFrame, VideoSource, open_video
+from efftam_ros.runtime.image.levels import few_levels
 from efftam_ros.runtime.image.overlay import draw_overlay
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
@@ -47,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start", type=int, default=0, metavar="FRAME", help="frame the target is selected in (default 0)"
     )
     files.add_argument("--frames", type=int, metavar="N", help="frames to process (default: to the end)")
-    files.add_argument("--fps", type=float, help="frame rate of a folder of images (default 30)")
+    files.add_argument(
+        "--fps",
+        type=float,
+        help="frame rate of a folder (default 30) or raw stream (.h264, .mjpeg)",
+    )
+    options.add_range_argument(files)
     files.add_argument("--out", type=Path, metavar="FILE.mp4", help="overlay video (H.264)")
     files.add_argument("--json", type=Path, metavar="FILE", help="boxes of every frame; - for stdout")
     add_rerun_argument(files)
@@ -65,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = open_video(args.video, args.fps)
+    source = open_video(args.video, args.fps, args.range)
     if source.note:
         print(f"{source.path}: {source.note}", file=sys.stderr)
     if args.start < 0 or (args.frames is not None and args.frames < 1):
@@ -149,7 +155,10 @@ class _Run:
     def _step(self, frame: VideoFrame) -> Track:
         began = time.perf_counter()
         prompt = None if self.tracks else self._prompt
-        track = self._tracker.step(Frame(Image.from_array(frame.bgr), frame.stamp_ns), prompt)
+        image = Image.from_array(frame.bgr)
+        track = self._tracker.step(Frame(image, frame.stamp_ns), prompt)
+        if prompt is not None and (few := few_levels(image)):
+            print(f"{self._source.path}: {few}", file=sys.stderr)
         self._count("frame", time.perf_counter() - began)
         for stage, seconds in track.stage_seconds.items():
             self._count(stage, seconds)

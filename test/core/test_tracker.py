@@ -6,6 +6,7 @@ true target with a jitter of 2 px, candidate 1 its upper half or a distractor, c
 
 import json
 import math
+import re
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -565,6 +566,7 @@ def test_a_return_must_be_seen_as_clearly_as_the_target_usually_is():
     """0.4 is enough to go on (usually 0.9), not to be found again: what hides the target scores as much."""
     unclear, _, _ = follow(returning((0, 0), quality=0.4), 90)
     assert all(t.state is LOST and "not sure" in t.reason for t in unclear[70:])
+    assert not any(re.search(r"[-+]?\d\.\d|needed", t.reason) for t in unclear[70:])  # no internal scores
     clear, _, _ = follow(returning((0, 0), quality=0.7), 80)
     assert clear[73].state is TRACKING
 

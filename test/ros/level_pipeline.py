@@ -62,8 +62,8 @@ class LevelPipeline(NullPipeline):
             time.sleep(0.01)
 
     def decode(self, prompt):
+        super().decode(prompt)  # refuses what can't be used
         if prompt is not None:
-            super().decode(prompt)  # refuses what can't be used
             marked = self._candidates.box(0)
             self._level = self._grey[int(marked.cy), int(marked.cx)]
         self._candidates = self._found()

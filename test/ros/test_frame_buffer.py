@@ -146,6 +146,15 @@ def test_while_behind_the_steps_are_so_wide_that_the_lag_halves_in_half_a_second
     assert taken(frame_buffer, frame_s=0.02) == 1000 + ahead_ms
 
 
+def test_a_slow_network_far_behind_takes_steps_of_a_second_at_most():
+    """0.4 s per frame, 7 s behind: a step of 6 s would exceed max_gap."""
+    frame_buffer = filled(*range(1000, 8100, 100))
+    frame_buffer.take()
+    select(frame_buffer, 1000 * MS)
+    steps = [taken(frame_buffer)] + [taken(frame_buffer, frame_s=0.4) for _ in range(3)]
+    assert steps == [1000, 2000, 3000, 4000]
+
+
 def test_clear_takes_a_waiting_selection_back():
     frame_buffer = filled(10)
     select(frame_buffer, 0, PROMPT, COMMAND)

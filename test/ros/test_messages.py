@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
@@ -22,13 +24,15 @@ from efftam_ros.interop.messages import (
     camera_model,
     fill_image,
     image_fields,
+    image_from_compressed,
     image_from_message,
     selection_prompt,
     stamp_like,
     stamp_ns,
     velocity_fields,
 )
-from efftam_ros.runtime.image.encodings import ENCODINGS, to_bgr
+from efftam_ros.runtime.image.encodings import ENCODINGS, NARROWED, to_bgr
+from efftam_ros.runtime.image.levels import Levels
 
 MESSAGES = Path(__file__).parents[2] / "msg"
 
@@ -67,6 +71,7 @@ def image(pixels, encoding, *, padding=0, big=0, height=None, width=None):
         height=pixels.shape[0] if height is None else height,
         width=width,
         encoding=encoding,
+        header=SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0)),
         is_bigendian=big,
         step=rows.shape[1],
         data=array("B", rows.tobytes()),
@@ -109,8 +114,66 @@ def test_the_last_row_may_come_without_its_padding():
 def test_big_endian_counts_for_16_bit_only():
     rows = np.zeros((4, 8), np.uint8)
     assert image_from_message(image(rows, "mono8", big=1, width=8)).width == 8
-    with pytest.raises(InputError, match="big-endian mono16"):
-        image_from_message(image(rows, "mono16", big=1, width=4))
+    ramp = np.arange(32, dtype=">u2").reshape(4, 8)
+    message = image(ramp.view(np.uint8), "mono16", big=1, width=8)
+    assert np.array_equal(image_from_message(message, levels=Levels("0,255")).rows.reshape(4, 8), ramp)
+
+
+LOW, GAIN = 7500, 600 / 255  # a thermal image uses 600 of 65536 levels
+
+
+@pytest.mark.parametrize("encoding", sorted(NARROWED))
+@pytest.mark.parametrize("padding", [0, 3])
+def test_16_bit_images_keep_the_contrast_of_the_same_images_in_8_bits(encoding, padding):
+    narrow = ENCODINGS[NARROWED[encoding]]
+    rows = np.repeat(np.tile(np.arange(256, dtype=np.uint8), (64, 1)), narrow.bytes_per_pixel, axis=1)
+    wide = (LOW + rows * GAIN).round().astype("<u2").view(np.uint8)
+    message = image(wide, encoding, padding=padding, width=256)
+    read = image_from_message(message, levels=Levels(f"{LOW},{LOW + 600}"))
+    assert read.encoding == NARROWED[encoding]
+    assert np.abs(read.rows.astype(int) - rows).max() <= 1
+    seen = image_from_message(message).rows.astype(int)
+    assert 180 < seen.max() - seen.min() < 255
+
+
+@pytest.mark.parametrize("padding", [0, 1, 3, 400_000])
+def test_a_jpeg_in_a_larger_buffer_is_whole_and_a_truncated_one_is_not(header, padding):
+    """V4L2 drivers deliver MJPEG with zeros up to the size of their buffer."""
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    coded = cv2.imencode(".jpg", pixels)[1].tobytes()
+    whole = SimpleNamespace(header=header, format="jpeg", data=array("B", coded + bytes(padding)))
+    assert image_from_compressed(whole).height == 64
+    cut = SimpleNamespace(header=header, format="jpeg", data=array("B", coded[:-500] + bytes(padding)))
+    with pytest.raises(InputError, match="no end marker"):
+        image_from_compressed(cut)
+
+
+def test_16_bit_png_are_read_as_their_raw_images(header):
+    wide = (LOW + np.tile(np.arange(256), (64, 1)) * GAIN).round().astype(np.uint16)
+    data = array("B", cv2.imencode(".png", wide)[1].tobytes())
+    message = SimpleNamespace(header=header, format="16UC1; png compressed", data=data)
+    raw = image_from_message(image(wide.view(np.uint8), "16UC1", width=256))
+    assert np.array_equal(to_bgr(image_from_compressed(message)), to_bgr(raw))
+
+
+def test_an_encoding_that_only_cv_bridge_knows_is_read_through_it(monkeypatch):
+    message = image(np.zeros((4, 8), np.uint8), "nv24", width=4)
+    monkeypatch.setitem(sys.modules, "cv_bridge", None)  # as where it is not installed
+    with pytest.raises(InputError, match=r"'nv24' is not supported.*install cv_bridge"):
+        image_from_message(message)
+
+    class CvBridge:
+        def imgmsg_to_cv2(self, msg, desired_encoding):
+            assert desired_encoding == "bgr8"
+            if msg.encoding != "nv24":
+                raise ValueError("no conversion")
+            return np.full((msg.height, msg.width, 3), 7, np.uint8)
+
+    monkeypatch.setitem(sys.modules, "cv_bridge", SimpleNamespace(CvBridge=CvBridge))
+    assert (to_bgr(image_from_message(message)) == 7).all()
+    message.encoding = "32FC2"
+    with pytest.raises(InputError, match=r"'32FC2' is not supported, and cv_bridge can't convert it"):
+        image_from_message(message)
 
 
 @pytest.mark.parametrize("checked", [False, True])
@@ -286,6 +349,48 @@ def test_camera_info_is_for_the_image_that_is_delivered():
     assert (model.width, model.height) == (200, 100)
     # The principal point, 319.5 + 0.5 in edges: (320 - 100) / 2.
     assert model.intrinsics.ray(110.0, 90.0) == pytest.approx((0.0, 0.0))
+
+
+def k(fx=500.0, cx=319.5, cy=239.5):
+    return [fx, 0, cx, 0, fx, cy, 0, 0, 1]
+
+
+REGION = SimpleNamespace(x_offset=300, y_offset=60, width=400, height=200)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"width": 2560, "height": 1920, "binning_x": 4, "binning_y": 4},
+            r"\(319\.5, 239\.5\).*binning 4.*2560 x 1920",
+        ),
+        ({"width": 1280, "height": 960, "binning_x": 2, "binning_y": 2}, r"binning 2 and 1280 x 960"),
+        ({"roi": REGION}, r"400 x 200 px at \(300, 60\), outside its image of 640 x 480"),
+        ({"k": k(cx=0.0, cy=0.0)}, r"principal point \(0, 0\) px in an image of 640 x 480"),
+        ({"k": k(cx=700.0)}, r"principal point \(700, 239\.5\)"),
+        ({"k": k(fx=1.0)}, r"focal length 1 px for a side of 640 px, a field of view of 179\.\d degrees"),
+        ({"k": k(fx=1e5)}, r"field of view of 0\.\d degrees; 1 to 170"),
+    ],
+)
+def test_a_camera_info_that_can_not_be_is_refused_with_its_numbers(changes, words):
+    with pytest.raises(InputError, match=words):
+        camera_model(camera_info(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"width": 1280, "height": 960, "k": k(cx=639.5, cy=479.5), "binning_x": 2, "binning_y": 2},
+        {"k": k(cx=200.0, cy=300.0)},
+        {"k": k(fx=60.0)},  # 159 degrees
+        {"k": k(fx=20000.0)},  # 1.8
+        {"k": [0.0] * 9},
+    ],
+)
+def test_a_camera_info_that_can_be_is_taken(changes):
+    assert camera_model(camera_info(**changes)).width == 640
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 200), (300, 0)])

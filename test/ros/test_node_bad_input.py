@@ -32,12 +32,6 @@ def image(**changes) -> Image:
     return message
 
 
-def big_endian() -> Image:
-    message = image_message(np.zeros((HEIGHT, 2 * WIDTH), np.uint8), stamp_of(8), "mono16")
-    message.width, message.is_bigendian = WIDTH, 1
-    return message
-
-
 def stamped(stamp: int) -> Image:
     return image_message(scene(8), stamp)
 
@@ -51,7 +45,6 @@ BAD_IMAGES = {
     "step too small": (lambda: image(step=900), "image step is 900 bytes; 320 px in bgr8 have 960"),
     "zero width": (lambda: image(width=0), "image is 0 x 240 px; both sides must be at least 1"),
     "zero height": (lambda: image(height=0), "image is 320 x 0 px"),
-    "big-endian": (big_endian, "image is big-endian mono16; publish it little-endian"),
     "odd size": (lambda: image(encoding="nv12", width=319, step=319), "encoding nv12 needs an even"),
     "zero stamp": (lambda: stamped(0), "image stamp is zero; set header.stamp"),
     "equal stamp": (lambda: stamped(stamp_of(7)), "two images in a row have the stamp 1000.231000000"),
@@ -86,11 +79,32 @@ def test_refused_images_are_told_once_in_a_while(peer):
     peer.show(1)
 
 
+def withheld(peer, i, pixels):
+    """Publish an image whose stamp can't be, and wait until that is said."""
+    peer.images.publish(image_message(pixels, stamp_of(i)))
+    words = f"the stamp {stamp_of(i) * 1e-9:.3f} s is"
+    peer.diagnosis(lambda s, v: words in v["last refused image"], words)
+
+
+@pytest.mark.parametrize("off", [9000, -9])
+def test_one_wrong_stamp_in_a_steady_stream_does_not_cost_the_target(peer, off):
+    peer.show(50, scene(0))
+    peer.follow(50, bright_box(0))
+    for i in range(51, 60):
+        peer.show(i, scene(i - 50))
+    peer.forget()
+    withheld(peer, 60 + off, scene(10))
+    boxes = [peer.show(i, scene(i - 50)) for i in range(61, 66)]
+    assert [b.state for b in boxes] == 5 * [BoundingBox.TRACKING], [(b.state, b.reason) for b in boxes]
+    assert [round(iou(box_of(b), bright_box(i)), 1) for i, b in enumerate(boxes, 11)] == 5 * [1.0]
+
+
 def test_stamps_that_go_back_reset_and_the_state_says_so(peer):
     peer.show(50)
     peer.follow(50, bright_box(0))
     for i in range(51, 58):
         peer.show(i, scene(i - 50))
+    withheld(peer, -1, scene(8))
     box = peer.show(0, scene(8))
     assert "went back" in box.reason
     assert box.state not in (BoundingBox.TRACKING, BoundingBox.IDLE)
@@ -108,6 +122,7 @@ def test_a_selection_on_the_first_image_after_stamps_went_back_is_told_before_it
     peer.follow(50, bright_box(0))
     for i in range(51, 58):
         peer.show(i, scene(i - 50))
+    withheld(peer, -1, scene(8))
     peer.forget()
     peer.images.publish(image_message(scene(8), stamp_of(0)))
     assert peer.select(box_selection(bright_box(8))).success

@@ -13,14 +13,16 @@ pytest.importorskip("rclpy", reason="ROS 2 is not installed")
 pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 
 import cv2
+import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from efftam_ros.msg import BoundingBox
 from level_pipeline import HEIGHT, WIDTH, bright_box, scene
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_helpers import box_selection, image_message, new_namespace, stamp_of, tracker_command
+from ros_helpers import box_of, box_selection, image_message, new_namespace, stamp_of, tracker_command
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from efftam_ros.ros.common.image_input import camera_info_beside
+from efftam_ros.core.geometry import iou
+from efftam_ros.interop.messages import camera_info_beside
 
 pytestmark = pytest.mark.ros
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
@@ -50,6 +52,35 @@ def test_reliable_is_asked_for_when_every_publisher_offers_it(tracker):
     peer.wait(lambda: asked(peer) == [BEST_EFFORT], "a best-effort subscription alone")
     peer.warm_up()
     assert peer.show(0).state == BoundingBox.IDLE
+
+
+def test_a_target_in_16_bit_thermal_images_is_followed_and_the_range_is_reported(tracker):
+    peer = tracker(*QUICK)
+
+    def show(i):
+        grey = cv2.cvtColor(scene(i), cv2.COLOR_BGR2GRAY).astype(np.float64)
+        wide = (7500 + grey * 600 / 255).round().astype("<u2")
+        message = image_message(wide.view(np.uint8), stamp_of(i), "mono16")
+        message.width, message.step = WIDTH, 2 * WIDTH
+        return peer.send(message)
+
+    show(0)
+    peer.follow(0, bright_box(0))
+    boxes = [show(i) for i in range(1, 9)]
+    assert boxes[-1].state == BoundingBox.TRACKING
+    assert iou(box_of(boxes[-1]), bright_box(8)) > 0.9
+    _, values = peer.diagnosis(lambda s, v: "range of 16-bit images" in v, "the range")
+    low, high = map(int, values["range of 16-bit images"].split(" to "))
+    assert 7300 < low < 7600 < 7900 < high < 8200
+
+
+def test_images_with_few_grey_levels_are_told_with_the_selection(tracker):
+    peer = tracker(*QUICK)
+    flat = scene(0) // 100 * 100
+    peer.show(0, flat)
+    peer.follow(0, bright_box(0))
+    status, _ = peer.diagnosis(lambda s, v: "grey levels" in s.message, "few grey levels")
+    assert status.level == DiagnosticStatus.WARN
 
 
 def test_no_image_is_lost_or_doubled_when_the_subscription_changes(tracker):

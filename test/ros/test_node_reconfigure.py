@@ -66,6 +66,6 @@ def test_settings_of_the_input_count_from_the_next_image_on(tracker):
     del peer.velocities[:]
     set_parameter(peer, "image_timeout", 0.2)
     peer.wait(lambda: peer.velocities, "the velocity that is not valid", seconds=8.0)
-    (stale,) = peer.velocities
+    stale = peer.velocities[0]
     assert (stale.valid, stamp_ns(stale.header.stamp)) == (False, stamp_of(i))
     assert "image_timeout is 0.2 s" in stale.reason

@@ -126,6 +126,15 @@ def test_where_ros_can_not_log_the_remedy_is_named(peer):
     assert "set ROS_LOG_DIR" in done.stderr
 
 
+def test_without_a_home_the_remedy_is_named():
+    """As in a systemd service."""
+    without = {k: v for k, v in os.environ.items() if k not in ("HOME", "ROS_LOG_DIR", "ROS_HOME")}
+    command = [sys.executable, "-m", "efftam_ros", "select", "--clear"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=without)
+    assert done.returncode == 2
+    assert "set ROS_LOG_DIR" in done.stderr.splitlines()[-1]
+
+
 def test_ctrl_c_ends_it_in_one_line_while_ros_is_still_being_loaded():
     process = subprocess.Popen(
         [sys.executable, "-m", "efftam_ros", "select", "--clear"],

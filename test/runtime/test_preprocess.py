@@ -59,13 +59,6 @@ class TestColours:
         expected = (np.array([200, 20, 10]) / 255 - MEAN) / STD
         assert np.allclose(got[0], expected[:, None, None], atol=1e-5)
 
-    def test_of_mono16_are_mono8_times_257(self) -> None:
-        grey = np.random.default_rng(0).integers(0, 256, (60, 80), np.uint8)
-        wide = (grey.astype("<u2") * 257).view(np.uint8)
-        for view in (View.full(80, 60, 32), View.window(40, 30, 50, 32)):
-            narrow = make(32)(Image(grey, 80, 60, "mono8"), view).copy()
-            assert np.allclose(make(32)(Image(wide, 80, 60, "mono16"), view), narrow, atol=2 / 255 / min(STD))
-
     def test_change_of_size_and_encoding_between_frames(self) -> None:
         prepare = make(32)
         rng = np.random.default_rng(0)

@@ -13,6 +13,7 @@ from tools_helpers import square_picture
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.interop.bags import choose_topic, open_typestore, reading
+from efftam_ros.runtime.image.levels import Levels
 from efftam_ros.tools.replay import read_images, read_selections
 
 STORE = open_typestore()
@@ -34,7 +35,7 @@ def read_all(path: Path) -> int:
     with reading(path) as reader:
         topic = choose_topic(reader, None)
         read_selections(reader, STORE)
-        for recorded in read_images(reader, STORE, topic, rectified=False):
+        for recorded in read_images(reader, STORE, topic, False, Levels()):
             try:
                 recorded.read()
             except InputError:

@@ -21,6 +21,7 @@ from bag_helpers import (
     stamps,
     write_bag,
 )
+from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from tools_helpers import assert_refused, square_picture
 
@@ -55,6 +56,67 @@ def box_at(i: int) -> tuple[float, float, float, float]:
 
 def states(bag: Path) -> list[TrackState]:
     return [TrackState(m.state) for m in read_messages(bag, "/bbox")]
+
+
+TIME = QosTime(0, 0)
+QOS = Qos(
+    QosHistory.KEEP_LAST,
+    5,
+    QosReliability.RELIABLE,
+    QosDurability.VOLATILE,
+    TIME,
+    TIME,
+    QosLiveliness.AUTOMATIC,
+    TIME,
+    False,
+)
+
+
+def write_channels(path: Path, *channels: Qos | None) -> Path:
+    """A bag of six images on one topic, taken in turn from channels with these QoS."""
+    with writing(path, "mcap") as writer:
+        made = [
+            writer.add_connection(
+                "/image",
+                IMAGE_TYPES[0],
+                typestore=bag_helpers.STORE,
+                offered_qos_profiles=[qos] * (qos is not None),
+            )
+            for qos in channels
+        ]
+        for i, picture in enumerate(pictures(6)):
+            raw = bag_helpers.STORE.serialize_cdr(image(picture, stamp(i))[1], IMAGE_TYPES[0])
+            writer.write(made[i % len(made)], recorded(i), raw)
+    return path
+
+
+def test_a_bag_whose_metadata_names_other_qos_than_its_file_is_read(tmp_path: Path) -> None:
+    """As converters and editors of bags leave them."""
+    bag = write_channels(tmp_path / "in", QOS)
+    text = (bag / "metadata.yaml").read_text()
+    changed = text.replace("depth: 5", "depth: 7")
+    assert changed != text
+    (bag / "metadata.yaml").write_text(changed)
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert len(read_messages(tmp_path / "out", "/bbox")) == 6
+
+
+def test_all_channels_of_a_topic_are_read_from_a_lone_mcap(tmp_path: Path) -> None:
+    (lone,) = write_channels(tmp_path / "in", None, QOS).glob("*.mcap")
+    assert replay(lone, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert stamps(read_messages(tmp_path / "out", "/bbox")) == [stamp(i) for i in range(6)]
+
+
+@pytest.mark.parametrize("off_ns", [3_000_000_000, -300_000_000])
+def test_one_wrong_stamp_in_a_bag_does_not_cost_the_target(tmp_path: Path, off_ns: int) -> None:
+    images = camera(16)
+    topic, when, _ = images[9]
+    images[9] = (topic, when, image(pictures(16)[9], stamp(9) + off_ns))
+    write_bag(tmp_path / "in", images)
+    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    answered = stamps(read_messages(tmp_path / "out", "/bbox"))
+    assert answered == [stamp(i) for i in range(16) if i != 9]
+    assert states(tmp_path / "out")[-6:] == 6 * [TrackState.TRACKING]
 
 
 def replay(*arguments: object) -> int:
@@ -127,6 +189,23 @@ def test_camera_info_gives_bearings(tmp_path: Path):
     for velocity in read_messages(tmp_path / "out", "/velocity"):
         assert velocity.has_bearing
         assert velocity.azimuth == pytest.approx(math.atan((velocity.center_x - 80) / 200))
+
+
+@pytest.mark.parametrize(
+    ("topic", "info", "has_bearing"),
+    [
+        ("/foo/image_raw", "/foo/camera_info", True),
+        ("/foo/image_raw", "/camera_info", False),
+        ("/foo/image_raw/compressed", "/foo/camera_info", True),
+        ("/foo/image_raw/compressed", "/foo/image_raw/camera_info", False),
+    ],
+)
+def test_only_the_camera_info_beside_the_images_counts(tmp_path: Path, topic, info, has_bearing):
+    make = compressed if topic.endswith("compressed") else image
+    images = [(topic, recorded(i), make(p, stamp(i))) for i, p in enumerate(pictures(2))]
+    write_bag(tmp_path / "in", [(info, recorded(-0.5), camera_info(160, 120, 200.0)), *images])
+    assert replay(tmp_path / "in", "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    assert [m.has_bearing for m in read_messages(tmp_path / "out", "/velocity")] == 2 * [has_bearing]
 
 
 def test_camera_info_of_another_size_gives_none_and_says_so(tmp_path: Path, capsys):
@@ -238,12 +317,24 @@ def test_unusable_images_are_named_and_the_rest_goes_on(tmp_path: Path, capsys):
     assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
     captured = capsys.readouterr()
     lines = captured.err.splitlines()
-    words = ("bgr12", "step is 10", "truncated", "0 x 120", "already processed")
+    words = ("bgr12", "step is 10", "truncated", "0 x 120", "before that of the last one")
     for line, word in zip(lines, words, strict=True):
         assert "not used" in line
         assert word in line
     assert stamps(read_messages(tmp_path / "out", "/bbox"))[-1] == stamp(6)
     assert "5 images not used" in captured.out
+
+
+def test_one_refusal_of_many_images_is_told_once_with_their_number(tmp_path: Path, capsys):
+    bad = [("/image", recorded(i), image(p, stamp(i), encoding="bgr12")) for i, p in enumerate(pictures(8))]
+    bag = write_bag(tmp_path / "in", [*bad[:7], *camera(8)[7:]])
+    assert replay(bag, "--box", "40,30,24,24", "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    first, more = captured.err.splitlines()
+    assert "bgr12" in first
+    assert "6 more images" in more
+    assert "bgr12" in more
+    assert "selections: 1 applied, 0 refused" in captured.out
 
 
 def test_a_selection_on_an_image_that_can_not_be_used_is_refused(tmp_path: Path, capsys):
@@ -274,6 +365,25 @@ def test_the_camera_of_several_is_named(tmp_path: Path, capsys):
     named = tmp_path / "named"
     assert replay(bag, "--topic", "/left", "--box", "40,30,24,24", "--out", named, "--namespace", "cam") == 0
     assert {topic for topic, *_ in read_raw(named)} == {"/cam/bbox", "/cam/velocity"}
+
+
+@pytest.mark.parametrize("command", ["replay", "track"])
+@pytest.mark.parametrize(
+    ("name", "start", "remedy"),
+    [
+        ("a.mcap.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
+        ("a.db3.zstd", b"\x28\xb5\x2f\xfd" + bytes(60), "zstd -d"),
+        ("a.bag", b"#ROSBAG V2.0\n" + bytes(60), "rosbags-convert --src"),
+        ("a.mcap.gz", b"\x1f\x8b\x08" + bytes(60), "gunzip"),
+    ],
+)
+def test_a_file_of_another_kind_gets_its_command(tmp_path: Path, capsys, command, name, start, remedy):
+    (tmp_path / name).write_bytes(start)
+    out = tmp_path / ("out" if command == "replay" else "out.mp4")
+    assert main([command, str(tmp_path / name), "--box", "1,1,9,9", "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert f"run: {remedy} {tmp_path / name}" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_what_cannot_be_replayed_is_one_line(efftam_here, tmp_path: Path):

@@ -106,6 +106,38 @@ def test_a_folder_is_read_in_natural_order(tmp_path: Path):
     assert list(open_video(tmp_path).frames())[1].stamp_ns == pytest.approx(NS / 30, abs=1)
 
 
+WIDE = (7500 + np.tile(np.arange(160, dtype=np.uint16), (120, 1)) * 4).astype(np.uint16)
+
+
+def write_wide(path: Path) -> None:
+    """A video of 16-bit grey images, or a folder of them."""
+    if path.suffix:
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("ffv1", rate=10)
+            stream.width, stream.height, stream.pix_fmt = 160, 120, "gray16le"
+            for _ in range(3):
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(WIDE, format="gray16le")))
+            container.mux(stream.encode(None))
+    else:
+        path.mkdir()
+        for i in range(3):
+            cv2.imwrite(str(path / f"{i}.png"), WIDE)
+
+
+@pytest.mark.parametrize("name", ["thermal.mkv", "thermal"])
+def test_16_bit_images_keep_their_contrast(tmp_path: Path, name: str):
+    write_wide(tmp_path / name)
+    frames = [f.bgr.astype(int) for f in open_video(tmp_path / name).frames()]
+    assert len(frames) == 3
+    for bgr in frames:
+        assert 200 < bgr.max() - bgr.min() < 255
+        assert np.array_equal(bgr[..., 0], bgr[..., 2])
+    fixed = next(open_video(tmp_path / name, levels="7500,8136").frames()).bgr
+    assert (fixed.min(), fixed.max()) == (0, 255)
+    with pytest.raises(InputError, match="LOW,HIGH"):
+        open_video(tmp_path / name, levels="8000")
+
+
 def test_natural_order_counts():
     names = ["b1", "a10", "a2", "A1", "a", "12", "3"]
     assert sorted(names, key=natural_key) == ["3", "12", "a", "A1", "a2", "a10", "b1"]
@@ -174,6 +206,30 @@ def test_a_broken_image_is_refused_by_name(tmp_path: Path):
     path.write_bytes(b"\x89PNG nonsense")
     with pytest.raises(InputError, match=r"0\.png is not a readable image"):
         read_bgr(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pixels", "codec"), [("h264", "yuv420p", "libx264"), ("mjpeg", "yuvj420p", "mjpeg")]
+)
+def test_a_raw_stream_has_the_rate_that_is_given(tmp_path: Path, kind: str, pixels: str, codec: str):
+    path = tmp_path / f"camera.{kind}"
+    with av.open(str(path), "w", format=kind) as container:
+        stream = container.add_stream(codec, rate=60)
+        stream.width = stream.height = 64
+        stream.pix_fmt = pixels
+        for i in range(12):
+            picture = np.full((64, 64, 3), 9 * i, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
+        container.mux(stream.encode(None))
+    source = open_video(path, fps=60)
+    assert (source.fps, source.note) == (60, "")
+    assert [f.stamp_ns for f in source.frames()] == [round(i * NS / 60) for i in range(12)]
+    default = open_video(path)
+    assert default.fps == (60 if kind == "h264" else 25)  # H.264 may tell its rate
+    assert "no time stamps" in default.note
+    assert "--fps" in default.note
+    with pytest.raises(InputError, match="frame rate"):
+        open_video(path, fps=0.0)
 
 
 def test_frame_rates_that_are_none(square_video: Path, tmp_path: Path):

@@ -184,22 +184,19 @@ class DefaultPolicy:
         if motion is not None and seen.overlap < config.gate_iou:
             distance = motion.mahalanobis(seen.box, seen.quality)
             if distance > config.gate_mahalanobis and not self._is_still(seen.box, context):
-                return (
-                    f"seen where it cannot be (distance^2 {distance:.0f} above {config.gate_mahalanobis:g}, "
-                    f"overlap {seen.overlap:.2f} below {config.gate_iou:g})"
-                )
+                return "seen where it cannot be: too far from where its motion leads (gate_mahalanobis)"
         least = self.SEEN_SHARE * model.usual_quality
         if seen.quality < least:
-            return f"seen unclearly (predicted IoU {seen.quality:.2f} below {least:.2f})"
+            return "seen unclearly"
         is_sure = context.is_confirmed and presence_logit > self.SURE_PRESENCE
         if not is_sure:
             change = model.appearance.change(context.describe(seen.box))
             if change > self.MOST_CHANGE:
-                return f"seen in other colours (change {change:.2f} above {self.MOST_CHANGE:g})"
+                return "seen in other colours"
         if not context.is_confirmed:
             llr, least = self._llr(seen, presence_logit, context), model.least_llr
             if not llr > least:
-                return f"seen too unlike the target for a return ({_shortfall(llr, least)})"
+                return "seen too unlike the target for a return"
         if have_ended(context.points, seen.box):
             self._doubted = DOUBTED_FRAMES + 1
         if context.is_confirmed and self._doubted and not is_sure:
@@ -207,8 +204,7 @@ class DefaultPolicy:
             descriptor = context.describe(seen.box)
             llr, least = model.llr(None, seen.quality, presence_logit, descriptor), model.least_llr
             if not llr > least:
-                unlike = f"unlike the target ({_shortfall(llr, least)})"
-                return f"the points followed have ended, and what is seen is {unlike}"
+                return "the points followed have ended, and what is seen is unlike the target"
         return None
 
     def _is_still(self, box: Box, context: FrameContext) -> bool:
@@ -287,10 +283,6 @@ def _distance(box: Box, expected: Box) -> float:
     dx = max(abs(box.cx - expected.cx) - max(expected.width - box.width, 0.0) / 2, 0.0)
     dy = max(abs(box.cy - expected.cy) - max(expected.height - box.height, 0.0) / 2, 0.0)
     return math.hypot(dx, dy)
-
-
-def _shortfall(llr: float, least: float) -> str:
-    return f"evidence {llr:.1f}, above {least:.1f} needed"
 
 
 def _is_same(track: CandidateTrack, box: Box) -> bool:

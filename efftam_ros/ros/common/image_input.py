@@ -20,21 +20,15 @@ from sensor_msgs.msg import CompressedImage
 from sensor_msgs.msg import Image as ImageMessage
 
 from efftam_ros.core.errors import shown
+from efftam_ros.interop.messages import COMPRESSED_SUFFIX as SUFFIX
+from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.ros.common.reporting import UNKNOWN_NODE
 
 RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
-SUFFIX = "/compressed"
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.
 OVERLAP_S = 1.0
-
-
-def camera_info_beside(image_topic: str) -> str:
-    """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
-    /camera/image_raw/compressed -> /camera/camera_info."""
-    folder, slash, _ = image_topic.removesuffix(SUFFIX).rpartition("/")
-    return f"{folder}{slash}camera_info"
 
 
 @dataclass
@@ -143,11 +137,14 @@ class ImageInput:
         self._end_old()
         self._node.destroy_subscription(self._current.handle)
 
-    def explain(self) -> str:
-        """Explain why no image arrives, as far as the publishers show: what was found, and the remedy."""
+    def explain(self, have_come: bool = False) -> str:
+        """Explain why no image arrives, as far as the publishers show: what was found, and the remedy.
+
+        ``have_come``: images came before, so that the topic, its type and the way of its images are right.
+        """
         found = self._publishers(self.topic)
         if not found:
-            return self._explain_nobody()
+            return f"nothing publishes {self.topic} any more" if have_come else self._explain_nobody()
         if all(info.topic_type != self._type for info in found):
             return (
                 f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), this node reads"
@@ -160,6 +157,8 @@ class ImageInput:
                 f"{self.topic} is published best effort ({self._named(offered)}) and asked for reliably:"
                 " nothing arrives; set image_reliability to auto"
             )
+        if have_come:
+            return f"the publisher of {self.topic} ({self._named(offered)}) is there and sends nothing"
         # Only where images are lost.
         from efftam_ros.ros.common.large_images import large_image_remedy
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 # Length of the window over which rates, latencies and losses are computed, s.
 WINDOW_S = 10.0
+# Silence after which the camera has stopped: what was lost before is not the reason, s.
+STOPPED_S = 2.0
 # Above this size images do not fit the default shared memory of Fast DDS, bytes.
 LARGE_BYTES = 500_000
 # Share of images lost in transport above which a warning is raised.
@@ -83,7 +85,8 @@ class ImageStream:
     def loss(self, now_s: float, is_reliable: bool) -> str:
         """Describe images lost in transport, with the remedy; empty when none are lost or there are too few
         to tell. ``is_reliable``: they are received reliably already."""
-        forget(self._arrivals, now_s)
+        if self.silence_s(now_s) > STOPPED_S:
+            return ""
         arrivals, share, said = self._unmixed(), self.lost_share(), ""
         if share is not None and share > LOSS_LIMIT:
             said = f"{share:.0%} of the images are lost on the way"

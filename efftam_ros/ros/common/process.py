@@ -91,7 +91,8 @@ def _spin(stop: StopFlag, executor: Any, node: Any) -> None:
 def why_ros_does_not_start(error: RuntimeError) -> str:
     """One line for an error of ``rclpy.init``, with the remedy where it is known."""
     text = " ".join(str(error).split())
-    if "log directory" in text:
+    # Can't be made, or, without HOME (systemd), is not known.
+    if "log directory" in text or "logging directory" in text:
         text += "; set ROS_LOG_DIR to a folder that can be written"
     return text
 

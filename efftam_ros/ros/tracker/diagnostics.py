@@ -26,7 +26,7 @@ COUNTED = {
     "selections refused": "selection",
 }
 # Faults that leave the tracker working, and the values that show the last of them.
-MINOR = ("image", "selection", "bearing", "camera motion")
+MINOR = ("image", "selection", "bearing", "camera motion", "levels")
 SHOWN = {
     "last refused image": "image",
     "last refused selection": "selection",
@@ -82,6 +82,7 @@ class Statistics:
         self._last: dict[str, str] = {}  # last fault of each kind
         self._fresh: set[str] = set()  # kinds of the faults since the last assessment
         self._track: Track | None = None
+        self._told = TrackState.IDLE  # the state that was told last
         self._is_lost = False  # the network has failed for good
         self._stall = ""
         self._refusal = ""
@@ -106,10 +107,15 @@ class Statistics:
             forget(self._answers, now_s)
             self._track, self._stall, self._refusal = track, "", ""
 
-    def state(self, track: Track) -> None:
-        """Store a change of the target's state that happened without an image."""
+    def state(self, track: Track) -> str:
+        """Store the target's state, also one that changed without an image. Returns the change since the last
+        call, for the log; empty when there is none."""
         with self._lock:
-            self._track = track
+            self._track, before, self._told = track, self._told, track.state
+        if track.state is before:
+            return ""
+        because = f": {track.reason}" if track.reason else ""
+        return f"{before.name} -> {track.state.name}{because}"
 
     def dropped(self, images: int) -> None:
         """Count images that were skipped because newer ones had arrived."""
@@ -138,6 +144,9 @@ class Statistics:
 
     def selection_refused(self, reason: str) -> None:
         self._fault("selection", reason, f"selection refused: {reason}")
+
+    def few_levels(self, reason: str) -> None:
+        self._fault("levels", reason, reason)
 
     def incompatible_qos(self, reason: str) -> None:
         self._fault("qos", reason, reason)
@@ -205,6 +214,8 @@ class Statistics:
         return Health(level, message, values)
 
     def _loss(self, now_s: float) -> str:
+        if self._input.get("image publishers") == "":
+            return ""  # the camera was stopped
         return self._stream.loss(now_s, self._input.get("image reliability", "").startswith("reliable"))
 
     def _findings(self, now_s: float, setup: Setup, image_timeout_s: float) -> list[tuple[Level, str]]:
@@ -259,6 +270,7 @@ class Statistics:
         if track is not None:
             values["windows searched"] = str(len(track.windows))
             values["places where it may be"] = str(len(track.hypotheses))
+            values["score of the best place"] = f"{track.hypotheses[0].score:.1f}" if track.hypotheses else ""
             if track.camera is not None:
                 values["camera motion"] = track.camera.reason or "known"
             values |= {f"stage {name} (ms)": f"{1e3 * s:.1f}" for name, s in track.stage_seconds.items()}

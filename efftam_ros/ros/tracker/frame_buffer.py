@@ -30,6 +30,8 @@ APART_NS = 200_000_000
 REACH = 0.51
 # Time within which a loop that has fallen behind the camera aims to catch up, s.
 CATCH_UP_S = 0.5
+# Longest step of images while catching up, s: well below max_gap, beyond which the target is lost.
+MOST_STEP_S = 1.0
 
 
 @dataclass(eq=False)
@@ -331,7 +333,8 @@ class FrameBuffer:
     def _next_in_order(self, newest: BufferedFrame) -> BufferedFrame:
         """The next image while catching up: the lag shrinks by ``lag / CATCH_UP_S`` per second of work."""
         lag_s = (newest.stamp_ns - self._cursor_stamp_ns) * 1e-9
-        target_ns = self._cursor_stamp_ns + int(self.frame_s * (1 + lag_s / CATCH_UP_S) * 1e9)
+        step_s = min(self.frame_s * (1 + lag_s / CATCH_UP_S), MOST_STEP_S)
+        target_ns = self._cursor_stamp_ns + int(step_s * 1e9)
         ahead = [frame for frame in self._kept if frame.number > self._cursor]
         return next((frame for frame in ahead if frame.stamp_ns >= target_ns), ahead[-1])
 

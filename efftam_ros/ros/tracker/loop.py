@@ -14,6 +14,8 @@ from efftam_ros.ros.common.reporting import ThrottledLog
 from efftam_ros.ros.tracker.diagnostics import Statistics
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, FrameBuffer, Task
 from efftam_ros.ros.tracker.publishing import Outputs
+from efftam_ros.runtime.image.encodings import GREY
+from efftam_ros.runtime.image.levels import few_levels
 
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
@@ -33,6 +35,12 @@ class Shared(NamedTuple):
     statistics: Statistics
     log: ThrottledLog
 
+    def tell_state(self, track: Track) -> None:
+        """Have diagnostics show the state, and log that it changed."""
+        change = self.statistics.state(track)
+        if change:
+            self.log.inform("state", change)
+
 
 class TrackingLoop:
     """Owns the tracker from activation to deactivation: `run` and all it calls are in one thread.
@@ -41,10 +49,9 @@ class TrackingLoop:
     """
 
     def __init__(self, tracker: Tracker, shared: Shared, attitude: AttitudeInput | None = None) -> None:
-        self._tracker, self._attitude = tracker, attitude
+        self._tracker, self._attitude, self._shared = tracker, attitude, shared
         self._buffer, self._outputs, self._statistics, self._log = shared
         self._selection = 0  # number of the selection being tracked
-        self._state = TrackState.IDLE  # last published
         self._furthest_s = 0.0  # arrival of the newest image that was answered
         self._frame_s = 0.0  # moving average of the time of a frame; 0 before the first
         self._lost = ""  # why the pipeline has failed permanently
@@ -64,8 +71,7 @@ class TrackingLoop:
         self._outputs.publish_result(command, Outcome.CLEARED)
         track = self._outputs.clear("the target was cleared")
         if track is not None:
-            self._tell_state(track)
-            self._statistics.state(track)
+            self._shared.tell_state(track)
 
     def _process(self, task: Task, frame: BufferedFrame) -> None:
         begin_s = time.monotonic()
@@ -92,6 +98,9 @@ class TrackingLoop:
             self._refuse(task.command, reason)
         else:
             if task.command is not None:
+                few = few_levels(image)
+                if few:
+                    self._statistics.few_levels(few)
                 self._selection = task.command.number
                 self._outputs.publish_result(task.command, Outcome.ACCEPTED, task.command.note)
         if track.processed:
@@ -102,6 +111,7 @@ class TrackingLoop:
             self._tracker.commit()
         except Exception as error:
             self._drop_target(error)
+        image.derived.pop(GREY, None)  # the buffer keeps the image, and counts only its own bytes
         taken_s = time.monotonic() - begin_s
         self._frame_s += (taken_s - self._frame_s) * (FRAME_TIME_GAIN if self._frame_s else 1.0)
 
@@ -114,7 +124,7 @@ class TrackingLoop:
                 self._tracker,
                 0 if track.state is TrackState.IDLE else self._selection,
                 self._catching_up(frame),
-                self._buffer.stale(time.monotonic()),
+                self._stale(frame),
             )
             self._statistics.answered(
                 answer.published_s,
@@ -124,7 +134,7 @@ class TrackingLoop:
             )
             self._buffer.done(frame, answer.published_s)
             self._furthest_s = max(self._furthest_s, frame.arrived_s)
-            self._tell_state(track)
+            self._shared.tell_state(track)
             if no_bearing:
                 self._statistics.no_bearing(no_bearing)
             if self._attitude is not None and track.camera is not None and track.camera.reason:
@@ -137,6 +147,12 @@ class TrackingLoop:
         except Exception as error:
             self._report(error)
 
+    def _stale(self, frame: BufferedFrame) -> str:
+        """Why this image is too old to be steered by although it is the newest; empty if it is not."""
+        now_s = time.monotonic()
+        stale, age_s = self._buffer.stale(now_s), now_s - frame.arrived_s
+        return stale and f"answered {age_s:.2f} s after this image came, and none is newer: {stale}"
+
     def _catching_up(self, frame: BufferedFrame) -> str:
         """Why the answer to this image is outdated (it or a newer image was answered before); empty if it is
         not."""
@@ -146,12 +162,6 @@ class TrackingLoop:
         # By arrival: the camera's clock may have gone back in between.
         behind_s = newest.arrived_s - frame.arrived_s
         return f"catching up after a selection: {behind_s:.2f} s behind the camera"
-
-    def _tell_state(self, track: Track) -> None:
-        if track.state is not self._state:
-            because = f": {track.reason}" if track.reason else ""
-            self._log.inform("state", f"{self._state.name} -> {track.state.name}{because}")
-            self._state = track.state
 
     def _refuse(self, command: Command | None, reason: str) -> None:
         if command is not None:

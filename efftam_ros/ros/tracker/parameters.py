@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from efftam_ros.core.config import CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
 from efftam_ros.ros.common.parameters import ParameterSet
+from efftam_ros.runtime.image.levels import AUTO, fixed_range
 from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
 
@@ -49,6 +50,11 @@ class NodeConfig(CheckedSettings):
         MOST_PIXELS,
         "most pixels of an image (raw, compressed or a selection's mask); larger ones are refused unread",
         within=(1024, 2**30),
+    )
+    image_range: str = setting(
+        AUTO,
+        "levels of 16-bit images shown as black and white: LOW,HIGH; auto: percentiles, smoothed over time",
+        check=fixed_range,
     )
     rectified: bool = setting(False, "images are rectified: use P of camera_info and no distortion")
     image_timeout: float = setting(

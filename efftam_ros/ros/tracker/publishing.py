@@ -171,14 +171,17 @@ class Outputs:
             self._velocity.publish(TargetVelocity(**fields))
             return answer, no_bearing
 
-    def take_back(self, reason: str, answer: Answer | None = None) -> None:
+    def take_back(self, reason: str, answer: Answer | None = None, told: Track | None = None) -> bool:
         """Invalidate the last answer: publish it again under its own stamp, without numbers.
 
-        Does nothing when ``answer`` is given and a newer one was published since.
+        ``told``: what the target's state and age are by now. Does nothing, and returns False, when ``answer``
+        is given and a newer one was published since.
         """
         with self._lock:
-            if answer is None or answer is self._latest:
-                self._publish_not_valid(reason)
+            is_latest = answer is None or answer is self._latest
+            if is_latest:
+                self._publish_not_valid(reason, told)
+            return is_latest
 
     def clear(self, reason: str) -> Track | None:
         """Publish and return an IDLE answer at once, because there may be no further image to answer; None
@@ -198,11 +201,11 @@ class Outputs:
             self._ending = reason
             self._publish_not_valid(reason)
 
-    def _publish_not_valid(self, reason: str) -> None:
+    def _publish_not_valid(self, reason: str, told: Track | None = None) -> None:
         if self._latest is None or not self._publishers:
             return
         header, selection = self._latest.header, self._latest.selection
-        nothing = replace(self._latest.track, box=None, motion=None, measured=False)
+        nothing = replace(told or self._latest.track, box=None, motion=None, measured=False)
         self._velocity.publish(TargetVelocity(**velocity_fields(nothing, header, selection, withheld=reason)))
         self._bbox.publish(BoundingBox(**bbox_fields(nothing, header, selection, reason)))
 

@@ -28,12 +28,14 @@ from efftam_ros.interop.messages import (
     selection_prompt,
     stamp_ns,
 )
+from efftam_ros.interop.stamps import StampGuard
 from efftam_ros.msg import TargetSelection
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.reporting import Subscriptions
 from efftam_ros.ros.tracker.frame_buffer import BufferedFrame, Command, seconds
 from efftam_ros.ros.tracker.loop import Shared
 from efftam_ros.ros.tracker.parameters import NodeConfig
+from efftam_ros.runtime.image.levels import Levels
 
 if TYPE_CHECKING:
     from efftam_ros.ros.tracker.attitude_input import AttitudeInput
@@ -63,6 +65,8 @@ class Receiver:
         self._config, self._subscriptions = config, subscriptions
         self._prefetch, self._attitude = prefetch, attitude
         self._camera_info: Any = None  # the last message
+        self._levels = Levels(config.image_range)
+        self._stamps = StampGuard()
         receive = self._on_compressed if config.image_transport == "compressed" else self._on_image
         transport, reliability = config.image_transport, config.image_reliability
         self.input = ImageInput(node, transport, reliability, receive, subscriptions.callbacks)
@@ -73,6 +77,8 @@ class Receiver:
 
     def reconfigure(self, config: NodeConfig) -> None:
         before, self._config = self._config, config
+        if config.image_range != before.image_range:
+            self._levels = Levels(config.image_range)
         if config.rectified != before.rectified and self._camera_info is not None:
             self._read_camera(self._camera_info)
 
@@ -92,9 +98,9 @@ class Receiver:
     def _on_image(self, message: Any) -> None:
         now_s = time.monotonic()
         try:
-            image = image_from_message(message, self._config.max_image_pixels)
+            image = image_from_message(message, self._config.max_image_pixels, self._levels)
             self._prefetch(image)
-            self._put(message, now_s, (image.width, image.height), image)
+            self._put(message, now_s, image.rows.nbytes, (image.width, image.height), image)
         except InputError as refusal:
             self._statistics.image_refused(str(refusal))
 
@@ -103,19 +109,25 @@ class Receiver:
         message.format = message.format[: MOST_SHOWN + 1]  # only used in refusals
         try:
             # Decoding takes milliseconds, so the loop does it, and only for images that are used.
-            decode = partial(image_from_compressed, message, most)
-            self._put(message, now_s, compressed_size(message, most), decode)
+            decode = partial(image_from_compressed, message, most, self._levels)
+            self._put(message, now_s, len(message.data), compressed_size(message, most), decode)
         except InputError as refusal:
             self._statistics.image_refused(str(refusal))
 
     def _put(
-        self, message: Any, now_s: float, size: tuple[int, int], pixels: Image | Callable[[], Image]
+        self,
+        message: Any,
+        now_s: float,
+        nbytes: int,
+        size: tuple[int, int],
+        pixels: Image | Callable[[], Image],
     ) -> None:
         header, stamp = message.header, stamp_ns(message.header.stamp)
         check_header(header)
         if stamp == 0:
             raise InputError("image stamp is zero; set header.stamp to the time of exposure in the driver")
-        nbytes = len(message.data) + len(header.frame_id) + OVERHEAD_BYTES
+        self._stamps.check(stamp, round(now_s * 1e9))
+        nbytes += len(header.frame_id) + OVERHEAD_BYTES
         self._buffer.put(BufferedFrame(header, stamp, now_s, nbytes, size, pixels))
         self._statistics.image_received(now_s, stamp, len(message.data))
 
@@ -143,6 +155,11 @@ class Receiver:
         if model is not None and model.intrinsics is None:
             said = "camera_info is not calibrated (k[0] is 0): no bearing is published"
             self._log.inform("camera_info", said)
+
+    @property
+    def image_range(self) -> str:
+        """Range of 16-bit images, for diagnostics; empty before the first."""
+        return self._levels.text
 
     def describe_camera(self) -> str:
         """State of the calibration, for diagnostics."""

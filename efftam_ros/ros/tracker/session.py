@@ -6,6 +6,7 @@ import time
 import traceback
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rclpy.clock import Clock, ClockType
@@ -13,6 +14,7 @@ from rclpy.node import Node
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Track, TrackState
 from efftam_ros.interop.messages import STEERABLE, Outcome
 from efftam_ros.ros.common.reporting import Subscriptions
 from efftam_ros.ros.tracker.loop import Shared, TrackingLoop
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 # Period of checking the image publishers, s.
 INPUT_PERIOD_S = 0.2
+# Period of repeating that the last answer is not valid, s.
+REPEAT_S = 0.5
 # Time without a first image before a warning, s.
 FIRST_IMAGE_S = 2.0
 # Checks of images and answers per image_timeout.
@@ -34,20 +38,36 @@ STALL_FRAMES = 3.0
 STALL_PATIENCE_S = 2.0
 
 
+def state_after(track: Track, silence_s: float, config: TrackerConfig) -> TrackState:
+    """The state of a target ``silence_s`` after its last image, as the tracker has it when the next comes: a
+    missed one is LOST after ``lost_after`` without a box, one that was seen after ``max_gap``."""
+    if track.state in (TrackState.IDLE, TrackState.LOST):
+        return track.state
+    is_late = track.state is TrackState.COASTING and track.age_s + silence_s > config.lost_after
+    return TrackState.LOST if is_late or silence_s > config.max_gap else TrackState.COASTING
+
+
 class Watch:
     """Looks at images and answers by two timers of the executor's thread: takes the last answer back once
     either stops coming, and says why."""
 
-    def __init__(self, node: Node, shared: Shared, config: NodeConfig, receiver: Receiver) -> None:
-        self._node, self._receiver = node, receiver
+    def __init__(
+        self, node: Node, shared: Shared, config: NodeConfig, tracker: TrackerConfig, receiver: Receiver
+    ) -> None:
+        self._node, self._receiver, self._shared, self._tracker_config = node, receiver, shared, tracker
         self._buffer, self._outputs, self._statistics, self._log = shared
         self._begin_s = time.monotonic()
         self._taken_back_s = 0.0  # when the answer that was taken back last had been published
+        self._told_s = 0.0  # when it was taken back
+        self._timeout_s = 0.0
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._timers = [node.create_timer(INPUT_PERIOD_S, self._check_input, clock=self._steady)]
-        self.reconfigure(config)
+        self.reconfigure(config, tracker)
 
-    def reconfigure(self, config: NodeConfig) -> None:
+    def reconfigure(self, config: NodeConfig, tracker: TrackerConfig) -> None:
+        self._tracker_config = tracker
+        if config.image_timeout == self._timeout_s:
+            return
         self._timeout_s = config.image_timeout
         for timer in self._timers[1:]:
             self._node.destroy_timer(timer)
@@ -62,7 +82,10 @@ class Watch:
         self._receiver.look()
         images = self._receiver.input
         facts = images.facts | {"camera_info": self._receiver.describe_camera()}
-        self._statistics.input_seen(facts, images.explain(), images.has_several)
+        if self._receiver.image_range:
+            facts["range of 16-bit images"] = self._receiver.image_range
+        why = images.explain(self._buffer.newest is not None)
+        self._statistics.input_seen(facts, why, images.has_several)
         shared = {"others": self._outputs.others, "mixed": images.mixed}
         self._statistics.topics_shared([reason for reason in shared.values() if reason])
         for kind, reason in shared.items():
@@ -87,12 +110,22 @@ class Watch:
         if refusal and (stale or silence_s > patience_s):
             refused = f"no image could be used for {silence_s:.2f} s: {refusal}"
         reason = refused or stale or stalled
-        if reason and answer.published_s != self._taken_back_s:
-            self._taken_back_s = answer.published_s
-            self._outputs.take_back(reason, answer)
-            if reason is stale:
-                slow = self._statistics.slow(now_s, self._timeout_s)
-                self._log.warn("slow" if slow else "stale", f"{stale}; {slow or self._explain_silence()}")
+        if not reason:
+            return
+        is_first, track = answer.published_s != self._taken_back_s, answer.track
+        if is_first or (track.state is not TrackState.IDLE and now_s - self._told_s >= REPEAT_S):
+            self._taken_back_s, self._told_s = answer.published_s, now_s
+            silence_s = now_s - answer.arrived_s
+            state = state_after(track, silence_s, self._tracker_config)
+            told = replace(track, state=state, age_s=track.age_s + silence_s, reason=reason)
+            if self._outputs.take_back(reason, answer, told):
+                self._shared.tell_state(told)
+        if reason is stale:
+            # One finding at a time.
+            loss = self._statistics.loss(now_s)
+            slow = self._statistics.slow(now_s, self._timeout_s)
+            why = loss or slow or self._receiver.input.explain(have_come=True)
+            self._log.remind("loss" if loss else why, f"{stale}; {why}")
 
     def _stalled(self, now_s: float, patience_s: float) -> str:
         """Why answers can no longer be relied on although images arrive; empty while they follow."""
@@ -100,12 +133,6 @@ class Watch:
         if answer is None or answer.track.state not in STEERABLE:
             patience_s = max(patience_s, STALL_PATIENCE_S)
         return f"no answer for {waiting_s:.2f} s while images come" if waiting_s > patience_s else ""
-
-    def _explain_silence(self) -> str:
-        topic = self._receiver.input.topic
-        if self._node.count_publishers(topic) == 0:
-            return f"nothing publishes on {topic} any more"
-        return f"the publisher of {topic} is there and sends nothing"
 
 
 class Session:
@@ -125,7 +152,7 @@ class Session:
         thread: Executor,
         attitude: AttitudeInput | None = None,
     ) -> None:
-        self._buffer, self._outputs, self._config = shared.buffer, shared.outputs, config
+        self._buffer, self._outputs = shared.buffer, shared.outputs
         self._outputs.begin()
         with ExitStack() as made:  # closes what was made when a later part raises
             if attitude is not None:
@@ -137,7 +164,7 @@ class Session:
             made.callback(self._receiver.close)
             explain = self._receiver.explain_no_image
             self.selections = Selections(shared, config, subscriptions, explain, accepted)
-            self._watch = Watch(node, shared, config, self._receiver)
+            self._watch = Watch(node, shared, config, tracker.config, self._receiver)
             made.callback(self._watch.close)
             self._running = thread.submit(TrackingLoop(tracker, shared, attitude).run)
             self._running.add_done_callback(_report)
@@ -149,13 +176,11 @@ class Session:
 
     def reconfigure(self, config: NodeConfig, tracker_config: TrackerConfig) -> None:
         """Apply settings that may change while active; the tracker's from the next image on."""
-        before, self._config = self._config, config
         self._buffer.limit(config.selection_buffer, config.selection_buffer_bytes, config.image_timeout)
         self._buffer.reconfigure(tracker_config)
         self.selections.config = config
         self._receiver.reconfigure(config)
-        if config.image_timeout != before.image_timeout:
-            self._watch.reconfigure(config)
+        self._watch.reconfigure(config, tracker_config)
 
     def close(self, reason: str) -> None:
         """Stop receiving, finish and publish the current frame, then mark all outputs not valid with

@@ -25,18 +25,17 @@ ENCODING_CODES = {
     "rgba8": 3,
     "mono8": 4,
     "8UC1": 4,
-    "mono16": 5,
-    "nv12": 6,
-    "nv21": 7,
-    "yuv422": 8,
-    "yuv422_uyvy": 8,
-    "uyvy": 8,
-    "yuv422_yuy2": 9,
-    "yuyv": 9,
-    "bayer_rggb8": 10,
-    "bayer_bggr8": 11,
-    "bayer_gbrg8": 12,
-    "bayer_grbg8": 13,
+    "nv12": 5,
+    "nv21": 6,
+    "yuv422": 7,
+    "yuv422_uyvy": 7,
+    "uyvy": 7,
+    "yuv422_yuy2": 8,
+    "yuyv": 8,
+    "bayer_rggb8": 9,
+    "bayer_bggr8": 10,
+    "bayer_gbrg8": 11,
+    "bayer_grbg8": 12,
 }
 """``enum Encoding`` of preprocess.cu, by the names of `encodings.ENCODINGS`."""
 
@@ -88,7 +87,7 @@ class PreprocessParameters:
         The kernel reads a C-contiguous copy of ``image.rows``: uint8 [R, B], rows B bytes apart. Raises
         InputError as `encodings.check_image` does.
         """
-        encoding = self._checked(image, view)
+        self._checked(image, view)
         record = np.zeros((), PREPROCESS_PARAMS)
         record["width"], record["height"] = image.width, image.height
         record["step"] = image.rows.shape[1]
@@ -97,7 +96,7 @@ class PreprocessParameters:
         record["fine"] = fineness(view)
         record["x"], record["y"] = view.x, view.y
         record["scale_x"], record["scale_y"] = view.scale_x, view.scale_y
-        record["gain"] = 1.0 / (self._std * encoding.full_scale)
+        record["gain"] = 1.0 / (self._std * 255.0)
         record["shift"] = self._shift
         record["full_view"] = view.is_full(image.width, image.height)
         return record

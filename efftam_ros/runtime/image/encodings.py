@@ -1,8 +1,9 @@
 """Image encodings: their storage, and reading a region of an image.
 
 Names are those of sensor_msgs (``bgr8``, ``bayer_rggb8``, ``yuv422``), of OpenCV (``8UC3``) and of common
-drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited range (as in OpenCV),
-``mono16`` as little-endian and full range; Bayer is demosaiced bilinearly.
+drivers (``nv12``, ``uyvy``, ``yuyv``). YUV is interpreted as BT.601 in limited range (as in OpenCV);
+Bayer is demosaiced bilinearly. 16-bit pixels are reduced to 8 bits at the input (`levels`), where they become
+the encodings in `NARROWED`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,6 @@ class Encoding:
             converting colours; None where pixels are not stored as luma and chroma.
         multiple: Width and height must be divisible by these.
         rows_per_pair: Stored rows per two image rows (3 for 4:2:0, else 2).
-        full_scale: Value of white in those pixels.
     """
 
     bytes_per_pixel: int
@@ -78,21 +78,12 @@ class Encoding:
     luma: Callable[[Image, Region], Pixels] | None = None
     multiple: tuple[int, int] = (1, 1)
     rows_per_pair: int = 2
-    full_scale: float = 255.0
 
 
 def _read_interleaved(channels: int, image: Image, region: Region) -> Pixels:
     x0, y0, x1, y1 = region
     rows = image.rows[y0:y1, x0 * channels : x1 * channels]
     return rows if channels == 1 else rows.reshape(y1 - y0, x1 - x0, channels)
-
-
-def _read_mono16(image: Image, region: Region) -> Pixels:
-    x0, y0, x1, y1 = region
-    rows = image.rows[y0:y1, 2 * x0 : 2 * x1]
-    if rows.strides[0] % 2:  # OpenCV requires an even stride for 16-bit rows
-        rows = np.ascontiguousarray(rows)
-    return rows.view("<u2")
 
 
 def _read_yuv420(code: int, image: Image, region: Region) -> Pixels:
@@ -163,7 +154,6 @@ ENCODINGS: dict[str, Encoding] = {
     "bgra8": Encoding(4, partial(_read_interleaved, 4), (2, 1, 0), cv2.COLOR_BGRA2BGR, cv2.COLOR_BGRA2GRAY),
     "rgba8": Encoding(4, partial(_read_interleaved, 4), (0, 1, 2), cv2.COLOR_RGBA2BGR, cv2.COLOR_RGBA2GRAY),
     "mono8": _MONO,
-    "mono16": Encoding(2, _read_mono16, (0, 0, 0), cv2.COLOR_GRAY2BGR, None, full_scale=65535.0),
     "8UC1": _MONO,
     "8UC3": _BGR,
     "nv12": _yuv420(cv2.COLOR_YUV2BGR_NV12),
@@ -178,6 +168,12 @@ ENCODINGS: dict[str, Encoding] = {
     "bayer_gbrg8": _bayer(cv2.COLOR_BayerGR2BGR),
     "bayer_grbg8": _bayer(cv2.COLOR_BayerGB2BGR),
 }
+NARROWED = {
+    "16UC1": "8UC1",
+    "16UC3": "8UC3",
+    **{name[:-1] + "16": name for name in ENCODINGS if name[-1] == "8" and not name.startswith("yuv")},
+}
+"""16-bit encodings, and those of the same images in 8 bits."""
 
 
 def check_image(image: Image) -> Encoding:
@@ -192,7 +188,8 @@ def check_image(image: Image) -> Encoding:
     encoding = ENCODINGS.get(image.encoding)
     if encoding is None:
         raise InputError(
-            f"image encoding {shown(image.encoding)} is not supported; publish one of {', '.join(ENCODINGS)}"
+            f"image encoding {shown(image.encoding)} is not supported; publish one of"
+            f" {', '.join([*ENCODINGS, *NARROWED])}"
         )
     width, height = image.width, image.height
     if width < 1 or height < 1:
@@ -234,8 +231,6 @@ def to_bgr(image: Image, region: Region | None = None) -> NDArray[np.uint8]:
     """
     encoding = image.derived.get(CHECKED) or check_image(image)
     pixels = encoding.read(image, region or Region(0, 0, image.width, image.height))
-    if encoding.full_scale != 255.0:
-        pixels = cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
     if encoding.to_bgr is not None:
         pixels = cv2.cvtColor(pixels, encoding.to_bgr)
     return pixels
@@ -262,8 +257,6 @@ def to_grey(
     else:
         # Columns are skipped after the conversion, because OpenCV picks pixels of one byte faster.
         pixels = encoding.read(image, full)[::row_step]
-        if encoding.full_scale != 255.0:
-            pixels = cv2.convertScaleAbs(pixels, alpha=255.0 / encoding.full_scale)
         if encoding.to_grey is not None:
             pixels = cv2.cvtColor(pixels, encoding.to_grey)
         if column_step > 1:

@@ -78,10 +78,10 @@ class Preprocessor:
         if fine > 1:
             small = self._buffer("small", (side, side, *pixels.shape[2:]), pixels.dtype)
             sampled = cv2.resize(sampled, (side, side), dst=small, interpolation=cv2.INTER_AREA)
-        self._normalise(sampled, encoding.red_green_blue, 1.0 / encoding.full_scale)
+        self._normalise(sampled, encoding.red_green_blue)
         return self._input
 
-    def _normalise(self, small: NDArray[Any], red_green_blue: tuple[int, int, int], unit: float) -> None:
+    def _normalise(self, small: NDArray[Any], red_green_blue: tuple[int, int, int]) -> None:
         """Scale and shift each channel into the input, in RGB order."""
         planes: Any = (small,)
         if small.ndim == 3:
@@ -91,7 +91,7 @@ class Preprocessor:
             self._input[0], red_green_blue, self._gain, self._shift, strict=True
         ):
             plane = planes[source]
-            cv2.addWeighted(plane, gain * unit, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
+            cv2.addWeighted(plane, gain / 255.0, plane, 0.0, shift, dst=target, dtype=cv2.CV_32F)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Reused memory that only grows."""

@@ -11,6 +11,7 @@ from typing import Any
 from efftam_ros.core.config import POLICIES, VIEWS, TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.image.levels import AUTO
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, TABLE, backend_of
 from efftam_ros.tools.common.terminal import print_table
 
@@ -71,6 +72,15 @@ def add_precision_argument(group: argparse._ActionsContainer) -> None:
 
 def add_quiet_argument(group: argparse._ActionsContainer, text: str = "no progress bar") -> None:
     group.add_argument("--quiet", action="store_true", help=text)
+
+
+def add_range_argument(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--range",
+        default=AUTO,
+        metavar="LOW,HIGH",
+        help="levels of 16-bit images that become black and white (default auto: percentiles, smoothed)",
+    )
 
 
 def list_of(choices: Sequence[str]) -> Callable[[str], list[str]]:

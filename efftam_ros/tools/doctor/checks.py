@@ -101,6 +101,7 @@ def ros_findings() -> Iterator[Finding]:
         ("rclpy", f"ROS_DISTRO {distro}", f"source /opt/ros/{distro}/setup.bash"),
         ("efftam_ros.msg", "messages are built", "colcon build, then source install/setup.bash"),
         ("launch_ros", "launch files", f"{apt}launch-ros, or start efftam_tracker itself"),
+        ("cv_bridge", "image encodings that only it knows", f"{apt}cv-bridge"),
         ("vision_msgs", "topic detections", f"{apt}vision-msgs"),
     ):
         problem = loads(module)

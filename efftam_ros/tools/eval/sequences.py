@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.video import NS, VideoFrame, image_files, natural_key, open_video, read_bgr
+from efftam_ros.runtime.image.levels import Levels
 from efftam_ros.runtime.image.limits import check_size
 
 FORMATS = "a folder with video.mp4 and boxes.csv, DAVIS or OTB"
@@ -231,8 +232,10 @@ def _checked(sequence: Sequence) -> Sequence:
 
 def _image_source(files: list[Path], fps: float) -> Callable[[], Iterator[VideoFrame]]:
     def frames() -> Iterator[VideoFrame]:
+        levels = Levels()
         for index, file in enumerate(files):
-            yield VideoFrame(index, round(index * NS / fps), read_bgr(file))
+            stamp_ns = round(index * NS / fps)
+            yield VideoFrame(index, stamp_ns, read_bgr(file, levels, stamp_ns))
 
     return frames
 

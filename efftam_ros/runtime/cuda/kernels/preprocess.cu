@@ -22,15 +22,14 @@ enum Encoding {
     BGRA8 = 2,
     RGBA8 = 3,
     MONO8 = 4,
-    MONO16 = 5,
-    NV12 = 6,
-    NV21 = 7,
-    UYVY = 8,
-    YUYV = 9,
-    BAYER_RGGB8 = 10,
-    BAYER_BGGR8 = 11,
-    BAYER_GBRG8 = 12,
-    BAYER_GRBG8 = 13,
+    NV12 = 5,
+    NV21 = 6,
+    UYVY = 7,
+    YUYV = 8,
+    BAYER_RGGB8 = 9,
+    BAYER_BGGR8 = 10,
+    BAYER_GBRG8 = 11,
+    BAYER_GRBG8 = 12,
 };
 
 struct Colour {
@@ -46,18 +45,6 @@ struct Interleaved {
     __device__ Colour at(int x, int y) const {
         const unsigned char *pixel = pixels + (long long)y * step + x * stride;
         return {(float)pixel[red], (float)pixel[green], (float)pixel[blue]};
-    }
-};
-
-struct Mono16 {
-    const unsigned char *pixels;
-    int step;
-
-    // Byte by byte, because rows may start at odd addresses.
-    __device__ Colour at(int x, int y) const {
-        const unsigned char *pixel = pixels + (long long)y * step + 2 * x;
-        const float value = pixel[0] | pixel[1] << 8;
-        return {value, value, value};
     }
 };
 
@@ -173,9 +160,6 @@ __device__ __forceinline__ Colour network_pixel(const PreprocessParams &p, const
         const int red = code == BGR8 || code == BGRA8 ? 2 : 0;
         const int green = code == MONO8 ? 0 : 1;
         return mean_of_samples(p, Interleaved{pixels, p.step, stride, red, green, 2 * green - red}, x, y);
-    }
-    if (code == MONO16) {
-        return mean_of_samples(p, Mono16{pixels, p.step}, x, y);
     }
     if (code <= NV21) {
         const int u = code == NV21;
