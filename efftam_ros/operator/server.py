@@ -7,9 +7,10 @@ import contextlib
 import itertools
 import json
 import ssl
+import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from aiohttp import WSMsgType, web
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
 from efftam_ros.operator import wire
-from efftam_ros.operator.access import SECURITY_HEADERS, Access
 from efftam_ros.operator.commands import Commands
 from efftam_ros.operator.feed import Feed, Sink, Steering
 from efftam_ros.operator.hub import Hub
-from efftam_ros.operator.settings import Settings
+from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
 
 WEB = Path(__file__).parent / "web"
@@ -73,7 +73,7 @@ class OperatorServer:
     @property
     def sink(self) -> Sink:
         """The receiver of the feed's images and reports."""
-        return self._hub
+        return self._hub.report
 
     @property
     def url(self) -> str:
@@ -111,9 +111,9 @@ class OperatorServer:
         self.port = self._runner.addresses[0][1]
         self._hub.attach(asyncio.get_running_loop())
         self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
-        self._feed.start(self._hub)
+        self._feed.start(self.sink)
         if self._steering is not None:
-            self._steering.start(self._hub)
+            self._steering.start(self.sink)
 
     async def stop(self, over: str = "") -> None:
         """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
@@ -232,8 +232,7 @@ class OperatorServer:
         )
         holder = self._commands.seat.holder(time.monotonic())
         viewer.tell({"op": "seat", "holder": holder})
-        self._hub.viewers.append(viewer)
-        self._hub.welcome(viewer)
+        self._hub.join(viewer)
         self._watch()
         sender = asyncio.create_task(viewer.send_waiting())
         try:
@@ -290,6 +289,27 @@ class OperatorServer:
             self._commands.steer(viewer, message)
         else:
             raise wire.MessageError("hello was said already")
+
+
+@contextlib.contextmanager
+def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
+    """Serve on a thread inside a ``with`` block. Raises InputError at its start where the address can't be
+    used. ``over``: what pages say after the block's end (see `OperatorServer.stop`), unless it raised."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="operator page", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+        said = ""
+        try:
+            yield server
+            said = over
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(said), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def _late_s(viewer: Viewer, message: wire.Message) -> float:

@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from barcode_feed import RecordedSteering
+from barcode_feed import BarcodeFeed, RecordedSteering
 from browser import one_selection, until
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.operator.feed import Controller, Result
+from efftam_ros.operator.feed import Controller, Lifecycle, Result
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 # Selecting
@@ -301,7 +301,7 @@ def test_a_refusal_is_shown_in_the_tracker_s_own_words(serve, feed, open_page):
     hands.drag(200, 100, 260, 150)
     hands.wait_text("#notices .refusal", feed.refuse)
     hands.wait_mode("live")
-    feed.sink.result(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
+    feed.sink(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
     hands.wait_text("#notices .refusal", "decided later: nothing there")
     assert feed.refuse in hands.page.locator("#spoken").inner_text()
 
@@ -310,10 +310,40 @@ def test_a_silent_tracker_an_inactive_one_and_no_images_have_their_banners(serve
     hands = open_page(serve(feed).url)
     feed.mute = True
     hands.wait_text("#banners", "TRACKER SILENT")
-    feed.sink.inactive(True)
+    feed.sink(Lifecycle.INACTIVE)
     hands.wait_text("#banners", "TRACKER INACTIVE")
     feed.mute = False
     until(lambda: "TRACKER" not in hands.page.locator("#banners").inner_text())
+
+
+def test_a_lost_target_leaves_the_picture_fluent_and_the_answer_s_age_is_said(serve, open_page):
+    """30 Hz, one answer a second, each a second late: the box is drawn where it was true."""
+    feed = BarcodeFeed(rate_hz=30.0)
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
+    hands = open_page(serve(feed).url)
+    hands.see_newer(feed.stamps[-1])
+    feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 30, 30
+    hands.wait_text("#state", "LOST")
+    stamps = hands.page.evaluate(
+        """async () => {
+            const stamps = [];
+            for (const end = performance.now() + 4000; performance.now() < end; ) {
+                const { stamp } = document.querySelector("#view").dataset;
+                if (stamps.at(-1)?.[0] !== stamp) stamps.push([stamp, Date.now()]);
+                await new Promise(requestAnimationFrame);
+            }
+            return stamps;
+        }"""
+    )
+    assert len(stamps) >= 40  # in 4 s
+    ages_s = sorted(at_ms / 1e3 - int(stamp) / 1e9 for stamp, at_ms in stamps)
+    assert ages_s[len(ages_s) // 2] <= 0.3
+    hands.wait_text("#behind", "s behind")
+    lost = STATE_STYLES[TrackState.LOST].rgb
+    assert nearest_colour(hands.pixels(*[(200, 101 + i / 4) for i in range(50)]), lost) < 30
+    feed.state, feed.answer_every, feed.answer_late = TrackState.TRACKING, 1, 0
+    until(lambda: hands.page.locator("#behind").inner_text() == "")
+    feed.close()
 
 
 def test_pictures_that_stop_while_the_tracker_goes_on_are_called_old(serve, feed, open_page):
@@ -582,8 +612,7 @@ SERVER = """
 import sys, time
 sys.path[:0] = {paths!r}
 from barcode_feed import BarcodeFeed, RecordedSteering
-from efftam_ros.operator.server import OperatorServer
-from efftam_ros.operator.serving import serving
+from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed(), steering=RecordedSteering())
 with serving(server):

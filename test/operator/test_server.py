@@ -24,7 +24,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.operator.feed import Answer, BoxReport, Picture, Result
+from efftam_ros.operator.feed import Answer, BoxReport, Lifecycle, Picture, Result
 from efftam_ros.operator.server import MOST_UNKNOWN, OperatorServer
 from efftam_ros.operator.settings import Settings
 
@@ -223,16 +223,39 @@ def test_a_frame_carries_the_stamp_of_its_picture_and_comes_after_its_track(serv
     asyncio.run(look())
 
 
-def test_a_picture_without_its_box_is_not_shown(serve, feed):
+def test_with_a_dead_tracker_every_picture_is_shown(serve, feed):
     async def look() -> None:
         feed.mute = True
         async with page(serve(feed).url) as client:
             await client.until(lambda: len(client.messages("status")) >= 2)
-            assert len(feed.stamps) > 10
-            assert client.frames == []
+            await client.until(lambda: len(client.frames) > 10)
+            assert client.messages("track") == []
             assert client.messages("status")[-1]["tracker"] == "silent"
 
     asyncio.run(look())
+
+
+def test_a_lost_target_leaves_the_camera_fluent(serve):
+    """A camera of 30 Hz; one answer a second, each a second late."""
+    feed = BarcodeFeed(rate_hz=30.0)
+    feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 30, 30
+
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: len(client.messages("track")) >= 2, 20)
+            first = len(client.frames)
+            await client.until(lambda: len(client.messages("track")) >= 5, 20)
+            frames = client.frames[first:]
+            count = frames[-1].stamp_ns - frames[0].stamp_ns
+            assert len(frames) / (count / 1e9) >= 10  # of 30
+            ages = sorted(frame.sent_ns - frame.stamp_ns for frame in frames)
+            assert ages[len(ages) // 2] <= 0.3e9
+            assert client.messages("status")[-1]["tracker"] == "alive"
+
+    try:
+        asyncio.run(look())
+    finally:
+        feed.close()
 
 
 def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve, feed):
@@ -249,7 +272,7 @@ def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve
 
 
 def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed, monkeypatch):
-    monkeypatch.setattr("efftam_ros.operator.credit.FIRST_RETRY_S", 0.5)
+    monkeypatch.setattr("efftam_ros.operator.viewer.FIRST_RETRY_S", 0.5)
 
     async def look() -> None:
         async with page(serve(feed).url, acknowledges=False) as client:
@@ -281,8 +304,8 @@ def test_a_camera_s_jpeg_passes_untouched(serve, feed):
         async with page(serve(feed).url) as client:
             await client.until(lambda: client.frames)
             stamp = time.time_ns()
-            feed.sink.picture(Picture(stamp, jpeg=data))
-            feed.sink.box(BoxReport(stamp, (64, 48), TrackState.IDLE))
+            feed.sink(Picture(stamp, jpeg=data))
+            feed.sink(BoxReport(stamp, (64, 48), TrackState.IDLE))
             frame = await client.until(lambda: next((f for f in client.frames if f.stamp_ns == stamp), None))
             assert frame.payload == data
 
@@ -299,8 +322,8 @@ def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(serve, fe
             await client.until(lambda: client.frames)
             for make in (unreadable, lambda: np.zeros((360, 640, 3), np.uint8)):
                 stamp = time.time_ns()
-                feed.sink.picture(Picture(stamp, bgr=make))
-                feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                feed.sink(Picture(stamp, bgr=make))
+                feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
                 if make is unreadable:
                     await client.until(lambda: "bayer_xyz" in client.messages("status")[-1]["picture"])
             await client.until(lambda: len(client.frames) == 2)
@@ -340,9 +363,7 @@ def test_several_targets_of_an_image_come_in_one_track(serve, feed):
             await client.until(lambda: client.frames)
             stamp = time.time_ns()
             for target in (1, 0):
-                feed.sink.box(
-                    BoxReport(stamp, (640, 360), TrackState.TRACKING, target, box=Box(target, 2, 3, 4))
-                )
+                feed.sink(BoxReport(stamp, (640, 360), TrackState.TRACKING, target, box=Box(target, 2, 3, 4)))
             track = await client.until(
                 lambda: next((m for m in client.messages("track") if m["stamp"] == str(stamp)), None)
             )
@@ -372,7 +393,7 @@ def test_an_inactive_tracker_is_told_apart_from_a_silent_one(serve, feed):
         feed.mute = True
         async with page(serve(feed).url) as client:
             await client.until(lambda: client.messages("status"))
-            feed.sink.inactive(True)
+            feed.sink(Lifecycle.INACTIVE)
             await client.until(lambda: client.messages("status")[-1]["tracker"] == "inactive")
 
     asyncio.run(look())
@@ -420,7 +441,7 @@ def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
             await client.send(**select(1))
             answer = await client.answer("c1")
             assert (answer["ok"], answer["message"]) == (False, feed.refuse)
-            feed.sink.result(Result(1, Outcome.REFUSED, message="the box is empty"))
+            feed.sink(Result(1, Outcome.REFUSED, message="the box is empty"))
             result = (await client.until(lambda: client.messages("result")))[0]
             assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
 
@@ -726,8 +747,8 @@ def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
                 async def camera() -> None:
                     while True:
                         stamp = time.time_ns()
-                        feed.sink.picture(Picture(stamp, bgr=lambda: smooth))
-                        feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                        feed.sink(Picture(stamp, bgr=lambda: smooth))
+                        feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
                         await asyncio.sleep(1 / 30)
 
                 task = asyncio.create_task(camera())

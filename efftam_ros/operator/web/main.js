@@ -9,7 +9,7 @@ import { Link } from "./link.js";
 import { notify, say, showBanners } from "./notices.js";
 import { History, Plots } from "./plots.js";
 import { SteeringPanel } from "./steering.js";
-import { View } from "./view.js";
+import { BEHIND_S, View } from "./view.js";
 import { selectMessage } from "./wire.js";
 
 const OLD_MS = 1000;
@@ -385,7 +385,9 @@ function paintSlowly() {
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
   const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
+  const behindS = frames.shown ? frames.track(frames.shown.stamp)?.behindS ?? 0 : 0;
   $("age").textContent = !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
+  $("behind").textContent = behindS >= BEHIND_S ? `tracker ${behindS.toFixed(1)} s behind` : "";
   paintPlots();
 }
 

@@ -6,6 +6,8 @@ import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
 const DRAWN = "#ffffff";
 const ARROW_S = 0.5;
+/** An answer that is so much older than the picture is said to be. */
+export const BEHIND_S = 0.2;
 
 export class View {
   /** `viewport`: what part of the picture is shown. */
@@ -51,7 +53,7 @@ export class View {
 
   #scene(frame, track, drawing) {
     this.#picture(frame);
-    for (const target of track?.targets ?? []) this.#target(target);
+    for (const target of track?.targets ?? []) this.#target(target, track.behindS);
     const box = drawing?.shownBox;
     if (box) this.#box(box, DRAWN, drawing.mode === "sent" ? "solid" : "dashed");
     if (drawing?.mode === "corner") this.#cross(this.viewport.toView(drawing.start));
@@ -63,7 +65,8 @@ export class View {
     this.context.drawImage(frame.bitmap, origin.x, origin.y, frame.width * scale, frame.height * scale);
   }
 
-  #target(target) {
+  /** `behindS`: how much older than the picture the image is that this is true for. */
+  #target(target, behindS) {
     const { colour, line, frame } = STATES[target.state];
     const { toView } = this;
     if (frame) this.#border(colour, line);
@@ -75,6 +78,7 @@ export class View {
     const at = toView(shown);
     const words = [target.state];
     if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
+    else if (behindS >= BEHIND_S) words.push(`${behindS.toFixed(1)} s ago`);
     this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
   }
 

@@ -17,7 +17,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
+from efftam_ros.operator.feed import Answer, Lifecycle, Reply, Selection, Sink, Unreadable
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
@@ -84,7 +84,7 @@ class RosFeed:
         self._subscribe(
             SelectionResult,
             "selection_result",
-            lambda m: sink.result(reports.result_of(m)),
+            lambda m: sink(reports.result_of(m)),
             lasting,
         )
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -112,8 +112,8 @@ class RosFeed:
         when somebody does."""
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m))),
-            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(reports.motion_report(m))),
+            self._subscribe(BoundingBox, "bbox", lambda m: sink(reports.box_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink(reports.motion_report(m))),
         ]
 
     def _watch(self, watched: bool) -> None:
@@ -141,9 +141,9 @@ class RosFeed:
         if self._sink is None:
             return
         try:
-            self._sink.picture(make(message, self._config.max_image_pixels))
+            self._sink(make(message, self._config.max_image_pixels))
         except InputError as refusal:
-            self._sink.unreadable(str(refusal))
+            self._sink(Unreadable(str(refusal)))
         except ValueError as error:
             self._warn("image", f"an image is passed over: {error}")
 
@@ -174,7 +174,7 @@ class RosFeed:
                 self._node.destroy_subscription(subscription)
             self._reports = []
         if self._state_client in self._calls.give_up():
-            self._tell_inactive(False)
+            self._tell(Lifecycle.UNKNOWN)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
             (self._parameter_client, GetParameters.Request(names=[BUFFER]), self._on_parameters),
@@ -185,18 +185,20 @@ class RosFeed:
             if client.service_is_ready():
                 self._calls.ask(client, request, use)
             elif client is self._state_client:
-                self._tell_inactive(False)  # a tracker that is gone is silent, whatever it was
+                self._tell(Lifecycle.UNKNOWN)  # a tracker that is gone is silent, whatever it was
 
     def _on_state(self, response: Any) -> None:
-        known = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
-        self._tell_inactive(response.current_state.id in known)
-        if response.current_state.id == State.PRIMARY_STATE_ACTIVE and self._sink is not None:
-            self._sink.active()
+        inactive = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
+        if response.current_state.id in inactive:
+            self._tell(Lifecycle.INACTIVE)
+        else:
+            is_active = response.current_state.id == State.PRIMARY_STATE_ACTIVE
+            self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
         doubles = [v.double_value for v in response.values if v.type == ParameterType.PARAMETER_DOUBLE]
         self._buffer_s = doubles[0] if doubles else None
 
-    def _tell_inactive(self, inactive: bool) -> None:
+    def _tell(self, state: Lifecycle) -> None:
         if self._sink is not None:
-            self._sink.inactive(inactive)
+            self._sink(state)
