@@ -71,6 +71,7 @@ class Hub:
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start to accept the feed's reports."""
+        self._pictures.forget(time.monotonic())
         self._loop = loop
 
     def close(self) -> None:
@@ -227,11 +228,18 @@ class Chain:
             self._times.popleft()
         silence_s = now_s - self.heard_s
         alive = "alive" if silence_s <= self._patience_s else "silent"
+        image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
+        camera = "alive"
+        if image_s > self._silent_s:
+            # Answers that go on are to images that don't get here.
+            ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
+            camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
         return {
+            "camera": camera,
             "tracker": "inactive" if self.inactive else alive,
-            "tracker_silent_s": round(silence_s, 1),
+            "tracker_silent_s": round(silence_s, 1) if silence_s < 1e6 else None,
             "image_hz": round(len(self._times) / RATE_WINDOW_S, 1),
-            "image_silent_s": None if self._picture_s is None else round(now_s - self._picture_s, 1),
+            "image_silent_s": round(image_s, 1),
             "latency_ms": round(self.latency_ms, 1),
             "picture": self.refusal,
         }

@@ -19,7 +19,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.operator.feed import Controller, Lifecycle, Result
+from efftam_ros.operator.feed import Controller, Result
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 # Selecting
@@ -306,16 +306,6 @@ def test_a_refusal_is_shown_in_the_tracker_s_own_words(serve, feed, open_page):
     assert feed.refuse in hands.page.locator("#spoken").inner_text()
 
 
-def test_a_silent_tracker_an_inactive_one_and_no_images_have_their_banners(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
-    feed.mute = True
-    hands.wait_text("#banners", "TRACKER SILENT")
-    feed.sink(Lifecycle.INACTIVE)
-    hands.wait_text("#banners", "TRACKER INACTIVE")
-    feed.mute = False
-    until(lambda: "TRACKER" not in hands.page.locator("#banners").inner_text())
-
-
 def test_a_lost_target_leaves_the_picture_fluent_and_the_answer_s_age_is_said(serve, open_page):
     """30 Hz, one answer a second, each a second late: the box is drawn where it was true."""
     feed = BarcodeFeed(rate_hz=30.0)
@@ -344,14 +334,6 @@ def test_a_lost_target_leaves_the_picture_fluent_and_the_answer_s_age_is_said(se
     feed.state, feed.answer_every, feed.answer_late = TrackState.TRACKING, 1, 0
     until(lambda: hands.page.locator("#behind").inner_text() == "")
     feed.close()
-
-
-def test_pictures_that_stop_while_the_tracker_goes_on_are_called_old(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
-    feed.blind = True
-    hands.wait_text("#banners", "PICTURE OLD")
-    feed.blind = False
-    until(lambda: hands.page.locator("#banners p").count() == 0)
 
 
 def test_a_clock_an_hour_off_gives_no_false_age(serve, feed, open_page):

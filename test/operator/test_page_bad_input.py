@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -26,7 +27,7 @@ def test_without_an_image_the_page_says_so(serve, feed, open_page):
     feed.blind = True
     hands = open_page(serve(feed).url, wait=False)
     hands.wait_text("#banners", "NO PICTURE")
-    hands.wait_text("#banners", "none has arrived yet")
+    hands.wait_text("#banners", "the page gets none")
     hands.drag(200, 100, 260, 150)
     assert feed.selections == []
 
@@ -35,8 +36,7 @@ def test_without_image_and_tracker_the_page_names_both(serve, feed, open_page):
     url = serve(feed).url
     feed.close()
     hands = open_page(url, wait=False)
-    hands.wait_text("#banners", "TRACKER SILENT")
-    hands.wait_text("#banners", "no images and no answer")
+    hands.wait_text("#banners", "no images, no answer from the tracker")
 
 
 def test_an_encoding_that_is_not_known_is_named(serve, feed, open_page):
@@ -86,7 +86,7 @@ def test_a_proxy_that_buffers_makes_an_old_picture_and_the_stamp_stays_true(serv
         until(lambda: hands.page.locator("#age").inner_text().endswith(" ms"))
         held_s = 2.0
         hands.wait_text("#banners", "PICTURE OLD")
-        until(lambda: int(hands.page.locator("#age").inner_text()[:-3]) >= 1900)
+        until(lambda: re.match(r"(1\.9|[2-9]\.\d) s", hands.page.locator("#age").inner_text()))
         drawn_on = int(hands.page.get_attribute("#view", "data-stamp"))
         hands.drag(200, 100, 260, 150)
         selection = one_selection(feed)
