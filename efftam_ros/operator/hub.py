@@ -86,10 +86,10 @@ class Hub:
         """Send a new page the present state."""
         if not self.viewers:
             now_s = time.monotonic()
-            self._pictures.forget(now_s)
             if self._chain.watched(now_s):
                 # What was seen long ago must not look like the present.
                 self._newest = None
+                self._pictures.forget(now_s)
         self.viewers.append(viewer)
         viewer.tell(self.status_message())
         if self._steering is not None:
