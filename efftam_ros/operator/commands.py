@@ -113,6 +113,11 @@ class Commands:
             return
         self._feed.select(message.selection, self._reply(viewer, message.id))
 
+    def hold(self, viewer: Viewer, message: wire.Hold) -> None:
+        """Of the operator alone, as there is one image at a time."""
+        if self.seat.holder(time.monotonic()) == viewer.name:
+            self._feed.hold(message.stamp_ns)
+
     def clear(self, viewer: Viewer, message: wire.Clear) -> None:
         refusal = self._refusal(viewer)
         if refusal:

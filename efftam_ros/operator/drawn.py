@@ -75,6 +75,9 @@ class DrawnPrompt:
     def watch(self, watched: bool) -> None:
         """Ignored: the server encodes an image only for open pages."""
 
+    def hold(self, stamp_ns: int) -> None:
+        """Ignored: the first image is there until it was drawn on."""
+
     def select(self, selection: feed.Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
         reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))

@@ -158,6 +158,10 @@ class Feed(Protocol):
     def watch(self, watched: bool) -> None:
         """Whether a page is open; images, boxes and motions are needed only then."""
 
+    def hold(self, stamp_ns: int) -> None:
+        """Keep the image of this stamp for a selection, up to ``buffer_s``; 0: no longer. One that is gone is
+        told as a refused Result of this stamp."""
+
     def select(self, selection: Selection, reply: Reply) -> None: ...
 
     def clear(self, target_id: int, reply: Reply) -> None: ...

@@ -281,6 +281,8 @@ class OperatorServer:
             viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
         elif isinstance(message, wire.Select):
             self._commands.select(viewer, message)
+        elif isinstance(message, wire.Hold):
+            self._commands.hold(viewer, message)
         elif isinstance(message, wire.Clear):
             self._commands.clear(viewer, message)
         elif isinstance(message, wire.SeatRequest):

@@ -66,6 +66,12 @@ class SeatRequest(NamedTuple):
     sent_ms: float = math.nan
 
 
+class Hold(NamedTuple):
+    """The image of ``stamp_ns`` is being drawn on; 0: none is."""
+
+    stamp_ns: int
+
+
 class Ping(NamedTuple):
     sent_ms: float
 
@@ -79,7 +85,7 @@ class Steer(NamedTuple):
 
 
 Timed = Select | Clear | SeatRequest | Ping | Steer
-Message = Hello | Ack | Select | Clear | SeatRequest | Ping | Steer
+Message = Hello | Ack | Hold | Select | Clear | SeatRequest | Ping | Steer
 
 
 def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, half: bool) -> bytes:
@@ -174,6 +180,10 @@ def _ping(data: dict[str, Any]) -> Ping:
     return Ping(sent_ms)
 
 
+def _hold(data: dict[str, Any]) -> Hold:
+    return Hold(_stamp(data))
+
+
 def _steer(data: dict[str, Any]) -> Steer:
     action = _word(data, "action", ("arm", "enable", "stop"))
     return Steer(_text(data, "id", LONGEST_ID), action, _sent_ms(data))
@@ -185,6 +195,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "select": _select,
     "clear": _clear,
     "seat": _seat,
+    "hold": _hold,
     "ping": _ping,
     "steer": _steer,
 }

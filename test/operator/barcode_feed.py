@@ -61,6 +61,7 @@ class BarcodeFeed:
         self.stamp_offset_ns = 0
         self.selections: list[Selection] = []
         self.cleared: list[int] = []
+        self.held: list[int] = []
         self.watched: list[bool] = []
         self.stamps: list[int] = []
         self.sink: Sink | None = None
@@ -74,6 +75,9 @@ class BarcodeFeed:
 
     def watch(self, watched: bool) -> None:
         self.watched.append(watched)
+
+    def hold(self, stamp_ns: int) -> None:
+        self.held.append(stamp_ns)
 
     def select(self, selection: Selection, reply: Reply) -> None:
         self.selections.append(selection)

@@ -54,6 +54,22 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     until(lambda: hands.page.get_attribute("#view", "data-stamp") != drawn_on)
 
 
+def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.focus("#view")
+    hands.keys("Space")
+    until(lambda: feed.held)
+    assert feed.held == [int(hands.page.get_attribute("#view", "data-stamp"))]
+    hands.drag(200, 100, 260, 150)
+    assert one_selection(feed).stamp_ns == feed.held[0]
+    until(lambda: feed.held[1:] == [0])
+    hands.keys("Space")
+    until(lambda: len(feed.held) == 3)
+    feed.sink(Result(feed.held[2], Outcome.REFUSED, message="the image is gone"))
+    hands.wait_text("#notices .refusal", "the image is gone")
+    hands.wait_mode("live")
+
+
 def test_a_thumb_drags_a_box_on_a_phone(serve, feed, open_page):
     hands = open_page(serve(feed).url, phone=True)
     hands.touch("touchStart", (200, 100))

@@ -45,6 +45,7 @@ let drawnBy = "mouse";
 let escapedMs = -Infinity;
 let clearMs = -Infinity;
 let commands = 0;
+let isHeld = false; // the tracker was asked to keep the frozen image
 let stale = true; // something has changed since the last painting
 let awaited = null; // {id, ms} of the selection whose answer we wait for
 
@@ -89,7 +90,11 @@ const RECEIVE = {
     if (message.message && (wasAwaited || !message.ok || message.id)) notify(message.message, !message.ok);
   },
   result(message) {
-    if (message.outcome === "REFUSED") notify(message.message, true);
+    if (message.outcome === "REFUSED") {
+      notify(message.message, true);
+      // The held image is gone: what is drawn on it could not be sent.
+      if (message.stamp === drawing.frame?.stamp.toString() && drawing.mode !== "sent") goLive();
+    }
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
   steering: (message) => steering.update(message),
@@ -164,11 +169,24 @@ function freeze(byHand) {
   }
   const ageMs = link.clock.ageMs(frame.stamp, performance.now());
   drawing.freeze({ ...frame, ageS: ageMs === null ? null : ageMs / 1000 }, seconds(), byHand);
+  isHeld = mayCommand() && link.send({ op: "hold", stamp: frame.stamp.toString() });
   return true;
 }
 
-const goLive = () => drawing.live();
-const abandon = () => drawing.cancel();
+function goLive() {
+  drawing.live();
+  letGo();
+}
+
+function abandon() {
+  drawing.cancel();
+  if (!drawing.isFrozen) letGo();
+}
+
+function letGo() {
+  if (isHeld) link.send({ op: "hold", stamp: "0" });
+  isHeld = false;
+}
 
 function send(selection) {
   if (!selection) return;

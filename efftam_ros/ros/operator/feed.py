@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from builtin_interfaces.msg import Time
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import ParameterType
@@ -14,6 +15,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
@@ -45,6 +47,7 @@ class RosFeed:
         self._unwatched_s = float("-inf")  # since when, monotonic
         self._buffer_s: float | None = None
         name = config.tracker
+        self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._state_client = node.create_client(GetState, f"{name}/get_state")
@@ -65,6 +68,11 @@ class RosFeed:
 
     def select(self, selection: Selection, reply: Reply) -> None:
         self._calls.do(lambda: self._select(selection, reply))
+
+    def hold(self, stamp_ns: int) -> None:
+        if stamp_ns <= reports.LARGEST_STAMP_NS:
+            stamp = Time(sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9)
+            self._calls.do(lambda: self._hold_publisher.publish(Header(stamp=stamp)))
 
     def clear(self, target_id: int, reply: Reply) -> None:
         request = ClearTarget.Request(target_id=target_id)
