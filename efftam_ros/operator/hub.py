@@ -32,6 +32,8 @@ RATE_WINDOW_S = 2.0
 SEARCH_PATIENCE = 3.0
 # A picture older than this is not shown to a page that opens.
 OLD_S = 2.0
+# Of the JPEGs for the slowest links.
+SLOW_QUALITY = 50
 
 
 class Hub:
@@ -52,6 +54,7 @@ class Hub:
         self._seq = 0
         self._wanted = asyncio.Event()
         self._steering: SteeringState | None = None
+        self._is_watched = False
 
     def report(self, report: Report) -> None:
         """From any thread."""
@@ -84,17 +87,23 @@ class Hub:
 
     def join(self, viewer: Viewer) -> None:
         """Send a new page the present state."""
-        if not self.viewers:
-            now_s = time.monotonic()
-            if self._chain.watched(now_s):
-                # What was seen long ago must not look like the present.
-                self._newest = None
-                self._pictures.forget(now_s)
         self.viewers.append(viewer)
+        self.watch()
         viewer.tell(self.status_message())
         if self._steering is not None:
             viewer.tell(_steering_message(self._steering))
         self._wanted.set()
+
+    def watch(self) -> bool:
+        """Whether somebody sees a page; called after every change of that."""
+        before, self._is_watched = self._is_watched, any(not viewer.is_hidden for viewer in self.viewers)
+        now_s = time.monotonic()
+        if self._is_watched and not before and self._chain.watched(now_s):
+            # What was seen long ago must not look like the present.
+            self._newest = None
+            self._pictures.forget(now_s)
+        self._wanted.set()
+        return self._is_watched
 
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
         viewer.credit.acknowledged(seq, time.monotonic())
@@ -109,7 +118,9 @@ class Hub:
 
     async def show_last(self) -> None:
         """Wait until every page has the newest picture; not longer than the pages take pictures."""
-        while any(v.credit.is_under_way or v.shown_seq < self._seq for v in self.viewers):
+        while any(
+            not v.is_hidden and (v.credit.is_under_way or v.shown_seq < self._seq) for v in self.viewers
+        ):
             await asyncio.sleep(0.02)
 
     async def send_frames(self) -> None:
@@ -121,11 +132,14 @@ class Hub:
             if self._newest is None:
                 continue
             seq, picture = self._seq, self._newest
-            for half in (False, True):
-                takers = [v for v in self.viewers if v.credit.half == half and v.can_take(seq)]
+            for shrink in range(len(jpeg.REDUCED)):
+                takers = [v for v in self.viewers if v.credit.shrink == shrink and v.can_take(seq)]
                 if not takers:
                     continue
-                make = partial(jpeg.encode, picture, half=half, quality=self._settings.jpeg_quality)
+                quality = self._settings.jpeg_quality
+                if shrink > 1:
+                    quality = min(quality, SLOW_QUALITY)
+                make = partial(jpeg.encode, picture, shrink=shrink, quality=quality)
                 try:
                     data = await loop.run_in_executor(self._encoder, make)
                     self._chain.refusal = ""
@@ -134,7 +148,7 @@ class Hub:
                     self._newest = None
                     break
                 frame = wire.frame(
-                    data, stamp_ns=picture.stamp_ns, sent_ns=time.time_ns(), seq=seq, half=half
+                    data, stamp_ns=picture.stamp_ns, sent_ns=time.time_ns(), seq=seq, shrink=shrink
                 )
                 for viewer in takers:
                     if viewer in self.viewers and viewer.can_take(seq):
@@ -160,7 +174,7 @@ class Hub:
         elif isinstance(report, Lifecycle):
             # While nobody watches, being active is enough to be called alive.
             self._chain.inactive = report is Lifecycle.INACTIVE
-            if report is Lifecycle.ACTIVE and not self.viewers:
+            if report is Lifecycle.ACTIVE and not self._is_watched:
                 self._chain.heard_s = now_s
         elif isinstance(report, Result):
             self.tell_all(_result_message(report))

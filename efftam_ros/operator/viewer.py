@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from typing import Any
 
@@ -21,6 +22,8 @@ MOST_UNACKNOWLEDGED = 2
 # Below this rate frames are sent at half size.
 WANTED_HZ = 10.0
 WINDOW_S = 1.0
+# A frame that takes longer from the server to the acknowledgement makes the next ones smaller.
+SLOW_S, MOST_SHRINK = 0.5, 3
 FIRST_RETRY_S = 4.0
 LONGEST_RETRY_S = 60.0
 # More than the clocks of two computers drift apart, s per s.
@@ -32,47 +35,55 @@ class FrameCredit:
 
     Bounding what is under way bounds the delay: whatever the socket and the network would buffer, the newest
     picture waits for two others at most. A viewer that keeps up with fewer than ``WANTED_HZ`` frames per
-    second gets half size; full size is tried again later, and later still each time it fails.
+    second gets half size. One whose frames take longer than ``SLOW_S`` gets smaller ones, one at a time.
+    Larger ones are tried again later, and later still each time that fails. ``shrink``: how often both
+    sides of the next frame are halved.
     """
 
     def __init__(self) -> None:
-        self._under_way: deque[int] = deque()
+        self._under_way: deque[tuple[int, float]] = deque()
         self._offered: deque[float] = deque()
         self._acknowledged: deque[float] = deque()
-        self._half = False
+        self.shrink = 0
+        self._way_s = 0.0
         self._changed_s: float | None = None
         self._retry_s = FIRST_RETRY_S
 
     @property
+    def is_slow(self) -> bool:
+        """Whether one frame at a time is all that the link can take."""
+        return self.shrink > 1 or self._way_s > SLOW_S
+
+    @property
     def is_ready(self) -> bool:
         """Whether one more frame may be sent."""
-        return len(self._under_way) < MOST_UNACKNOWLEDGED
+        return len(self._under_way) < (1 if self.is_slow else MOST_UNACKNOWLEDGED)
 
     @property
     def is_under_way(self) -> bool:
         """Whether a frame was sent and not acknowledged yet."""
         return bool(self._under_way)
 
-    @property
-    def half(self) -> bool:
-        """Whether the next frame goes out at half size."""
-        return self._half
-
     def offered(self, now_s: float) -> None:
         """Count a new image, whether or not it will be sent."""
         self._offered.append(now_s)
         self._decide(now_s)
 
-    def sent(self, seq: int) -> None:
-        self._under_way.append(seq)
+    def sent(self, seq: int, now_s: float) -> None:
+        self._under_way.append((seq, now_s))
 
     def acknowledged(self, seq: int, now_s: float) -> None:
         """The viewer has handled frame ``seq`` and all before it. Numbers never sent change nothing."""
-        if seq not in self._under_way:
+        if all(seq != sent for sent, _ in self._under_way):
             return
-        while self._under_way.popleft() != seq:
-            pass
+        sent, sent_s = self._under_way.popleft()
+        while sent != seq:
+            sent, sent_s = self._under_way.popleft()
         self._acknowledged.append(now_s)
+        self._way_s = now_s - sent_s
+        if self._way_s > SLOW_S and self.shrink < MOST_SHRINK:
+            # A step makes a frame a third as long.
+            self._change(min(MOST_SHRINK, self.shrink + math.ceil(math.log(self._way_s / SLOW_S, 3))), now_s)
 
     def rate_hz(self, now_s: float) -> float:
         """Frames acknowledged per second, over the last second."""
@@ -84,12 +95,16 @@ class FrameCredit:
             self._changed_s = now_s
         lasted_s = now_s - self._changed_s
         behind = rate_hz < WANTED_HZ and rate_hz < 0.75 * offered_hz
-        if not self._half and lasted_s >= 1.5 * WINDOW_S and behind:
-            # Full size failed soon after it was tried again: wait longer before the next attempt.
-            self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S) if lasted_s < 4.0 else FIRST_RETRY_S
-            self._half, self._changed_s = True, now_s
-        elif self._half and lasted_s >= self._retry_s and not behind:
-            self._half, self._changed_s = False, now_s
+        if self.shrink == 0 and lasted_s >= 1.5 * WINDOW_S and behind:
+            self._change(1, now_s)
+        elif self.shrink and lasted_s >= self._retry_s and self._way_s < SLOW_S / 3 and not behind:
+            self.shrink, self._changed_s = self.shrink - 1, now_s
+
+    def _change(self, shrink: int, now_s: float) -> None:
+        lasted_s = now_s - (self._changed_s if self._changed_s is not None else now_s)
+        # A larger size failed soon after it was tried again: wait longer before the next attempt.
+        self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S) if lasted_s < 4.0 else FIRST_RETRY_S
+        self.shrink, self._changed_s = shrink, now_s
 
 
 class RateLimit:
@@ -148,6 +163,7 @@ class Viewer:
         self.refused = 0
         self.armed_s = float("-inf")
         self.shown_seq = 0
+        self.is_hidden = False
         self._answers: deque[str] = deque()
         self._tracks: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
         self._tracks_sent: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
@@ -164,17 +180,22 @@ class Viewer:
         self._waiting.set()
 
     def track(self, text: str) -> None:
-        """Send the track of an image, unless newer ones push it out."""
+        """Send the track of an image, unless newer ones push it out; on a slow link with the next frame."""
+        if self.is_hidden:
+            return
+        if self.credit.is_slow:
+            self._tracks.clear()
         self._tracks.append(text)
-        self._waiting.set()
+        if not self.credit.is_slow:
+            self._waiting.set()
 
     def can_take(self, seq: int) -> bool:
         """Whether frame ``seq`` may be sent to this page."""
-        return self.credit.is_ready and self.shown_seq < seq
+        return not self.is_hidden and self.credit.is_ready and self.shown_seq < seq
 
     def show(self, frame: bytes, seq: int, track: str | None) -> None:
         """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
-        self.credit.sent(seq)
+        self.credit.sent(seq, time.monotonic())
         self.shown_seq = seq
         self._frames.append((track, frame))
         self._waiting.set()

@@ -25,7 +25,7 @@ from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.operator.feed import Answer, BoxReport, Lifecycle, Picture, Result
-from efftam_ros.operator.server import MOST_UNKNOWN, OperatorServer
+from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -175,12 +175,12 @@ def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypatch):
             page(server.url, hello=False) as slow,
             aiohttp.ClientSession(connector=connector) as session,
         ):
-            hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MOST_UNKNOWN + 8)]
+            hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MOST_STRANGERS + 8)]
             try:
                 for _ in range(10):
                     async with page(server.url, token=TOKEN) as client:
                         await client.until(lambda: client.messages("hello"))
-                        assert len(server._unknown) <= MOST_UNKNOWN
+                        assert len(server._strangers) <= MOST_STRANGERS + 1
                 await slow.send(op="hello", token=TOKEN)
                 await slow.until(lambda: slow.messages("hello"))
             finally:
@@ -189,6 +189,44 @@ def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypatch):
                 await asyncio.gather(*hogs, return_exceptions=True)
 
     asyncio.run(connect())
+
+
+def test_half_written_requests_keep_no_page_out_and_are_dropped(serve, feed, monkeypatch, caplog):
+    monkeypatch.setattr("efftam_ros.operator.server.STRANGER_S", 1.0)
+
+    async def connect() -> None:
+        server = serve(feed)
+        hogs = []
+        for _ in range(2 * MOST_STRANGERS):
+            hogs.append(await asyncio.open_connection("127.0.0.1", server.port))
+            hogs[-1][1].write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n")
+        async with page(server.url) as client:
+            await client.until(lambda: client.frames)
+            assert len(server._strangers) <= MOST_STRANGERS + 1
+            for reader, _ in hogs:
+                with contextlib.suppress(ConnectionError):
+                    assert await asyncio.wait_for(reader.read(), 10) == b""
+            seen = len(client.frames)
+            await client.until(lambda: len(client.frames) > seen + 5)
+        assert len(caplog.records) < 5
+
+    asyncio.run(connect())
+
+
+def test_a_hidden_page_gets_no_pictures_and_asks_for_none(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            await client.send(op="watch", action="hide")
+            await client.until(lambda: not feed.watched[-1])
+            seen, statuses = len(client.frames), len(client.messages("status"))
+            await client.until(lambda: len(client.messages("status")) >= statuses + 2)
+            assert len(client.frames) <= seen + 1
+            await client.send(op="watch", action="show")
+            await client.until(lambda: len(client.frames) > seen + 3)
+            assert feed.watched[-1]
+
+    asyncio.run(look())
 
 
 def test_a_page_that_left_makes_room_for_another(serve, feed):
@@ -263,7 +301,7 @@ def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve
         async with page(serve(feed).url, acknowledges=False) as client:
             await client.until(lambda: len(client.messages("track")) >= 40)
             assert len(client.frames) == 2
-            await client.send(op="ack", seq=client.frames[0].seq)
+            await client.send(op="ack", seq=client.frames[1].seq)
             await client.until(lambda: len(client.frames) == 3)
             # The third is the newest of its time, not the next in a queue.
             assert client.frames[2].seq > client.frames[1].seq + 10
@@ -285,13 +323,13 @@ def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed, m
                         await client.send(op="ack", seq=frame.seq)
                         done += 1
 
-            slow = acknowledge(0.2, lambda: client.frames and client.frames[-1].half)
+            slow = acknowledge(0.2, lambda: client.frames and client.frames[-1].shrink)
             await asyncio.wait_for(slow, 20)
             half = cv2.imdecode(np.frombuffer(client.frames[-1].payload, np.uint8), cv2.IMREAD_COLOR)
             assert half.shape == (180, 320, 3)
             client.acknowledges = True
             await client.send(op="ack", seq=client.frames[-1].seq)
-            await client.until(lambda: not client.frames[-1].half, 20)
+            await client.until(lambda: not client.frames[-1].shrink, 20)
 
     asyncio.run(look())
 
@@ -753,7 +791,7 @@ def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
 
                 task = asyncio.create_task(camera())
                 try:
-                    await client.until(lambda: client.frames[-1].half, 20)
+                    await client.until(lambda: client.frames[-1].shrink, 20)
                     seen, under_way = len(client.frames), []
                     while len(client.frames) < seen + 30:
                         count = len(client.frames)
@@ -767,3 +805,27 @@ def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
         assert sorted(under_way)[len(under_way) // 2] < 1.0
 
     asyncio.run(look())
+
+
+def test_at_20_kb_a_second_pictures_become_so_small_that_they_are_fresh(serve):
+    """Full frames are 60 kB and more here: each would take three seconds."""
+    feed = BarcodeFeed(rate_hz=15.0, size=(1280, 720))
+    noise = np.random.default_rng(1).integers(0, 255, (720, 1280, 3), np.uint8)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 3.0)
+    feed.remake = lambda picture: Picture(picture.stamp_ns, bgr=lambda: smooth)
+
+    async def look() -> None:
+        with thin_link(serve(feed).port, 160e3, 0.02) as port:
+            async with page(f"http://127.0.0.1:{port}/") as client:
+                await client.until(lambda: client.frames and client.frames[-1].shrink >= 2, 40)
+                count, ages_s = len(client.frames) + 2, []
+                while len(ages_s) < 10:
+                    await client.until(lambda n=count: len(client.frames) > n, 20)
+                    ages_s.append((time.time_ns() - client.frames[-1].stamp_ns) / 1e9)
+                    count = len(client.frames)
+                assert sorted(ages_s)[5] < 1.0
+
+    try:
+        asyncio.run(look())
+    finally:
+        feed.close()

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_frame_s_header_byte_by_byte():
-    data = wire.frame(b"JPEG", stamp_ns=0x0102030405060708, sent_ns=9, seq=812, half=True)
+    data = wire.frame(b"JPEG", stamp_ns=0x0102030405060708, sent_ns=9, seq=812, shrink=1)
     stamp, sent = bytes([8, 7, 6, 5, 4, 3, 2, 1]), bytes([9, 0, 0, 0, 0, 0, 0, 0])
     assert data == b"EFTM" + bytes([1, 1, 1, 0]) + stamp + sent + bytes([0x2C, 3, 0, 0]) + b"JPEG"
     assert wire.HEADER.size == 28
@@ -158,11 +158,11 @@ def simulate(seconds, link_hz, *, full_hz=None, camera_hz=30.0, start=0.0, credi
         credit.offered(now)
         if credit.is_ready:
             seq = len(sent)
-            credit.sent(seq)
-            hz = link_hz if credit.half else (full_hz or link_hz)
+            credit.sent(seq, now)
+            hz = link_hz if credit.shrink else (full_hz or link_hz)
             free_s = max(free_s, now) + 1 / hz
             under_way.append((seq, free_s))
-            sent.append((now, credit.half))
+            sent.append((now, credit.shrink))
         most = max(most, len(under_way))
     return credit, sent, most
 
@@ -194,8 +194,8 @@ def test_a_slow_camera_is_no_thin_link():
 
 def test_acknowledging_what_was_never_sent_gives_no_credit():
     credit = FrameCredit()
-    credit.sent(1)
-    credit.sent(2)
+    credit.sent(1, 0.0)
+    credit.sent(2, 0.0)
     credit.acknowledged(99, 0.0)
     assert not credit.is_ready
     credit.acknowledged(2, 0.0)
@@ -238,10 +238,10 @@ def decoded(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
 def test_a_jpeg_s_orientation_is_not_for_the_browser(orientation, big_endian):
     turned = jpeg_with_exif(SCENE, orientation, big_endian=big_endian)
     raw = decoded(turned, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    whole = jpeg.encode(Picture(1, jpeg=turned), half=False)
+    whole = jpeg.encode(Picture(1, jpeg=turned), shrink=0)
     assert np.array_equal(decoded(whole), raw)
     assert len(whole) == len(turned)
-    half = jpeg.encode(Picture(1, jpeg=turned), half=True)
+    half = jpeg.encode(Picture(1, jpeg=turned), shrink=1)
     assert decoded(half).shape == (12, 24, 3)
 
 

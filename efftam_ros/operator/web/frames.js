@@ -80,12 +80,12 @@ export class Frames extends EventTarget {
 
   #show(frame, bitmap) {
     const size = this.#tracks.get(frame.stamp)?.image;
-    const times = frame.half ? 2 : 1;
+    const times = 2 ** frame.shrink;
     if (this.shown) this.#past.push(this.shown.bitmap);
     this.shown = {
       stamp: frame.stamp,
       arrivedMs: frame.arrivedMs,
-      half: frame.half,
+      shrink: frame.shrink,
       bitmap,
       width: size?.[0] || bitmap.width * times,
       height: size?.[1] || bitmap.height * times,

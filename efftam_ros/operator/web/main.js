@@ -62,6 +62,7 @@ const RECEIVE = {
     frames.forget();
     steering.forget();
     abandon();
+    watch();
   },
   seat(message) {
     if (holder !== null && holder === hello?.name && message.holder !== holder) {
@@ -99,6 +100,10 @@ const RECEIVE = {
   },
   steering: (message) => steering.update(message),
 };
+
+/** A page that nobody sees takes no pictures. */
+const watch = () => link.send({ op: "watch", action: document.hidden ? "hide" : "show" });
+document.addEventListener("visibilitychange", watch);
 
 link.addEventListener("message", ({ detail }) => RECEIVE[detail.op]?.(detail));
 link.addEventListener("frame", ({ detail }) => {
