@@ -358,6 +358,9 @@ function currentBanners(nowMs) {
   const banners = {};
   if (cause) banners[cause.id] = cause;
   if (cause?.id === "link") return banners;
+  // Who moves the gimbal fails on his own, whatever the camera does.
+  const fault = steering.fault(nowMs);
+  if (fault) banners.gimbal = fault;
   const alarming = isGrey("badge") ? null : alarm.banner(nowMs);
   if (alarming) banners.alarm = alarming;
   if (drawing.isFrozen) {
