@@ -119,7 +119,8 @@ class Hub:
     async def show_last(self) -> None:
         """Wait until every page has the newest picture; not longer than the pages take pictures."""
         while any(
-            not v.is_hidden and (v.credit.is_under_way or v.shown_seq < self._seq) for v in self.viewers
+            not v.is_hidden and (v.credit.is_under_way or v.credit.newest_seq < self._seq)
+            for v in self.viewers
         ):
             await asyncio.sleep(0.02)
 

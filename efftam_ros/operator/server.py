@@ -104,9 +104,14 @@ class OperatorServer:
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=STRANGER_S)
         await self._runner.setup()
         loop, tls = asyncio.get_running_loop(), self._tls()
-        limit = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": HELLO_S}
         try:
-            self._listener = await loop.create_server(self._connect, settings.address, settings.port, **limit)
+            self._listener = await loop.create_server(
+                self._connect,
+                settings.address,
+                settings.port,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else HELLO_S,
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise InputError(

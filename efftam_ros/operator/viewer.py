@@ -44,7 +44,7 @@ class FrameCredit:
         self._under_way: deque[tuple[int, float]] = deque()
         self._offered: deque[float] = deque()
         self._acknowledged: deque[float] = deque()
-        self.shrink = 0
+        self.shrink = self.newest_seq = 0
         self._way_s = 0.0
         self._changed_s: float | None = None
         self._retry_s = FIRST_RETRY_S
@@ -71,6 +71,7 @@ class FrameCredit:
 
     def sent(self, seq: int, now_s: float) -> None:
         self._under_way.append((seq, now_s))
+        self.newest_seq = seq
 
     def acknowledged(self, seq: int, now_s: float) -> None:
         """The viewer has handled frame ``seq`` and all before it. Numbers never sent change nothing."""
@@ -162,7 +163,6 @@ class Viewer:
         self.lateness = Lateness()
         self.refused = 0
         self.armed_s = float("-inf")
-        self.shown_seq = 0
         self.is_hidden = False
         self._answers: deque[str] = deque()
         self._tracks: deque[str] = deque(maxlen=MOST_TRACKS_WAITING)
@@ -191,12 +191,11 @@ class Viewer:
 
     def can_take(self, seq: int) -> bool:
         """Whether frame ``seq`` may be sent to this page."""
-        return not self.is_hidden and self.credit.is_ready and self.shown_seq < seq
+        return not self.is_hidden and self.credit.is_ready and self.credit.newest_seq < seq
 
     def show(self, frame: bytes, seq: int, track: str | None) -> None:
         """Send a frame, after its image's track where there is one already; `can_take` was asked before."""
         self.credit.sent(seq, time.monotonic())
-        self.shown_seq = seq
         self._frames.append((track, frame))
         self._waiting.set()
 
