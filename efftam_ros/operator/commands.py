@@ -9,7 +9,6 @@ from collections.abc import Callable
 from efftam_ros.operator import wire
 from efftam_ros.operator.feed import Answer, Feed, Reply, Steering
 from efftam_ros.operator.hub import Hub
-from efftam_ros.operator.seat import Seat
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
 
@@ -17,6 +16,43 @@ from efftam_ros.operator.viewer import Viewer
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
 CONTROLLER = "the gimbal's controller"
+
+
+class Seat:
+    """Held by one viewer (any hashable name). ``now_s`` of every call comes from one monotonic clock.
+
+    The lease is renewed by whatever the holder sends; a holder silent for ``lease_s`` has lost the seat.
+    """
+
+    def __init__(self, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._holder: str | None = None
+        self._heard_s = 0.0
+
+    def holder(self, now_s: float) -> str | None:
+        """Who may command now."""
+        if self._holder is not None and now_s - self._heard_s > self.lease_s:
+            self._holder = None
+        return self._holder
+
+    def take(self, viewer: str, now_s: float) -> str | None:
+        """Give the seat to ``viewer``, also from somebody else. Returns who lost it by this, None if
+        nobody."""
+        before = self.holder(now_s)
+        self._holder, self._heard_s = viewer, now_s
+        return before if before != viewer else None
+
+    def heard(self, viewer: str, now_s: float) -> None:
+        """``viewer`` sent something."""
+        if self.holder(now_s) == viewer:
+            self._heard_s = now_s
+
+    def release(self, viewer: str) -> bool:
+        """``viewer`` gives the seat up, or is gone. Returns whether it held it."""
+        held = self._holder == viewer
+        if held:
+            self._holder = None
+        return held
 
 
 class Commands:
@@ -76,6 +112,11 @@ class Commands:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
         self._feed.select(message.selection, self._reply(viewer, message.id))
+
+    def hold(self, viewer: Viewer, message: wire.Hold) -> None:
+        """Of the operator alone, as there is one image at a time."""
+        if self.seat.holder(time.monotonic()) == viewer.name:
+            self._feed.hold(message.stamp_ns)
 
     def clear(self, viewer: Viewer, message: wire.Clear) -> None:
         refusal = self._refusal(viewer)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.operator import feed
-from efftam_ros.operator.server import OperatorServer
-from efftam_ros.operator.serving import serving
+from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
 # The first image is sent again at this interval: pages opened later get it, and none reports it as old.
@@ -49,8 +48,8 @@ class DrawnPrompt:
         if self._sink is None:
             return
         selection = 1 if self._has_drawn.is_set() else 0
-        self._sink.picture(feed.Picture(track.stamp_ns, bgr=lambda: bgr))
-        self._sink.box(
+        self._sink(feed.Picture(track.stamp_ns, bgr=lambda: bgr))
+        self._sink(
             feed.BoxReport(
                 track.stamp_ns,
                 (bgr.shape[1], bgr.shape[0]),
@@ -65,10 +64,10 @@ class DrawnPrompt:
             )
         )
         if track.motion is None:
-            self._sink.motion(feed.MotionReport(track.stamp_ns))
+            self._sink(feed.MotionReport(track.stamp_ns))
         else:
             valid = track.box is not None
-            self._sink.motion(feed.MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
+            self._sink(feed.MotionReport(track.stamp_ns, valid=valid, velocity=track.motion.velocity))
 
     def start(self, sink: feed.Sink) -> None:
         self._sink = sink
@@ -76,11 +75,14 @@ class DrawnPrompt:
     def watch(self, watched: bool) -> None:
         """Ignored: the server encodes an image only for open pages."""
 
+    def hold(self, stamp_ns: int) -> None:
+        """Ignored: the first image is there until it was drawn on."""
+
     def select(self, selection: feed.Selection, reply: feed.Reply) -> None:
         refusal = self._take(selection)
         reply(feed.Answer(not refusal, refusal or "tracking starts", 0 if refusal else 1))
         if not refusal and self._sink is not None:
-            self._sink.result(feed.Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
+            self._sink(feed.Result(selection.stamp_ns, Outcome.ACCEPTED, selection=1))
 
     def clear(self, target_id: int, reply: feed.Reply) -> None:
         reply(feed.Answer(False, "a file is being tracked; end the command to give up the target"))

@@ -1,7 +1,7 @@
 """What passes between the page's server and what it shows: pictures, boxes and motion in, commands out.
 
 A *feed* is a camera with a tracker behind it (a ROS node, a command that tracks a file). The server calls its
-methods on its event loop's thread; it calls the server's `Sink` from any thread.
+methods on its event loop's thread; it gives its reports to the server's `Sink` from any thread.
 """
 
 from __future__ import annotations
@@ -23,15 +23,32 @@ from efftam_ros.interop.messages import Outcome
 class Picture:
     """One camera image. ``stamp_ns``: integer ns of the camera's clock. Give ``jpeg``, the camera's own JPEG,
     which is passed on as it is, or ``bgr``, which makes uint8 [H, W, 3] when somebody looks (on a thread of
-    its own; it may raise InputError for an encoding it doesn't know)."""
+    its own; it may raise InputError for an encoding it doesn't know). ``nbytes``: memory that it holds. The
+    pixels must stay unchanged."""
 
     stamp_ns: int
     jpeg: bytes | None = None
     bgr: Callable[[], NDArray[np.uint8]] | None = None
+    nbytes: int = 0
 
     def __post_init__(self) -> None:
         if (self.jpeg is None) == (self.bgr is None):
             raise ValueError("a Picture has either jpeg or bgr")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that can't be read, and why: the tracker will give no box for it."""
+
+    reason: str
+
+
+class Lifecycle(Enum):
+    """What the tracker's node says of itself."""
+
+    ACTIVE = "active"
+    INACTIVE = "inactive"  # it runs and was not activated
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -121,33 +138,10 @@ class SteeringState:
 Reply = Callable[[Answer], None]
 
 
-class Sink(Protocol):
-    """The server's side. Every method may be called from any thread, returns at once and never raises."""
-
-    def picture(self, picture: Picture) -> None:
-        """An image; its pixels must stay unchanged afterwards."""
-
-    def unreadable(self, reason: str) -> None:
-        """An image that can't be read, and why: the tracker will give no box for it."""
-
-    def box(self, report: BoxReport) -> None:
-        """Where a target is in an image. The image is shown once this has arrived."""
-
-    def motion(self, report: MotionReport) -> None:
-        """How a target moves; of the same stamp as a BoxReport, before or after it."""
-
-    def result(self, result: Result) -> None:
-        """What became of a command, of whoever gave it."""
-
-    def active(self) -> None:
-        """The tracker says that it is there and active: while nobody watches, that is enough to call it
-        alive."""
-
-    def inactive(self, inactive: bool) -> None:
-        """The tracker says that it is there and not active (a lifecycle node before activation)."""
-
-    def steering(self, state: SteeringState) -> None:
-        """The gimbal controller's state. The page offers no steering before the first call."""
+Report = Picture | Unreadable | BoxReport | MotionReport | Result | Lifecycle | SteeringState
+# The server's side: called from any thread, returns at once and never raises. Reports of one image may come
+# in any order; steering is offered from the first SteeringState on.
+Sink = Callable[[Report], None]
 
 
 class Feed(Protocol):
@@ -163,6 +157,10 @@ class Feed(Protocol):
 
     def watch(self, watched: bool) -> None:
         """Whether a page is open; images, boxes and motions are needed only then."""
+
+    def hold(self, stamp_ns: int) -> None:
+        """Keep the image of this stamp for a selection, up to ``buffer_s``; 0: no longer. One that is gone is
+        told as a refused Result of this stamp."""
 
     def select(self, selection: Selection, reply: Reply) -> None: ...
 

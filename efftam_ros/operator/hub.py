@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
-from efftam_ros.operator.feed import BoxReport, MotionReport, Picture, Result, SteeringState
-from efftam_ros.operator.pairing import MOST_TRACKS, MOTION_WAIT_S, Pairing, TrackedImage
+from efftam_ros.operator.feed import (
+    BoxReport,
+    Lifecycle,
+    MotionReport,
+    Picture,
+    Report,
+    Result,
+    SteeringState,
+    Unreadable,
+)
+from efftam_ros.operator.pairing import MOTION_WAIT_S, Tracks, WaitingPictures
 from efftam_ros.operator.settings import Settings
 from efftam_ros.operator.viewer import Viewer
 
 RATE_WINDOW_S = 2.0
+# A tracker that searches a whole image answers rarely: it is called silent this much later.
+SEARCH_PATIENCE = 3.0
+# A picture older than this is not shown to a page that opens.
+OLD_S = 2.0
+# Of the JPEGs for the slowest links.
+SLOW_QUALITY = 50
 
 
 class Hub:
-    """The feed's `Sink`. Its public methods of that protocol come from any thread; all else runs on the loop.
+    """The feed's `Sink` is `report`, which comes from any thread; all else runs on the loop.
 
     Each image is encoded at most once per size, on a thread of its own, and only if some viewer can take
     it; what comes meanwhile replaces what waits.
@@ -31,50 +46,22 @@ class Hub:
     def __init__(self, settings: Settings) -> None:
         self.viewers: list[Viewer] = []
         self._settings = settings
-        self._pairing = Pairing()
+        self._tracks, self._pictures = Tracks(), WaitingPictures()
+        self._chain = Chain(settings.silent_s)
         self._encoder = ThreadPoolExecutor(1, "jpeg")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._newest: tuple[int, Picture] | None = None
-        self._tracks: OrderedDict[int, str] = OrderedDict()
+        self._newest: Picture | None = None
         self._seq = 0
-        self._track_seq = 0
-        self._last_seen = LastSeen()
         self._wanted = asyncio.Event()
-        self._picture_times: deque[float] = deque()
-        self._heard_s = float("-inf")
-        self._inactive = False
-        self._picture_refusal = ""
         self._steering: SteeringState | None = None
-        self._latency_ms = float("nan")
+        self._is_watched = False
 
-    # Any thread.
-
-    def picture(self, picture: Picture) -> None:
-        self.post(self._add_picture, picture)
-
-    def unreadable(self, reason: str) -> None:
-        self.post(self._set_unreadable, reason)
-
-    def box(self, report: BoxReport) -> None:
-        self.post(self._add_box, report, time.time_ns())
-
-    def motion(self, report: MotionReport) -> None:
-        self.post(self._add_motion, report)
-
-    def result(self, result: Result) -> None:
-        self.post(self._tell_result, result)
-
-    def active(self) -> None:
-        self.post(self._set_active)
-
-    def inactive(self, inactive: bool) -> None:
-        self.post(self._set_inactive, inactive)
-
-    def steering(self, state: SteeringState) -> None:
-        self.post(self._set_steering, state)
+    def report(self, report: Report) -> None:
+        """From any thread."""
+        self.post(self._take, report, time.time_ns())
 
     def post(self, call: Callable[..., None], *values: Any) -> None:
-        """Have ``call`` done on the loop's thread; nothing happens unless the server runs."""
+        """From any thread: have ``call`` done on the loop's; nothing happens unless the server runs."""
         loop = self._loop
         if loop is None:
             return
@@ -86,7 +73,8 @@ class Hub:
     # The loop's thread.
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to accept the feed's calls."""
+        """Start to accept the feed's reports."""
+        self._pictures.forget(time.monotonic())
         self._loop = loop
 
     def close(self) -> None:
@@ -97,12 +85,25 @@ class Hub:
         for viewer in self.viewers:
             viewer.tell(message)
 
-    def welcome(self, viewer: Viewer) -> None:
+    def join(self, viewer: Viewer) -> None:
         """Send a new page the present state."""
+        self.viewers.append(viewer)
+        self.watch()
         viewer.tell(self.status_message())
         if self._steering is not None:
             viewer.tell(_steering_message(self._steering))
         self._wanted.set()
+
+    def watch(self) -> bool:
+        """Whether somebody sees a page; called after every change of that."""
+        before, self._is_watched = self._is_watched, any(not viewer.is_hidden for viewer in self.viewers)
+        now_s = time.monotonic()
+        if self._is_watched and not before and self._chain.watched(now_s):
+            # What was seen long ago must not look like the present.
+            self._newest = None
+            self._pictures.forget(now_s)
+        self._wanted.set()
+        return self._is_watched
 
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
         viewer.credit.acknowledged(seq, time.monotonic())
@@ -110,27 +111,17 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """The state of the chain, for pages, `/health` and diagnostics."""
-        now_s = time.monotonic()
-        while self._picture_times and now_s - self._picture_times[0] > RATE_WINDOW_S:
-            self._picture_times.popleft()
-        if self._inactive:
-            tracker = "inactive"
-        else:
-            tracker = "alive" if now_s - self._heard_s <= self._settings.silent_s else "silent"
-        return {
-            "tracker": tracker,
-            "image_hz": round(len(self._picture_times) / RATE_WINDOW_S, 1),
-            "viewers": len(self.viewers),
-            "latency_ms": round(self._latency_ms, 1),
-            "picture": self._picture_refusal,
-        }
+        return {**self._chain.status(time.monotonic()), "viewers": len(self.viewers)}
 
     def status_message(self) -> dict[str, Any]:
         return {"op": "status", **self.status()}
 
     async def show_last(self) -> None:
         """Wait until every page has the newest picture; not longer than the pages take pictures."""
-        while any(v.credit.is_under_way or v.shown_seq < self._seq for v in self.viewers):
+        while any(
+            not v.is_hidden and (v.credit.is_under_way or v.credit.newest_seq < self._seq)
+            for v in self.viewers
+        ):
             await asyncio.sleep(0.02)
 
     async def send_frames(self) -> None:
@@ -141,130 +132,142 @@ class Hub:
             self._wanted.clear()
             if self._newest is None:
                 continue
-            seq, picture = self._newest
-            for half in (False, True):
-                takers = [v for v in self.viewers if v.credit.half == half and self._can_take(v, seq)]
+            seq, picture = self._seq, self._newest
+            for shrink in range(len(jpeg.REDUCED)):
+                takers = [v for v in self.viewers if v.credit.shrink == shrink and v.can_take(seq)]
                 if not takers:
                     continue
+                quality = self._settings.jpeg_quality
+                if shrink > 1:
+                    quality = min(quality, SLOW_QUALITY)
+                make = partial(jpeg.encode, picture, shrink=shrink, quality=quality)
                 try:
-                    data = await loop.run_in_executor(self._encoder, self._encode, picture, half)
-                    self._picture_refusal = ""
+                    data = await loop.run_in_executor(self._encoder, make)
+                    self._chain.refusal = ""
                 except InputError as refused:
-                    self._picture_refusal = str(refused)
+                    self._chain.refusal = str(refused)
                     self._newest = None
                     break
+                frame = wire.frame(
+                    data, stamp_ns=picture.stamp_ns, sent_ns=time.time_ns(), seq=seq, shrink=shrink
+                )
                 for viewer in takers:
-                    if viewer in self.viewers and self._can_take(viewer, seq):
-                        self._show(viewer, seq, picture.stamp_ns, data, half)
+                    if viewer in self.viewers and viewer.can_take(seq):
+                        viewer.show(frame, seq, self._tracks.told.get(picture.stamp_ns))
 
-    def _can_take(self, viewer: Viewer, seq: int) -> bool:
-        return viewer.credit.is_ready and viewer.shown_seq < seq
+    def _take(self, report: Report, arrived_ns: int) -> None:
+        now_s = time.monotonic()
+        if isinstance(report, Picture):
+            self._chain.picture(now_s)
+            self._pictures.add(report, now_s)
+            self._later(self._pictures.hold_s(now_s), self._show_newest)
+        elif isinstance(report, BoxReport):
+            self._chain.answer(report, (arrived_ns - report.stamp_ns) / 1e6, now_s)
+            self._tracks.add_box(report, now_s)
+            self._tell_finished()
+            if self._tracks.is_waiting:
+                self._later(MOTION_WAIT_S, self._tell_finished)
+        elif isinstance(report, MotionReport):
+            self._tracks.add_motion(report, now_s)
+            self._tell_finished()
+        elif isinstance(report, Unreadable):
+            self._chain.refusal = report.reason
+        elif isinstance(report, Lifecycle):
+            # While nobody watches, being active is enough to be called alive.
+            self._chain.inactive = report is Lifecycle.INACTIVE
+            if report is Lifecycle.ACTIVE and not self._is_watched:
+                self._chain.heard_s = now_s
+        elif isinstance(report, Result):
+            self.tell_all(_result_message(report))
+        elif report != self._steering:
+            self._steering = report
+            self.tell_all(_steering_message(report))
 
-    def _show(self, viewer: Viewer, seq: int, stamp_ns: int, data: bytes, half: bool) -> None:
-        frame = wire.frame(data, stamp_ns=stamp_ns, sent_ns=time.time_ns(), seq=seq, half=half)
-        viewer.show(frame, stamp_ns=stamp_ns, seq=seq, track=self._tracks.get(stamp_ns, ""))
-
-    def _encode(self, picture: Picture, half: bool) -> bytes:
-        return jpeg.encode(picture, half=half, quality=self._settings.jpeg_quality)
-
-    def _add_picture(self, picture: Picture) -> None:
-        self._picture_times.append(time.monotonic())
-        self._pairing.add_picture(picture)
-        self._show_newest()
-
-    def _set_unreadable(self, reason: str) -> None:
-        self._picture_refusal = reason
-
-    def _add_box(self, report: BoxReport, arrived_ns: int) -> None:
-        self._heard_s = now_s = time.monotonic()
-        self._inactive = False
-        self._latency_ms = (arrived_ns - report.stamp_ns) / 1e6
-        self._pairing.add_box(report, now_s)
-        self._tell_finished()
-        if self._pairing.is_waiting and self._loop is not None:
-            self._loop.call_later(MOTION_WAIT_S, self._tell_finished)
-
-    def _add_motion(self, report: MotionReport) -> None:
-        self._pairing.add_motion(report, time.monotonic())
-        self._tell_finished()
+    def _later(self, wait_s: float, call: Callable[[], None]) -> None:
+        if wait_s <= 0:
+            call()
+        elif self._loop is not None:
+            self._loop.call_later(wait_s, call)
 
     def _tell_finished(self) -> None:
-        finished = self._pairing.finished(time.monotonic())
-        for image in finished:
-            self._track_seq += 1
-            message = track_message(image, self._track_seq, self._last_seen, latency_ms=self._latency_ms)
-            text = wire.dumps(message)
-            self._tracks[image.stamp_ns] = text
+        now_s = time.monotonic()
+        for stamp_ns, text in self._tracks.finished(now_s, self._chain.latency_ms):
+            self._pictures.answered(stamp_ns, now_s)
             for viewer in self.viewers:
-                viewer.track(image.stamp_ns, text)
-        while len(self._tracks) > MOST_TRACKS:
-            self._tracks.popitem(last=False)
-        if finished:
-            self._show_newest()
+                viewer.track(text)
+        self._show_newest()
 
     def _show_newest(self) -> None:
-        picture = self._pairing.newest_picture()
+        now_s = time.monotonic()
+        picture = self._pictures.newest(now_s)
         if picture is None:
             return
         self._seq += 1
-        self._newest = self._seq, picture
-        now_s = time.monotonic()
+        self._newest = picture
         for viewer in self.viewers:
             viewer.credit.offered(now_s)
         self._wanted.set()
 
-    def _tell_result(self, result: Result) -> None:
-        self.tell_all(
-            {
-                "op": "result",
-                "stamp": str(result.stamp_ns),
-                "target": result.target_id,
-                "selection": result.selection,
-                "outcome": result.outcome.name,
-                "message": result.message,
-            }
-        )
 
-    def _set_active(self) -> None:
-        if not self.viewers:
-            self._heard_s = time.monotonic()
+class Chain:
+    """When camera and tracker were heard last. ``now_s``: a monotonic clock. ``refusal``: why pictures can't
+    be read; ``latency_ms``: from the newest answered image's stamp to the answer."""
 
-    def _set_inactive(self, inactive: bool) -> None:
-        self._inactive = inactive
+    def __init__(self, silent_s: float) -> None:
+        self._silent_s = self._patience_s = silent_s
+        self._times: deque[float] = deque()
+        self._picture_s: float | None = None
+        self.heard_s = float("-inf")
+        self.inactive = False
+        self.refusal = ""
+        self.latency_ms = float("nan")
 
-    def _set_steering(self, state: SteeringState) -> None:
-        if state != self._steering:
-            self._steering = state
-            self.tell_all(_steering_message(state))
+    def watched(self, now_s: float) -> bool:
+        """Pictures are asked for from now on; returns whether the last one is old."""
+        is_old = self._picture_s is None or now_s - self._picture_s > OLD_S
+        if is_old:
+            self._picture_s = now_s
+        return is_old
+
+    def picture(self, now_s: float) -> None:
+        self._times.append(now_s)
+        self._picture_s = now_s
+
+    def answer(self, report: BoxReport, latency_ms: float, now_s: float) -> None:
+        self.heard_s, self.inactive, self.latency_ms = now_s, False, latency_ms
+        is_lost = report.state is TrackState.LOST
+        self._patience_s = self._silent_s * (SEARCH_PATIENCE if is_lost else 1.0)
+
+    def status(self, now_s: float) -> dict[str, Any]:
+        while self._times and now_s - self._times[0] > RATE_WINDOW_S:
+            self._times.popleft()
+        silence_s = now_s - self.heard_s
+        alive = "alive" if silence_s <= self._patience_s else "silent"
+        image_s = 0.0 if self._picture_s is None else now_s - self._picture_s
+        camera = "alive"
+        if image_s > self._silent_s:
+            # Answers that go on are to images that don't get here.
+            ahead_s = image_s - silence_s - (self.latency_ms / 1e3 if abs(self.latency_ms) < 1e4 else 0.0)
+            camera = "unseen" if ahead_s > self._silent_s / 2 else "stopped"
+        return {
+            "camera": camera,
+            "tracker": "inactive" if self.inactive else alive,
+            "tracker_silent_s": round(silence_s, 1) if silence_s < 1e6 else None,
+            "image_hz": round(len(self._times) / RATE_WINDOW_S, 1),
+            "image_silent_s": round(image_s, 1),
+            "latency_ms": round(self.latency_ms, 1),
+            "picture": self.refusal,
+        }
 
 
-class LastSeen:
-    """The last measured box of each target, until its selection ends."""
-
-    def __init__(self) -> None:
-        self._boxes: dict[int, tuple[int, Box]] = {}
-
-    def update(self, report: BoxReport) -> Box | None:
-        """What was last seen of the target as of this report."""
-        if report.box is not None:
-            self._boxes[report.target_id] = report.selection, report.box
-        selection, box = self._boxes.get(report.target_id, (None, None))
-        return box if selection == report.selection and report.state is not TrackState.IDLE else None
-
-
-def track_message(image: TrackedImage, seq: int, last_seen: LastSeen, *, latency_ms: float) -> dict[str, Any]:
-    """The message with all targets of an image. ``latency_ms`` from the image's stamp to its box's
-    arrival."""
+def _result_message(result: Result) -> dict[str, Any]:
     return {
-        "op": "track",
-        "seq": seq,
-        "stamp": str(image.stamp_ns),
-        "image": list(image.image_size),
-        "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
-        "targets": [
-            wire.target(box, image.motions.get(id), last_seen.update(box))
-            for id, box in sorted(image.boxes.items())
-        ],
+        "op": "result",
+        "stamp": str(result.stamp_ns),
+        "target": result.target_id,
+        "selection": result.selection,
+        "outcome": result.outcome.name,
+        "message": result.message,
     }
 
 

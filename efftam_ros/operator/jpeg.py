@@ -1,4 +1,4 @@
-"""JPEG of a picture at full or half size; a camera's own JPEG at full size is passed on, without its EXIF."""
+"""JPEG of a picture, also smaller; a camera's own JPEG at full size is passed on, without its EXIF."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.operator.feed import Picture
 
 QUALITY = 70
+REDUCED = (
+    cv2.IMREAD_COLOR,
+    cv2.IMREAD_REDUCED_COLOR_2,
+    cv2.IMREAD_REDUCED_COLOR_4,
+    cv2.IMREAD_REDUCED_COLOR_8,
+)
 # As many as the tracker's own check of a JPEG's header follows.
 MOST_SEGMENTS = 500
 # Like libjpeg's: fill bytes and anything else between segments are skipped.
@@ -20,12 +26,12 @@ WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 START_OF_SCAN, END, APP1, APP15 = 0xDA, 0xD9, 0xE1, 0xEF
 
 
-def encode(picture: Picture, *, half: bool, quality: int = QUALITY) -> bytes:
-    """``quality`` 1..100. Half size halves both sides, rounded up. Raises InputError for a picture that
-    can't be read."""
-    if picture.jpeg is not None and not half:
+def encode(picture: Picture, *, shrink: int = 0, quality: int = QUALITY) -> bytes:
+    """``quality`` 1..100; both sides are halved ``shrink`` times (0..3), rounded up. Raises InputError for a
+    picture that can't be read."""
+    if picture.jpeg is not None and not shrink:
         return without_exif(picture.jpeg)
-    bgr = _pixels(picture, half)
+    bgr = _pixels(picture, shrink)
     done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
         raise InputError(f"a picture of {bgr.shape[1]}x{bgr.shape[0]} px can't be made a JPEG")
@@ -57,10 +63,10 @@ def without_exif(jpeg: bytes) -> bytes:
     return jpeg if changed is None else bytes(changed)
 
 
-def _pixels(picture: Picture, half: bool) -> NDArray[np.uint8]:
+def _pixels(picture: Picture, shrink: int) -> NDArray[np.uint8]:
     if picture.jpeg is not None:
-        # The decoder skips what a picture of half the size doesn't need. Not turned, as in `without_exif`.
-        flags = cv2.IMREAD_REDUCED_COLOR_2 if half else cv2.IMREAD_COLOR
+        # The decoder skips what a smaller picture doesn't need. Not turned, as in `without_exif`.
+        flags = REDUCED[shrink]
         try:
             decoded = cv2.imdecode(
                 np.frombuffer(picture.jpeg, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION
@@ -72,9 +78,7 @@ def _pixels(picture: Picture, half: bool) -> NDArray[np.uint8]:
         return np.asarray(decoded, np.uint8)
     assert picture.bgr is not None
     bgr = picture.bgr()
-    if half:
-        height, width = bgr.shape[:2]
-        bgr = np.asarray(
-            cv2.resize(bgr, ((width + 1) // 2, (height + 1) // 2), interpolation=cv2.INTER_AREA), np.uint8
-        )
+    if shrink:
+        height, width = ((side + 2**shrink - 1) // 2**shrink for side in bgr.shape[:2])
+        bgr = np.asarray(cv2.resize(bgr, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
     return bgr

@@ -1,97 +1,155 @@
-"""Pairs images, boxes and motions by stamp."""
+"""Pairs images and the reports on them by stamp."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from typing import Any
 
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator import wire
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
 
-# Pictures are large and a tracker answers within a few periods; boxes are small.
-MOST_PICTURES = 8
 MOST_TRACKS = 64
 # Box and motion of an image are published together; the box waits at most this long for a lost motion.
 MOTION_WAIT_S = 0.02
+# A picture waits for its answer so long at most, and only while the tracker answers so quickly and was heard
+# lately.
+LEVEL_S, HEARD_S = 0.15, 0.5
+MOST_WAITING_BYTES = 64 * 2**20
 
 
-@dataclass
-class TrackedImage:
-    """The targets' reports for one image."""
+class WaitingPictures:
+    """Pictures that may still get their answer before they are shown, in order of arrival: stamps restart
+    when a bag is played in a loop. ``now_s``: a monotonic clock.
 
-    stamp_ns: int
-    boxes: dict[int, BoxReport] = field(default_factory=dict)
-    motions: dict[int, MotionReport] = field(default_factory=dict)
-    arrived_s: float = 0.0
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        return next(iter(self.boxes.values())).image_size
-
-    @property
-    def is_complete(self) -> bool:
-        return bool(self.boxes) and self.boxes.keys() <= self.motions.keys()
-
-
-class Pairing:
-    """Collects reports and pictures until they can be shown. ``now_s``: a monotonic clock.
-
-    A picture is shown only once the box of its stamp is there: what is drawn then belongs to what is seen,
-    and the tracker has surely had that image.
+    What is drawn then belongs to what is seen. A tracker that is behind, searches or is dead keeps no picture
+    back.
     """
 
     def __init__(self) -> None:
-        self._pictures: OrderedDict[int, Picture] = OrderedDict()
-        self._open: OrderedDict[int, TrackedImage] = OrderedDict()
-        self._told: OrderedDict[int, None] = OrderedDict()
+        self._waiting: deque[tuple[float, Picture]] = deque()
+        self._arrived: OrderedDict[int, float] = OrderedDict()
+        self._answered: OrderedDict[int, None] = OrderedDict()
+        self.forget(float("-inf"))
 
-    def add_picture(self, picture: Picture) -> None:
-        self._pictures[picture.stamp_ns] = picture
-        while len(self._pictures) > MOST_PICTURES:
-            self._pictures.popitem(last=False)
+    def forget(self, now_s: float) -> None:
+        """Begin anew; the tracker may answer from now on."""
+        self._waiting.clear()
+        self._is_level, self._answered_s = True, now_s
+
+    def add(self, picture: Picture, now_s: float) -> None:
+        self._waiting.append((now_s, picture))
+        self._arrived[picture.stamp_ns] = now_s
+        _forget_oldest(self._arrived)
+        while len(self._waiting) > 1 and sum(p.nbytes for _, p in self._waiting) > MOST_WAITING_BYTES:
+            self._waiting.popleft()
+
+    def answered(self, stamp_ns: int, now_s: float) -> None:
+        """The tracker has told what it sees in this image."""
+        arrived_s = self._arrived.get(stamp_ns)
+        if arrived_s is not None:
+            self._is_level = now_s - arrived_s <= LEVEL_S
+        else:  # the answer came before its picture, or long after it
+            self._is_level = stamp_ns > next(reversed(self._arrived), 0)
+        self._answered_s = now_s
+        self._answered[stamp_ns] = None
+        _forget_oldest(self._answered)
+
+    def hold_s(self, now_s: float) -> float:
+        """How long a picture waits for its answer."""
+        return LEVEL_S if self._is_level and now_s - self._answered_s <= HEARD_S else 0.0
+
+    def newest(self, now_s: float) -> Picture | None:
+        """The newest picture that waits no more; it and all older ones leave by this."""
+        hold_s, chosen = self.hold_s(now_s), None
+        for arrived_s, picture in self._waiting:
+            if picture.stamp_ns in self._answered or now_s - arrived_s >= hold_s:
+                chosen = picture
+        while chosen is not None and self._waiting.popleft()[1] is not chosen:
+            pass
+        return chosen
+
+
+@dataclass
+class _TrackedImage:
+    """The targets' reports for one image."""
+
+    arrived_s: float
+    boxes: dict[int, BoxReport] = field(default_factory=dict)
+    motions: dict[int, MotionReport] = field(default_factory=dict)
+
+
+class Tracks:
+    """Collects the reports of each image until they can be told, in any order. ``told``: what was told of
+    each stamp, the newest last."""
+
+    def __init__(self) -> None:
+        self.told: OrderedDict[int, str] = OrderedDict()
+        self._open: OrderedDict[int, _TrackedImage] = OrderedDict()
+        self._last_seen: dict[int, tuple[int, Box]] = {}
+        self._seq = 0
 
     def add_box(self, report: BoxReport, now_s: float) -> None:
         self._image(report.stamp_ns, now_s).boxes[report.target_id] = report
 
     def add_motion(self, report: MotionReport, now_s: float) -> None:
-        # A report that arrives after its image was sent is dropped.
-        if report.stamp_ns not in self._told:
+        # A report that arrives after its image was told is dropped.
+        if report.stamp_ns not in self.told:
             self._image(report.stamp_ns, now_s).motions[report.target_id] = report
 
-    def finished(self, now_s: float) -> list[TrackedImage]:
-        """Images whose reports are all there, or that have waited long enough, in order of stamp."""
-        done = [
-            image
-            for image in self._open.values()
-            if image.is_complete or (image.boxes and now_s - image.arrived_s >= MOTION_WAIT_S)
-        ]
-        for image in done:
-            del self._open[image.stamp_ns]
-            self._told[image.stamp_ns] = None
-        while len(self._told) > MOST_TRACKS:
-            self._told.popitem(last=False)
-        return sorted(done, key=lambda image: image.stamp_ns)
-
-    def newest_picture(self) -> Picture | None:
-        """The newest picture whose track has been told; it and all older ones are given out or dropped by
-        this."""
-        told = [stamp for stamp in self._pictures if stamp in self._told]
-        if not told:
-            return None
-        # In order of arrival, not by stamp: stamps restart when a bag is played in a loop.
-        chosen = self._pictures[told[-1]]
-        for stamp in list(self._pictures):
-            del self._pictures[stamp]
-            if stamp == chosen.stamp_ns:
-                break
-        return chosen
+    def finished(self, now_s: float, latency_ms: float) -> list[tuple[int, str]]:
+        """Stamp and message of the images whose reports are all there, or have waited long enough, in order
+        of stamp."""
+        done = sorted(
+            (stamp_ns, image)
+            for stamp_ns, image in self._open.items()
+            if image.boxes
+            and (image.boxes.keys() <= image.motions.keys() or now_s - image.arrived_s >= MOTION_WAIT_S)
+        )
+        messages = []
+        for stamp_ns, image in done:
+            del self._open[stamp_ns]
+            self.told[stamp_ns] = text = self._message(stamp_ns, image, latency_ms)
+            messages.append((stamp_ns, text))
+        _forget_oldest(self.told)
+        return messages
 
     @property
     def is_waiting(self) -> bool:
         """Whether a box waits for its motion."""
         return any(image.boxes for image in self._open.values())
 
-    def _image(self, stamp_ns: int, now_s: float) -> TrackedImage:
-        image = self._open.setdefault(stamp_ns, TrackedImage(stamp_ns, arrived_s=now_s))
-        while len(self._open) > MOST_TRACKS:
-            self._open.popitem(last=False)
+    def _image(self, stamp_ns: int, now_s: float) -> _TrackedImage:
+        image = self._open.setdefault(stamp_ns, _TrackedImage(now_s))
+        _forget_oldest(self._open)
         return image
+
+    def _message(self, stamp_ns: int, image: _TrackedImage, latency_ms: float) -> str:
+        self._seq += 1
+        message = {
+            "op": "track",
+            "seq": self._seq,
+            "stamp": str(stamp_ns),
+            "image": list(next(iter(image.boxes.values())).image_size),
+            # Stamps of another clock tell no latency.
+            "latency_ms": round(latency_ms, 1) if abs(latency_ms) < 1e7 else None,
+            "targets": [
+                wire.target(box, image.motions.get(id), self._seen(box))
+                for id, box in sorted(image.boxes.items())
+            ],
+        }
+        return wire.dumps(message)
+
+    def _seen(self, report: BoxReport) -> Box | None:
+        """What was last seen of the target as of this report, until its selection ends."""
+        if report.box is not None:
+            self._last_seen[report.target_id] = report.selection, report.box
+        selection, box = self._last_seen.get(report.target_id, (None, None))
+        return box if selection == report.selection and report.state is not TrackState.IDLE else None
+
+
+def _forget_oldest(entries: OrderedDict[int, Any]) -> None:
+    while len(entries) > MOST_TRACKS:
+        entries.popitem(last=False)

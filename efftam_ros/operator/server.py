@@ -7,9 +7,10 @@ import contextlib
 import itertools
 import json
 import ssl
+import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from aiohttp import WSMsgType, web
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
 from efftam_ros.operator import wire
-from efftam_ros.operator.access import SECURITY_HEADERS, Access
 from efftam_ros.operator.commands import Commands
 from efftam_ros.operator.feed import Feed, Sink, Steering
 from efftam_ros.operator.hub import Hub
-from efftam_ros.operator.settings import Settings
+from efftam_ros.operator.settings import SECURITY_HEADERS, Access, Settings
 from efftam_ros.operator.viewer import Viewer
 
 WEB = Path(__file__).parent / "web"
@@ -34,8 +34,11 @@ CONTENT_TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 HELLO_S = 5.0
-# Most sockets that have not said hello: they take no page's place, and can't exhaust memory.
-MOST_UNKNOWN = 32
+# Connections that are no page's: so many at most, and each must send a whole request within this time. They
+# take no page's place, and can't exhaust memory or files.
+MOST_STRANGERS, STRANGER_S = 128, 10.0
+# Of the server's own log lines one is kept in this time.
+LOG_S = 10.0
 # Longest wait for an unresponsive page when the server ends.
 CLOSE_S = 1.0
 STATUS_S = 1.0
@@ -66,14 +69,15 @@ class OperatorServer:
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        # Sockets without a hello, the oldest first.
-        self._unknown: dict[web.WebSocketResponse, web.Request] = {}
+        # Connections without a hello and when they last asked for something, the oldest first.
+        self._strangers: dict[Any, float] = {}
+        self._listener: asyncio.Server | None = None
         self.port = settings.port
 
     @property
     def sink(self) -> Sink:
         """The receiver of the feed's images and reports."""
-        return self._hub
+        return self._hub.report
 
     @property
     def url(self) -> str:
@@ -97,23 +101,29 @@ class OperatorServer:
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get("/health", self._health)
         app.router.add_get("/ws", self._socket)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=STRANGER_S)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, settings.address, settings.port, ssl_context=self._tls())
+        loop, tls = asyncio.get_running_loop(), self._tls()
         try:
-            await site.start()
+            self._listener = await loop.create_server(
+                self._connect,
+                settings.address,
+                settings.port,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else HELLO_S,
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise InputError(
                 f"port {settings.port} of {settings.address} can't be listened on ({error.strerror}); "
                 "choose another port or end what uses it"
             ) from None
-        self.port = self._runner.addresses[0][1]
-        self._hub.attach(asyncio.get_running_loop())
+        self.port = self._listener.sockets[0].getsockname()[1]
+        self._hub.attach(loop)
         self._tasks = [asyncio.create_task(self._hub.send_frames()), asyncio.create_task(self._tick())]
-        self._feed.start(self._hub)
+        self._feed.start(self.sink)
         if self._steering is not None:
-            self._steering.start(self._hub)
+            self._steering.start(self.sink)
 
     async def stop(self, over: str = "") -> None:
         """``over``: what the pages say from now on, once they have shown the last picture; "": that there is
@@ -121,6 +131,8 @@ class OperatorServer:
         if over:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._hub.show_last(), CLOSE_S)
+        if self._listener is not None:
+            self._listener.close()
         code, text = (CLOSED_OVER, over) if over else (1001, "server ends")
         for task in self._tasks:
             task.cancel()
@@ -147,6 +159,7 @@ class OperatorServer:
     async def _tick(self) -> None:
         while True:
             self._commands.watch_seat()
+            self._drop_strangers()
             # Also serves as a keep-alive.
             self._hub.tell_all(self._hub.status_message())
             await asyncio.sleep(STATUS_S)
@@ -154,6 +167,8 @@ class OperatorServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         refusal = self.access.host_refusal(request.headers)
+        if request.protocol in self._strangers:
+            self._strangers[request.protocol] = time.monotonic()
         if refusal:
             return web.Response(status=421, text=refusal + "\n", headers=SECURITY_HEADERS)
         return await handler(request)
@@ -178,30 +193,40 @@ class OperatorServer:
             timeout=CLOSE_S, heartbeat=20.0, max_msg_size=self.settings.largest_message, compress=False
         )
         await socket.prepare(request)
-        self._unknown[socket] = request
-        self._drop_unknown()
-        try:
-            admitted = await self._admitted(socket)
-        finally:
-            self._unknown.pop(socket, None)
+        admitted = await self._admitted(socket)
         pages = len(self._hub.viewers)
         if admitted and pages >= self.settings.most_viewers:
             await _turn_away(socket, CLOSED_FULL, f"{pages} pages are open already; close one")
         elif admitted:
+            self._strangers.pop(request.protocol, None)
             await self._view(socket, request.remote or "unknown")
         return socket
 
-    def _drop_unknown(self) -> None:
-        """Beyond the limit the oldest of the address that has the most goes, without the wait of a proper
-        end."""
-        if len(self._unknown) <= MOST_UNKNOWN:
-            return
-        counts = Counter(request.remote for request in self._unknown.values())
-        most = max(counts.values())
-        socket = next(s for s, request in self._unknown.items() if counts[request.remote] == most)
-        transport = self._unknown.pop(socket).transport
-        if transport is not None:
-            transport.abort()
+    def _connect(self) -> asyncio.Protocol:
+        """A connection comes."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        self._drop_strangers()
+        connection = self._runner.server()
+        self._strangers[connection] = time.monotonic()
+        return connection
+
+    def _drop_strangers(self) -> None:
+        """Without the wait of a proper end: those that take too long; beyond the limit the oldest of the
+        address that has the most."""
+        now_s = time.monotonic()
+        for connection, asked_s in list(self._strangers.items()):
+            if now_s - asked_s > STRANGER_S and connection.transport is not None:
+                connection.transport.abort()
+            if now_s - asked_s > 1.0 and connection.transport is None:
+                del self._strangers[connection]  # it has ended
+        open_ = [c for c in self._strangers if c.transport is not None]
+        while open_ and len(self._strangers) > MOST_STRANGERS:
+            addresses = [c.transport.get_extra_info("peername", ("",))[0] for c in open_]
+            most = Counter(addresses).most_common(1)[0][0]
+            connection = open_.pop(addresses.index(most))
+            del self._strangers[connection]
+            connection.transport.abort()
 
     async def _admitted(self, socket: web.WebSocketResponse) -> bool:
         """The first message must be `hello` with the right token, and soon."""
@@ -232,8 +257,7 @@ class OperatorServer:
         )
         holder = self._commands.seat.holder(time.monotonic())
         viewer.tell({"op": "seat", "holder": holder})
-        self._hub.viewers.append(viewer)
-        self._hub.welcome(viewer)
+        self._hub.join(viewer)
         self._watch()
         sender = asyncio.create_task(viewer.send_waiting())
         try:
@@ -247,7 +271,7 @@ class OperatorServer:
             self._watch()
 
     def _watch(self) -> None:
-        self._feed.watch(bool(self._hub.viewers))
+        self._feed.watch(self._hub.watch())
 
     async def _listen(self, viewer: Viewer) -> None:
         async for message in viewer.socket:
@@ -282,6 +306,11 @@ class OperatorServer:
             viewer.tell({"op": "pong", "t": message.sent_ms, "server_ns": str(time.time_ns())})
         elif isinstance(message, wire.Select):
             self._commands.select(viewer, message)
+        elif isinstance(message, wire.Watch):
+            viewer.is_hidden = not message.seen
+            self._watch()
+        elif isinstance(message, wire.Hold):
+            self._commands.hold(viewer, message)
         elif isinstance(message, wire.Clear):
             self._commands.clear(viewer, message)
         elif isinstance(message, wire.SeatRequest):
@@ -290,6 +319,36 @@ class OperatorServer:
             self._commands.steer(viewer, message)
         else:
             raise wire.MessageError("hello was said already")
+
+
+@contextlib.contextmanager
+def serving(server: OperatorServer, over: str = "") -> Iterator[OperatorServer]:
+    """Serve on a thread inside a ``with`` block. Raises InputError at its start where the address can't be
+    used. ``over``: what pages say after the block's end (see `OperatorServer.stop`), unless it raised."""
+    loop = asyncio.new_event_loop()
+    told_s = float("-inf")
+
+    def tell_sometimes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= LOG_S:
+            told_s = time.monotonic()
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(tell_sometimes)
+    thread = threading.Thread(target=loop.run_forever, name="operator page", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+        said = ""
+        try:
+            yield server
+            said = over
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(said), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def _late_s(viewer: Viewer, message: wire.Message) -> float:

@@ -1,12 +1,33 @@
-"""Settings of the page's server, with the limits of each value."""
+"""Settings of the page's server with the limits of each value; who may connect."""
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from efftam_ros.core.config import CheckedSettings, setting
 from efftam_ros.core.errors import InputError
+
+TOKEN_BYTES = 16
+SHORTEST_TOKEN = 16
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
 
 
 @dataclass(frozen=True)
@@ -47,3 +68,82 @@ class Settings(CheckedSettings):
         for path in (self.certificate, self.key):
             if path is not None and not path.is_file():
                 raise InputError(f"{path} is no file; https needs a certificate and its key as PEM files")
+
+
+class Access:
+    """The rules for one address. Without a token only this machine is served.
+
+    ``token``: None for none on a loopback address and a new one (128 bits) on any other. ``hosts``: further
+    names under which the page may be opened. A page of another site can reach this server through a name
+    that its owner points here (DNS rebinding), never through an address: so addresses are always good,
+    names only when known.
+    """
+
+    def __init__(self, address: str, token: str | None = None, hosts: Iterable[str] = ()) -> None:
+        if token is not None and len(token) < SHORTEST_TOKEN:
+            raise InputError(
+                f"the token has {len(token)} characters; give {SHORTEST_TOKEN} or more, or none for a new one"
+            )
+        self.address = address
+        self.is_loopback = _is_loopback(address)
+        self.token = token or (None if self.is_loopback else secrets.token_hex(TOKEN_BYTES))
+        self._names = {"localhost", socket.gethostname().lower(), *(name.lower() for name in hosts)}
+
+    def token_refusal(self, given: str) -> str:
+        """Why a token is refused, one line; empty when it is accepted."""
+        if self.token is None or hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
+            return ""
+        if not given:
+            return "this server wants a token; open the address that it printed, with #token=... at its end"
+        return "wrong token; open the address that the server printed when it last started"
+
+    def host_refusal(self, headers: Mapping[str, str]) -> str:
+        """Why a request's Host is refused, one line; empty when it is accepted."""
+        host = headers.get("Host", "")
+        name = _split(f"//{host}").hostname or ""
+        if name in self._names or _is_address(name):
+            return ""
+        return f"Host is {host!r}; open the page by an address, or start the server with this name allowed"
+
+    def origin_refusal(self, headers: Mapping[str, str]) -> str:
+        """Why a socket's Origin is no good, one line; empty when it is good: the page that opens a socket
+        must come from this server."""
+        origin, host = headers.get("Origin", ""), headers.get("Host", "")
+        if origin and _split(origin).netloc.lower() == host.lower():
+            return ""
+        return f"Origin is {origin or 'missing'}; only this server's own page ({host}) may connect"
+
+    def url(self, port: int, scheme: str = "http") -> str:
+        """The page's address, with the token where there is one."""
+        host = self.address
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        elif ":" in host:
+            host = f"[{host}]"
+        return f"{scheme}://{host}:{port}/" + (f"#token={self.token}" if self.token else "")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        if address == "localhost":
+            return True
+        raise InputError(
+            f"address is {address!r}; give an IP address of this machine, such as 127.0.0.1"
+        ) from None
+
+
+def _split(url: str) -> SplitResult:
+    """Parts of a URL, all empty where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
+
+
+def _is_address(name: str) -> bool:
+    with suppress(ValueError):
+        ipaddress.ip_address(name)
+        return True
+    return False

@@ -14,7 +14,8 @@ from efftam_ros.operator.feed import BoxReport, MotionReport, Selection
 
 VERSION = 1
 CODEC_JPEG = 1
-FLAG_HALF = 1
+# Flags: how often both sides are halved.
+SHRINK = 3
 # "EFTM", version, codec, flags, stamp ns, sent ns, sequence number; little-endian without padding.
 HEADER = struct.Struct("<4sBBHQQI")
 MAGIC = b"EFTM"
@@ -66,6 +67,18 @@ class SeatRequest(NamedTuple):
     sent_ms: float = math.nan
 
 
+class Hold(NamedTuple):
+    """The image of ``stamp_ns`` is being drawn on; 0: none is."""
+
+    stamp_ns: int
+
+
+class Watch(NamedTuple):
+    """Whether somebody sees the page."""
+
+    seen: bool
+
+
 class Ping(NamedTuple):
     sent_ms: float
 
@@ -79,13 +92,12 @@ class Steer(NamedTuple):
 
 
 Timed = Select | Clear | SeatRequest | Ping | Steer
-Message = Hello | Ack | Select | Clear | SeatRequest | Ping | Steer
+Message = Hello | Ack | Watch | Hold | Select | Clear | SeatRequest | Ping | Steer
 
 
-def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, half: bool) -> bytes:
+def frame(payload: bytes, *, stamp_ns: int, sent_ns: int, seq: int, shrink: int) -> bytes:
     """A binary message: the header, then the JPEG."""
-    flags = FLAG_HALF if half else 0
-    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, flags, stamp_ns, sent_ns, seq & LARGEST_SEQ)
+    header = HEADER.pack(MAGIC, VERSION, CODEC_JPEG, shrink, stamp_ns, sent_ns, seq & LARGEST_SEQ)
     return header + payload
 
 
@@ -174,6 +186,14 @@ def _ping(data: dict[str, Any]) -> Ping:
     return Ping(sent_ms)
 
 
+def _watch(data: dict[str, Any]) -> Watch:
+    return Watch(_word(data, "action", ("show", "hide")) == "show")
+
+
+def _hold(data: dict[str, Any]) -> Hold:
+    return Hold(_stamp(data))
+
+
 def _steer(data: dict[str, Any]) -> Steer:
     action = _word(data, "action", ("arm", "enable", "stop"))
     return Steer(_text(data, "id", LONGEST_ID), action, _sent_ms(data))
@@ -185,6 +205,8 @@ _READERS: dict[str, Callable[[dict[str, Any]], Message]] = {
     "select": _select,
     "clear": _clear,
     "seat": _seat,
+    "hold": _hold,
+    "watch": _watch,
     "ping": _ping,
     "steer": _steer,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from efftam_ros.operator.feed import (
     MotionReport,
     Picture,
     Reply,
+    Report,
     Result,
     Selection,
     Sink,
@@ -53,9 +55,13 @@ class BarcodeFeed:
         self.refuse = ""
         self.mute = False  # the tracker answers nothing and publishes nothing
         self.blind = False  # the tracker answers images that do not reach the page
+        self.remake: Callable[[Picture], Report] | None = None  # what the camera sends instead
+        self.answer_every = 1  # images per answer
+        self.answer_late = 0  # images by which an answer comes late
         self.stamp_offset_ns = 0
         self.selections: list[Selection] = []
         self.cleared: list[int] = []
+        self.held: list[int] = []
         self.watched: list[bool] = []
         self.stamps: list[int] = []
         self.sink: Sink | None = None
@@ -69,6 +75,9 @@ class BarcodeFeed:
 
     def watch(self, watched: bool) -> None:
         self.watched.append(watched)
+
+    def hold(self, stamp_ns: int) -> None:
+        self.held.append(stamp_ns)
 
     def select(self, selection: Selection, reply: Reply) -> None:
         self.selections.append(selection)
@@ -103,12 +112,17 @@ class BarcodeFeed:
         picture = barcode_picture(stamp_ns, width, height)
         self.stamps.append(stamp_ns)
         if not self.blind:
-            self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
-        if self.mute:
-            return
+            made = Picture(stamp_ns, bgr=lambda: picture)
+            self.sink(self.remake(made) if self.remake else made)
+        late = len(self.stamps) - 1 - self.answer_late
+        if not self.mute and late >= 0 and late % self.answer_every == 0:
+            self._answer(self.stamps[late])
+
+    def _answer(self, stamp_ns: int) -> None:
+        assert self.sink is not None
         shown = self.state not in (TrackState.IDLE, TrackState.LOST)
         measured = self.state in (TrackState.TRACKING, TrackState.ACQUIRING)
-        self.sink.box(
+        self.sink(
             BoxReport(
                 stamp_ns,
                 self.size,
@@ -122,11 +136,11 @@ class BarcodeFeed:
                 age_s=0.0 if measured else 1.5,
             )
         )
-        self.sink.motion(MotionReport(stamp_ns, valid=shown, velocity=self.velocity))
+        self.sink(MotionReport(stamp_ns, valid=shown, velocity=self.velocity))
 
     def _tell(self, result: Result) -> None:
         assert self.sink is not None
-        self.sink.result(result)
+        self.sink(result)
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -151,7 +165,7 @@ class RecordedSteering:
     def say(self, controller: Controller = Controller.RUNNING, **fields: Any) -> None:
         """What the controller says of itself."""
         assert self.sink is not None
-        self.sink.steering(SteeringState(controller, **fields))
+        self.sink(SteeringState(controller, **fields))
 
     def enable(self, reply: Reply) -> None:
         self._do("enable", True, reply)

@@ -16,8 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from barcode_feed import BarcodeFeed
 from browser import Hands, chromium
 
-from efftam_ros.operator.server import OperatorServer
-from efftam_ros.operator.serving import serving
+from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}

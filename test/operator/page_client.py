@@ -17,7 +17,7 @@ class SeenFrame(NamedTuple):
     stamp_ns: int
     sent_ns: int
     seq: int
-    half: bool
+    shrink: int
     payload: bytes
 
 
@@ -57,8 +57,9 @@ class PageClient:
             if message.type is aiohttp.WSMsgType.BINARY:
                 magic, version, codec, flags, stamp, sent, seq = wire.HEADER.unpack_from(message.data)
                 assert (magic, version, codec) == (b"EFTM", 1, 1)
-                half = bool(flags & wire.FLAG_HALF)
-                self.order.append(SeenFrame(stamp, sent, seq, half, message.data[wire.HEADER.size :]))
+                self.order.append(
+                    SeenFrame(stamp, sent, seq, flags & wire.SHRINK, message.data[wire.HEADER.size :])
+                )
                 if self.acknowledges:
                     await self.send(op="ack", seq=seq)
             else:

@@ -32,10 +32,10 @@ class SceneFeed(BarcodeFeed):
     def emit(self, stamp_ns: int) -> None:
         t = (time.monotonic() - self._began) % 12
         picture = SCENE.picture(t)
-        self.sink.picture(Picture(stamp_ns, bgr=lambda: picture))
-        self.sink.box(report(t, stamp_ns, self.state if self.selection else TrackState.IDLE, self.reason))
+        self.sink(Picture(stamp_ns, bgr=lambda: picture))
+        self.sink(report(t, stamp_ns, self.state if self.selection else TrackState.IDLE, self.reason))
         moves = self.selection > 0 and self.state is not TrackState.LOST
-        self.sink.motion(MotionReport(stamp_ns, valid=moves, velocity=(45.0, -9.0)))
+        self.sink(MotionReport(stamp_ns, valid=moves, velocity=(45.0, -9.0)))
 
 
 def report(t, stamp_ns, state, reason=""):

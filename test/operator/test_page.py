@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from barcode_feed import RecordedSteering
+from barcode_feed import BarcodeFeed, RecordedSteering
 from browser import one_selection, until
 
 from efftam_ros.core.geometry import Box, iou
@@ -52,6 +52,22 @@ def test_the_picture_freezes_while_drawing_and_its_stamp_is_sent(serve, feed, op
     assert int(drawn_on) in feed.stamps
     hands.wait_mode("live")
     until(lambda: hands.page.get_attribute("#view", "data-stamp") != drawn_on)
+
+
+def test_the_tracker_is_asked_to_keep_the_frozen_picture_until_it_is_let_go(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hands.page.focus("#view")
+    hands.keys("Space")
+    until(lambda: feed.held)
+    assert feed.held == [int(hands.page.get_attribute("#view", "data-stamp"))]
+    hands.drag(200, 100, 260, 150)
+    assert one_selection(feed).stamp_ns == feed.held[0]
+    until(lambda: feed.held[1:] == [0])
+    hands.keys("Space")
+    until(lambda: len(feed.held) == 3)
+    feed.sink(Result(feed.held[2], Outcome.REFUSED, message="the image is gone"))
+    hands.wait_text("#notices .refusal", "the image is gone")
+    hands.wait_mode("live")
 
 
 def test_a_thumb_drags_a_box_on_a_phone(serve, feed, open_page):
@@ -301,27 +317,39 @@ def test_a_refusal_is_shown_in_the_tracker_s_own_words(serve, feed, open_page):
     hands.drag(200, 100, 260, 150)
     hands.wait_text("#notices .refusal", feed.refuse)
     hands.wait_mode("live")
-    feed.sink.result(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
+    feed.sink(Result(1, Outcome.REFUSED, message="decided later: nothing there"))
     hands.wait_text("#notices .refusal", "decided later: nothing there")
     assert feed.refuse in hands.page.locator("#spoken").inner_text()
 
 
-def test_a_silent_tracker_an_inactive_one_and_no_images_have_their_banners(serve, feed, open_page):
+def test_a_lost_target_leaves_the_picture_fluent_and_the_answer_s_age_is_said(serve, open_page):
+    """30 Hz, one answer a second, each a second late: the box is drawn where it was true."""
+    feed = BarcodeFeed(rate_hz=30.0)
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
     hands = open_page(serve(feed).url)
-    feed.mute = True
-    hands.wait_text("#banners", "TRACKER SILENT")
-    feed.sink.inactive(True)
-    hands.wait_text("#banners", "TRACKER INACTIVE")
-    feed.mute = False
-    until(lambda: "TRACKER" not in hands.page.locator("#banners").inner_text())
-
-
-def test_pictures_that_stop_while_the_tracker_goes_on_are_called_old(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
-    feed.blind = True
-    hands.wait_text("#banners", "PICTURE OLD")
-    feed.blind = False
-    until(lambda: hands.page.locator("#banners p").count() == 0)
+    hands.see_newer(feed.stamps[-1])
+    feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 30, 30
+    hands.wait_text("#state", "LOST")
+    stamps = hands.page.evaluate(
+        """async () => {
+            const stamps = [];
+            for (const end = performance.now() + 4000; performance.now() < end; ) {
+                const { stamp } = document.querySelector("#view").dataset;
+                if (stamps.at(-1)?.[0] !== stamp) stamps.push([stamp, Date.now()]);
+                await new Promise(requestAnimationFrame);
+            }
+            return stamps;
+        }"""
+    )
+    assert len(stamps) >= 40  # in 4 s
+    ages_s = sorted(at_ms / 1e3 - int(stamp) / 1e9 for stamp, at_ms in stamps)
+    assert ages_s[len(ages_s) // 2] <= 0.3
+    hands.wait_text("#behind", "s behind")
+    lost = STATE_STYLES[TrackState.LOST].rgb
+    assert nearest_colour(hands.pixels(*[(200, 101 + i / 4) for i in range(50)]), lost) < 30
+    feed.state, feed.answer_every, feed.answer_late = TrackState.TRACKING, 1, 0
+    until(lambda: hands.page.locator("#behind").inner_text() == "")
+    feed.close()
 
 
 def test_a_clock_an_hour_off_gives_no_false_age(serve, feed, open_page):
@@ -582,8 +610,7 @@ SERVER = """
 import sys, time
 sys.path[:0] = {paths!r}
 from barcode_feed import BarcodeFeed, RecordedSteering
-from efftam_ros.operator.server import OperatorServer
-from efftam_ros.operator.serving import serving
+from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.operator.settings import Settings
 server = OperatorServer(Settings(port=int(sys.argv[1])), feed=BarcodeFeed(), steering=RecordedSteering())
 with serving(server):

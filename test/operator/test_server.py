@@ -24,8 +24,8 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.interop.messages import Outcome
-from efftam_ros.operator.feed import Answer, BoxReport, Picture, Result
-from efftam_ros.operator.server import MOST_UNKNOWN, OperatorServer
+from efftam_ros.operator.feed import Answer, BoxReport, Lifecycle, Picture, Result
+from efftam_ros.operator.server import MOST_STRANGERS, OperatorServer
 from efftam_ros.operator.settings import Settings
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -175,12 +175,12 @@ def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypatch):
             page(server.url, hello=False) as slow,
             aiohttp.ClientSession(connector=connector) as session,
         ):
-            hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MOST_UNKNOWN + 8)]
+            hogs = [asyncio.create_task(say_nothing(session)) for _ in range(MOST_STRANGERS + 8)]
             try:
                 for _ in range(10):
                     async with page(server.url, token=TOKEN) as client:
                         await client.until(lambda: client.messages("hello"))
-                        assert len(server._unknown) <= MOST_UNKNOWN
+                        assert len(server._strangers) <= MOST_STRANGERS + 1
                 await slow.send(op="hello", token=TOKEN)
                 await slow.until(lambda: slow.messages("hello"))
             finally:
@@ -189,6 +189,44 @@ def test_sockets_without_the_token_keep_no_page_out(serve, feed, monkeypatch):
                 await asyncio.gather(*hogs, return_exceptions=True)
 
     asyncio.run(connect())
+
+
+def test_half_written_requests_keep_no_page_out_and_are_dropped(serve, feed, monkeypatch, caplog):
+    monkeypatch.setattr("efftam_ros.operator.server.STRANGER_S", 1.0)
+
+    async def connect() -> None:
+        server = serve(feed)
+        hogs = []
+        for _ in range(2 * MOST_STRANGERS):
+            hogs.append(await asyncio.open_connection("127.0.0.1", server.port))
+            hogs[-1][1].write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n")
+        async with page(server.url) as client:
+            await client.until(lambda: client.frames)
+            assert len(server._strangers) <= MOST_STRANGERS + 1
+            for reader, _ in hogs:
+                with contextlib.suppress(ConnectionError):
+                    assert await asyncio.wait_for(reader.read(), 10) == b""
+            seen = len(client.frames)
+            await client.until(lambda: len(client.frames) > seen + 5)
+        assert len(caplog.records) < 5
+
+    asyncio.run(connect())
+
+
+def test_a_hidden_page_gets_no_pictures_and_asks_for_none(serve, feed):
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: client.frames)
+            await client.send(op="watch", action="hide")
+            await client.until(lambda: not feed.watched[-1])
+            seen, statuses = len(client.frames), len(client.messages("status"))
+            await client.until(lambda: len(client.messages("status")) >= statuses + 2)
+            assert len(client.frames) <= seen + 1
+            await client.send(op="watch", action="show")
+            await client.until(lambda: len(client.frames) > seen + 3)
+            assert feed.watched[-1]
+
+    asyncio.run(look())
 
 
 def test_a_page_that_left_makes_room_for_another(serve, feed):
@@ -223,16 +261,39 @@ def test_a_frame_carries_the_stamp_of_its_picture_and_comes_after_its_track(serv
     asyncio.run(look())
 
 
-def test_a_picture_without_its_box_is_not_shown(serve, feed):
+def test_with_a_dead_tracker_every_picture_is_shown(serve, feed):
     async def look() -> None:
         feed.mute = True
         async with page(serve(feed).url) as client:
             await client.until(lambda: len(client.messages("status")) >= 2)
-            assert len(feed.stamps) > 10
-            assert client.frames == []
+            await client.until(lambda: len(client.frames) > 10)
+            assert client.messages("track") == []
             assert client.messages("status")[-1]["tracker"] == "silent"
 
     asyncio.run(look())
+
+
+def test_a_lost_target_leaves_the_camera_fluent(serve):
+    """A camera of 30 Hz; one answer a second, each a second late."""
+    feed = BarcodeFeed(rate_hz=30.0)
+    feed.state, feed.answer_every, feed.answer_late = TrackState.LOST, 30, 30
+
+    async def look() -> None:
+        async with page(serve(feed).url) as client:
+            await client.until(lambda: len(client.messages("track")) >= 2, 20)
+            first = len(client.frames)
+            await client.until(lambda: len(client.messages("track")) >= 5, 20)
+            frames = client.frames[first:]
+            count = frames[-1].stamp_ns - frames[0].stamp_ns
+            assert len(frames) / (count / 1e9) >= 10  # of 30
+            ages = sorted(frame.sent_ns - frame.stamp_ns for frame in frames)
+            assert ages[len(ages) // 2] <= 0.3e9
+            assert client.messages("status")[-1]["tracker"] == "alive"
+
+    try:
+        asyncio.run(look())
+    finally:
+        feed.close()
 
 
 def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve, feed):
@@ -240,7 +301,7 @@ def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve
         async with page(serve(feed).url, acknowledges=False) as client:
             await client.until(lambda: len(client.messages("track")) >= 40)
             assert len(client.frames) == 2
-            await client.send(op="ack", seq=client.frames[0].seq)
+            await client.send(op="ack", seq=client.frames[1].seq)
             await client.until(lambda: len(client.frames) == 3)
             # The third is the newest of its time, not the next in a queue.
             assert client.frames[2].seq > client.frames[1].seq + 10
@@ -249,7 +310,7 @@ def test_at_most_two_frames_are_under_way_to_a_page_that_acknowledges_none(serve
 
 
 def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed, monkeypatch):
-    monkeypatch.setattr("efftam_ros.operator.credit.FIRST_RETRY_S", 0.5)
+    monkeypatch.setattr("efftam_ros.operator.viewer.FIRST_RETRY_S", 0.5)
 
     async def look() -> None:
         async with page(serve(feed).url, acknowledges=False) as client:
@@ -262,13 +323,13 @@ def test_a_slow_page_gets_half_the_size_and_later_the_whole_again(serve, feed, m
                         await client.send(op="ack", seq=frame.seq)
                         done += 1
 
-            slow = acknowledge(0.2, lambda: client.frames and client.frames[-1].half)
+            slow = acknowledge(0.2, lambda: client.frames and client.frames[-1].shrink)
             await asyncio.wait_for(slow, 20)
             half = cv2.imdecode(np.frombuffer(client.frames[-1].payload, np.uint8), cv2.IMREAD_COLOR)
             assert half.shape == (180, 320, 3)
             client.acknowledges = True
             await client.send(op="ack", seq=client.frames[-1].seq)
-            await client.until(lambda: not client.frames[-1].half, 20)
+            await client.until(lambda: not client.frames[-1].shrink, 20)
 
     asyncio.run(look())
 
@@ -281,8 +342,8 @@ def test_a_camera_s_jpeg_passes_untouched(serve, feed):
         async with page(serve(feed).url) as client:
             await client.until(lambda: client.frames)
             stamp = time.time_ns()
-            feed.sink.picture(Picture(stamp, jpeg=data))
-            feed.sink.box(BoxReport(stamp, (64, 48), TrackState.IDLE))
+            feed.sink(Picture(stamp, jpeg=data))
+            feed.sink(BoxReport(stamp, (64, 48), TrackState.IDLE))
             frame = await client.until(lambda: next((f for f in client.frames if f.stamp_ns == stamp), None))
             assert frame.payload == data
 
@@ -299,8 +360,8 @@ def test_a_picture_that_cannot_be_read_is_named_and_the_next_one_shown(serve, fe
             await client.until(lambda: client.frames)
             for make in (unreadable, lambda: np.zeros((360, 640, 3), np.uint8)):
                 stamp = time.time_ns()
-                feed.sink.picture(Picture(stamp, bgr=make))
-                feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                feed.sink(Picture(stamp, bgr=make))
+                feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
                 if make is unreadable:
                     await client.until(lambda: "bayer_xyz" in client.messages("status")[-1]["picture"])
             await client.until(lambda: len(client.frames) == 2)
@@ -340,9 +401,7 @@ def test_several_targets_of_an_image_come_in_one_track(serve, feed):
             await client.until(lambda: client.frames)
             stamp = time.time_ns()
             for target in (1, 0):
-                feed.sink.box(
-                    BoxReport(stamp, (640, 360), TrackState.TRACKING, target, box=Box(target, 2, 3, 4))
-                )
+                feed.sink(BoxReport(stamp, (640, 360), TrackState.TRACKING, target, box=Box(target, 2, 3, 4)))
             track = await client.until(
                 lambda: next((m for m in client.messages("track") if m["stamp"] == str(stamp)), None)
             )
@@ -372,7 +431,7 @@ def test_an_inactive_tracker_is_told_apart_from_a_silent_one(serve, feed):
         feed.mute = True
         async with page(serve(feed).url) as client:
             await client.until(lambda: client.messages("status"))
-            feed.sink.inactive(True)
+            feed.sink(Lifecycle.INACTIVE)
             await client.until(lambda: client.messages("status")[-1]["tracker"] == "inactive")
 
     asyncio.run(look())
@@ -420,7 +479,7 @@ def test_a_refusal_is_in_the_tracker_s_own_words(serve, feed):
             await client.send(**select(1))
             answer = await client.answer("c1")
             assert (answer["ok"], answer["message"]) == (False, feed.refuse)
-            feed.sink.result(Result(1, Outcome.REFUSED, message="the box is empty"))
+            feed.sink(Result(1, Outcome.REFUSED, message="the box is empty"))
             result = (await client.until(lambda: client.messages("result")))[0]
             assert (result["outcome"], result["message"]) == ("REFUSED", "the box is empty")
 
@@ -726,13 +785,13 @@ def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
                 async def camera() -> None:
                     while True:
                         stamp = time.time_ns()
-                        feed.sink.picture(Picture(stamp, bgr=lambda: smooth))
-                        feed.sink.box(BoxReport(stamp, (640, 360), TrackState.IDLE))
+                        feed.sink(Picture(stamp, bgr=lambda: smooth))
+                        feed.sink(BoxReport(stamp, (640, 360), TrackState.IDLE))
                         await asyncio.sleep(1 / 30)
 
                 task = asyncio.create_task(camera())
                 try:
-                    await client.until(lambda: client.frames[-1].half, 20)
+                    await client.until(lambda: client.frames[-1].shrink, 20)
                     seen, under_way = len(client.frames), []
                     while len(client.frames) < seen + 30:
                         count = len(client.frames)
@@ -746,3 +805,27 @@ def test_over_a_thin_link_pictures_stay_fresh_and_become_small(serve, feed):
         assert sorted(under_way)[len(under_way) // 2] < 1.0
 
     asyncio.run(look())
+
+
+def test_at_20_kb_a_second_pictures_become_so_small_that_they_are_fresh(serve):
+    """Full frames are 60 kB and more here: each would take three seconds."""
+    feed = BarcodeFeed(rate_hz=15.0, size=(1280, 720))
+    noise = np.random.default_rng(1).integers(0, 255, (720, 1280, 3), np.uint8)
+    smooth = cv2.GaussianBlur(noise, (0, 0), 3.0)
+    feed.remake = lambda picture: Picture(picture.stamp_ns, bgr=lambda: smooth)
+
+    async def look() -> None:
+        with thin_link(serve(feed).port, 160e3, 0.02) as port:
+            async with page(f"http://127.0.0.1:{port}/") as client:
+                await client.until(lambda: client.frames and client.frames[-1].shrink >= 2, 40)
+                count, ages_s = len(client.frames) + 2, []
+                while len(ages_s) < 10:
+                    await client.until(lambda n=count: len(client.frames) > n, 20)
+                    ages_s.append((time.time_ns() - client.frames[-1].stamp_ns) / 1e9)
+                    count = len(client.frames)
+                assert sorted(ages_s)[5] < 1.0
+
+    try:
+        asyncio.run(look())
+    finally:
+        feed.close()

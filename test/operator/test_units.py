@@ -1,4 +1,4 @@
-"""The parts of the server that need no socket: wire, seat, credit, pairing, access."""
+"""The parts of the server that need no socket: wire, seat, credit, pictures and tracks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.core.palette import STATE_STYLES
 from efftam_ros.core.types import TrackState
 from efftam_ros.operator import jpeg, wire
-from efftam_ros.operator.credit import FrameCredit, Lateness, RateLimit
+from efftam_ros.operator.commands import Seat
 from efftam_ros.operator.feed import BoxReport, MotionReport, Picture
-from efftam_ros.operator.pairing import MOTION_WAIT_S, Pairing
-from efftam_ros.operator.seat import Seat
+from efftam_ros.operator.pairing import LEVEL_S, MOST_TRACKS, MOTION_WAIT_S, Tracks, WaitingPictures
 from efftam_ros.operator.settings import Settings
+from efftam_ros.operator.viewer import FrameCredit, Lateness, RateLimit
 
 STAMPS = st.integers(0, 2**63 - 1)
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_frame_s_header_byte_by_byte():
-    data = wire.frame(b"JPEG", stamp_ns=0x0102030405060708, sent_ns=9, seq=812, half=True)
+    data = wire.frame(b"JPEG", stamp_ns=0x0102030405060708, sent_ns=9, seq=812, shrink=1)
     stamp, sent = bytes([8, 7, 6, 5, 4, 3, 2, 1]), bytes([9, 0, 0, 0, 0, 0, 0, 0])
     assert data == b"EFTM" + bytes([1, 1, 1, 0]) + stamp + sent + bytes([0x2C, 3, 0, 0]) + b"JPEG"
     assert wire.HEADER.size == 28
@@ -118,7 +118,7 @@ def test_a_lease_ends_ten_seconds_after_the_last_word():
 
 
 def test_taking_over_names_who_lost_the_seat():
-    seat = Seat()
+    seat = Seat(10.0)
     seat.take("a", 0.0)
     assert seat.take("b", 1.0) == "a"
     assert not seat.release("a")
@@ -158,11 +158,11 @@ def simulate(seconds, link_hz, *, full_hz=None, camera_hz=30.0, start=0.0, credi
         credit.offered(now)
         if credit.is_ready:
             seq = len(sent)
-            credit.sent(seq)
-            hz = link_hz if credit.half else (full_hz or link_hz)
+            credit.sent(seq, now)
+            hz = link_hz if credit.shrink else (full_hz or link_hz)
             free_s = max(free_s, now) + 1 / hz
             under_way.append((seq, free_s))
-            sent.append((now, credit.half))
+            sent.append((now, credit.shrink))
         most = max(most, len(under_way))
     return credit, sent, most
 
@@ -194,8 +194,8 @@ def test_a_slow_camera_is_no_thin_link():
 
 def test_acknowledging_what_was_never_sent_gives_no_credit():
     credit = FrameCredit()
-    credit.sent(1)
-    credit.sent(2)
+    credit.sent(1, 0.0)
+    credit.sent(2, 0.0)
     credit.acknowledged(99, 0.0)
     assert not credit.is_ready
     credit.acknowledged(2, 0.0)
@@ -238,10 +238,10 @@ def decoded(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
 def test_a_jpeg_s_orientation_is_not_for_the_browser(orientation, big_endian):
     turned = jpeg_with_exif(SCENE, orientation, big_endian=big_endian)
     raw = decoded(turned, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    whole = jpeg.encode(Picture(1, jpeg=turned), half=False)
+    whole = jpeg.encode(Picture(1, jpeg=turned), shrink=0)
     assert np.array_equal(decoded(whole), raw)
     assert len(whole) == len(turned)
-    half = jpeg.encode(Picture(1, jpeg=turned), half=True)
+    half = jpeg.encode(Picture(1, jpeg=turned), shrink=1)
     assert decoded(half).shape == (12, 24, 3)
 
 
@@ -291,68 +291,114 @@ def test_no_jpeg_is_followed_for_ever(filler):
     assert len(jpeg.without_exif(data)) == len(data)
 
 
-# Pairing
+# Pictures and tracks
 
 
 def report(stamp, target=0):
     return BoxReport(stamp, (64, 48), TrackState.TRACKING, target)
 
 
-def picture(stamp):
-    return Picture(stamp, jpeg=b"jpeg")
+def picture(stamp, nbytes=0):
+    return Picture(stamp, jpeg=b"jpeg", nbytes=nbytes)
 
 
-@given(st.permutations(["picture", "box", "motion"]))
-def test_the_parts_of_an_image_may_come_in_any_order(order):
-    pairing, told = Pairing(), []
+@given(st.permutations(["box", "other box", "motion", "other motion"]))
+def test_the_reports_of_an_image_may_come_in_any_order(order):
+    tracks, told = Tracks(), []
     for part in order:
-        if part == "picture":
-            pairing.add_picture(picture(7))
-        elif part == "box":
-            pairing.add_box(report(7), 0.0)
+        target = int(part.startswith("other"))
+        if part.endswith("box"):
+            tracks.add_box(report(7, target), 0.0)
         else:
-            pairing.add_motion(MotionReport(7), 0.0)
-        told += pairing.finished(0.0)
-    assert [image.stamp_ns for image in told] == [7]
-    assert told[0].motions
-    assert pairing.newest_picture().stamp_ns == 7
-    assert pairing.newest_picture() is None
+            tracks.add_motion(MotionReport(7, target), 0.0)
+        told += tracks.finished(0.0, 1.0)
+    assert told[-1][0] == 7
+    assert all("velocity" in target for target in json.loads(told[-1][1])["targets"])
 
 
 def test_a_box_waits_a_moment_for_its_motion_and_no_longer():
-    pairing = Pairing()
-    pairing.add_box(report(7), 1.0)
-    assert pairing.finished(1.0 + MOTION_WAIT_S / 2) == []
-    assert pairing.is_waiting
-    assert [image.stamp_ns for image in pairing.finished(1.0 + MOTION_WAIT_S)] == [7]
-    pairing.add_motion(MotionReport(7), 1.1)
-    assert not pairing.is_waiting
+    tracks = Tracks()
+    tracks.add_box(report(7), 1.0)
+    assert tracks.finished(1.0 + MOTION_WAIT_S / 2, 1.0) == []
+    assert tracks.is_waiting
+    assert [stamp for stamp, _ in tracks.finished(1.0 + MOTION_WAIT_S, 1.0)] == [7]
+    tracks.add_motion(MotionReport(7), 1.1)
+    assert not tracks.is_waiting
 
 
-def test_only_pictures_with_a_box_are_given_out_the_newest_first():
-    pairing = Pairing()
-    for stamp in (1, 2, 3):
-        pairing.add_picture(picture(stamp))
-    for stamp in (1, 2):
-        pairing.add_box(report(stamp), 0.0)
-    pairing.finished(1.0)
-    assert pairing.newest_picture().stamp_ns == 2
-    assert pairing.newest_picture() is None
-    pairing.add_box(report(3), 1.0)
-    pairing.finished(2.0)
-    assert pairing.newest_picture().stamp_ns == 3
-
-
-def test_a_silent_tracker_doesn_t_fill_the_memory_and_when_it_speaks_again_the_newest_is_shown():
-    pairing = Pairing()
+def test_motions_alone_do_not_fill_the_memory():
+    tracks = Tracks()
     for stamp in range(1000):
-        pairing.add_picture(picture(stamp))
-        pairing.add_motion(MotionReport(stamp), 0.0)
-    assert len(pairing._pictures) <= 8
-    assert len(pairing._open) <= 64
-    pairing.add_box(report(999), 0.0)
-    assert [image.stamp_ns for image in pairing.finished(0.0)] == [999]
-    assert pairing.newest_picture().stamp_ns == 999
+        tracks.add_motion(MotionReport(stamp), 0.0)
+    assert len(tracks._open) <= MOST_TRACKS
+
+
+def shown(pictures, *at_s):
+    return [p and p.stamp_ns for p in (pictures.newest(now_s) for now_s in at_s)]
+
+
+def level_pictures(*stamps):
+    """Pictures of a tracker that is level, arrived at 0 s."""
+    pictures = WaitingPictures()
+    pictures.forget(0.0)
+    for stamp in stamps:
+        pictures.add(picture(stamp), 0.0)
+    return pictures
+
+
+def test_a_picture_is_shown_with_its_answer_while_the_tracker_is_level():
+    pictures = level_pictures(1, 2, 3)
+    assert shown(pictures, 0.05) == [None]
+    for stamp in (1, 2):
+        pictures.answered(stamp, 0.06)
+    assert shown(pictures, 0.06, 0.07) == [2, None]
+    pictures.answered(3, 0.08)
+    assert shown(pictures, 0.08) == [3]
+
+
+def test_an_answer_may_come_before_its_picture():
+    pictures = level_pictures(1)
+    pictures.answered(2, 0.01)
+    pictures.add(picture(2), 0.02)
+    assert shown(pictures, 0.02) == [2]
+
+
+def test_a_picture_without_an_answer_waits_no_longer_than_a_level_tracker_takes():
+    pictures = level_pictures(1)
+    assert shown(pictures, LEVEL_S - 0.01, LEVEL_S) == [None, 1]
+
+
+def test_a_tracker_that_is_behind_keeps_no_picture_back_until_it_is_level_again():
+    pictures = level_pictures(*range(1, 30))
+    pictures.answered(3, 1.0)
+    assert shown(pictures, 1.0) == [29]
+    pictures.add(picture(30), 1.1)
+    assert shown(pictures, 1.1) == [30]
+    pictures.answered(30, 1.12)
+    pictures.add(picture(31), 1.13)
+    assert shown(pictures, 1.13) == [None]
+
+
+def test_a_dead_tracker_keeps_no_picture_back():
+    pictures = level_pictures(1)
+    pictures.newest(0.2)
+    pictures.add(picture(2), 0.6)
+    assert shown(pictures, 0.6) == [2]
+
+
+def test_waiting_pictures_have_a_limit_in_bytes():
+    pictures = level_pictures()
+    for stamp in range(1, 101):
+        pictures.add(picture(stamp, nbytes=8 * 2**20), 0.0)
+    assert len(pictures._waiting) == 8
+    assert shown(pictures, LEVEL_S) == [100]
+
+
+def test_stamps_that_go_back_are_shown_in_order_of_arrival():
+    pictures = level_pictures(1000, 1)
+    pictures.answered(1000, 0.01)
+    pictures.answered(1, 0.02)
+    assert shown(pictures, 0.02) == [1]
 
 
 # Palette and settings

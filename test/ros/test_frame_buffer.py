@@ -363,3 +363,48 @@ def test_the_way_to_the_newest_leads_over_the_thinned_images():
     assert abs(stamps[0] - 2000) <= 117
     assert gaps.max() <= 240
     assert len(stamps) > 70
+
+
+# An image held for a selection
+
+
+def test_a_held_image_is_the_one_selected_on_however_long_it_takes():
+    """30 Hz, held from 0.1 s to 7.9 s: without the hold only every sixth image is left."""
+    stamps = [1000 + i * 100 / 3 for i in range(240)]
+    for index in range(3, 14):
+        frame_buffer = filled(*stamps[: index + 3], keep_s=8.0)
+        named = round(stamps[index] * MS)
+        frame_buffer.hold(named)
+        for stamp in stamps[index + 3 :]:
+            frame_buffer.put(frame(stamp))
+        assert frame_buffer.find(named).stamp_ns == named
+
+
+def test_a_held_image_counts_in_the_byte_limit_and_outlives_it():
+    frame_buffer = filled(*range(1000, 1400, 33), keep_s=8.0, keep_bytes=2000)
+    frame_buffer.hold(1066 * MS)
+    for stamp in range(1400, 8000, 33):
+        frame_buffer.put(frame(stamp))
+    assert frame_buffer.find(1066 * MS).stamp_ns == 1066 * MS
+    assert sum(kept.nbytes for kept in frame_buffer._kept) <= 1900
+
+
+@pytest.mark.parametrize("end", ["release", "age", "stamps go back"])
+def test_a_held_image_is_let_go(end):
+    frame_buffer = filled(*range(1000, 1400, 33), keep_s=8.0)
+    frame_buffer.hold(1033 * MS)
+    frame_buffer.put(frame(2900))
+    for stamp in {"release": (8900,), "age": (9100,), "stamps go back": (5,)}[end]:
+        if end == "release":
+            frame_buffer.hold(0)
+        frame_buffer.put(frame(stamp))
+    if end == "release":
+        assert frame_buffer.find(1033 * MS).stamp_ns != 1033 * MS
+    else:
+        with pytest.raises(InputError):
+            frame_buffer.find(1033 * MS)
+
+
+def test_only_an_image_that_is_there_can_be_held():
+    with pytest.raises(InputError, match="ahead"):
+        filled(1000, 1033).hold(5000 * MS)

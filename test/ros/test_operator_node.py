@@ -120,6 +120,28 @@ def select(page: Page, box, stamp: int, id: str) -> None:
     page.send(op="select", id=id, stamp=str(stamp), kind="box", box=list(box.xywh()))
 
 
+def test_a_held_image_is_selected_on_exactly_and_one_that_is_gone_is_told(chain):
+    made = chain()
+    peer, page = made.peer, made.page()
+    start = made.show_until_seen(page, 0)
+    held = start + 2  # between those that thinning leaves
+    for i in range(start + 1, start + 5):
+        peer.show(i, scene(0))
+    page.send(op="hold", stamp=str(stamp_of(held)))
+    peer.spin_for(0.5)
+    last = held + round(3e9 / (stamp_of(1) - stamp_of(0)))
+    for i in range(start + 5, last):
+        peer.show(i, scene(0))
+    select(page, bright_box(0), stamp_of(held), "c1")
+    peer.wait(lambda: page.answer("c1"), "the answer")
+    assert page.answer("c1")["ok"]
+    assert "is taken" not in page.answer("c1")["message"]
+    gone = str(stamp_of(last + 1000))
+    page.send(op="hold", stamp=gone)
+    peer.wait(lambda: any(m["stamp"] == gone for m in page.messages("result")), "the refusal")
+    assert page.messages("result")[-1]["outcome"] == "REFUSED"
+
+
 def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(lasting_chain):
     peer, page = lasting_chain.peer, lasting_chain.page()
     start = lasting_chain.show_until_seen(page, 0)

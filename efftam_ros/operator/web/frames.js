@@ -3,6 +3,8 @@
 import { decodeFrame } from "./wire.js";
 
 const MOST_TRACKS = 240;
+// Answers that are further off belong to another run of the stamps.
+const SPAN_NS = 60_000_000_000n;
 
 export class Frames extends EventTarget {
   shown = null; // {stamp, bitmap, width, height, arrivedMs}
@@ -19,14 +21,20 @@ export class Frames extends EventTarget {
   }
 
   addTrack(track) {
-    this.#tracks.set(track.stamp, track);
+    // A bag that starts again: what was told before belongs to other pictures.
+    const last = [...this.#tracks.keys()].pop();
+    if (last !== undefined && last - BigInt(track.stamp) > SPAN_NS) this.#tracks.clear();
+    this.#tracks.set(BigInt(track.stamp), track);
     // A Map keeps the order of insertion: the first is the oldest.
     if (this.#tracks.size > MOST_TRACKS) this.#tracks.delete(this.#tracks.keys().next().value);
   }
 
-  /** What the tracker said of the image of a stamp (BigInt); undefined when it is not known. */
+  /** What the tracker said last as of the image of a stamp (BigInt), with {behindS}, how much older the image is that it
+   * is true for; undefined when nothing is known. */
   track(stamp) {
-    return this.#tracks.get(stamp.toString());
+    const told = [...this.#tracks.keys()].reduce((best, known) => (known <= stamp && (best === null || known > best) ? known : best), null);
+    if (told === null || stamp - told > SPAN_NS) return undefined;
+    return { ...this.#tracks.get(told), behindS: Number(stamp - told) / 1e9 };
   }
 
   /** Free what was shown before and is none of `used` (bitmaps): pictures are too large to wait for the garbage
@@ -71,13 +79,13 @@ export class Frames extends EventTarget {
   }
 
   #show(frame, bitmap) {
-    const size = this.track(frame.stamp)?.image;
-    const times = frame.half ? 2 : 1;
+    const size = this.#tracks.get(frame.stamp)?.image;
+    const times = 2 ** frame.shrink;
     if (this.shown) this.#past.push(this.shown.bitmap);
     this.shown = {
       stamp: frame.stamp,
       arrivedMs: frame.arrivedMs,
-      half: frame.half,
+      shrink: frame.shrink,
       bitmap,
       width: size?.[0] || bitmap.width * times,
       height: size?.[1] || bitmap.height * times,

@@ -1,7 +1,9 @@
 // Brings the page together: what arrives is shown, what a person does is sent.
 
 import { STATES } from "./palette.js";
+import { GREY, rootCause } from "./causes.js";
 import { Drawing } from "./drawing.js";
+import { Alarm } from "./alarm.js";
 import { Frames } from "./frames.js";
 import { Viewport } from "./geometry.js";
 import { bindKeys, bindPointer } from "./input.js";
@@ -9,10 +11,9 @@ import { Link } from "./link.js";
 import { notify, say, showBanners } from "./notices.js";
 import { History, Plots } from "./plots.js";
 import { SteeringPanel } from "./steering.js";
-import { View } from "./view.js";
+import { BEHIND_S, View } from "./view.js";
 import { selectMessage } from "./wire.js";
 
-const OLD_MS = 1000;
 const ESCAPES_MS = 1000;
 const CLEAR_MS = 3000;
 const ANSWER_MS = 6000;
@@ -26,6 +27,7 @@ const frames = new Frames((seq) => link.send({ op: "ack", seq }));
 const viewport = new Viewport();
 const view = new View($("view"), viewport);
 const drawing = new Drawing();
+const alarm = new Alarm();
 const history = new History();
 const plots = new Plots($("plot"));
 const steering = new SteeringPanel((action) => command({ op: "steer", action }), (text) => notify(text, true));
@@ -34,11 +36,16 @@ let hello = null; // what the server said of itself and of this page
 let holder = null;
 let status = null;
 let newest = null; // the newest track
+let statusMs = 0;
+let newestMs = 0;
+let cause = null; // why what is shown may not be true any more
+const isGrey = (part) => cause !== null && GREY[cause.id].includes(part);
 let lensOn = false;
 let drawnBy = "mouse";
 let escapedMs = -Infinity;
 let clearMs = -Infinity;
 let commands = 0;
+let isHeld = false; // the tracker was asked to keep the frozen image
 let stale = true; // something has changed since the last painting
 let awaited = null; // {id, ms} of the selection whose answer we wait for
 
@@ -55,6 +62,7 @@ const RECEIVE = {
     frames.forget();
     steering.forget();
     abandon();
+    watch();
   },
   seat(message) {
     if (holder !== null && holder === hello?.name && message.holder !== holder) {
@@ -65,12 +73,13 @@ const RECEIVE = {
   },
   status(message) {
     status = message;
+    statusMs = performance.now();
   },
   track(message) {
     frames.addTrack(message);
     history.add(message);
     newest = message;
-    showState(message);
+    newestMs = performance.now();
   },
   answer(message) {
     steering.answered(message.id);
@@ -82,11 +91,19 @@ const RECEIVE = {
     if (message.message && (wasAwaited || !message.ok || message.id)) notify(message.message, !message.ok);
   },
   result(message) {
-    if (message.outcome === "REFUSED") notify(message.message, true);
+    if (message.outcome === "REFUSED") {
+      notify(message.message, true);
+      // The held image is gone: what is drawn on it could not be sent.
+      if (message.stamp === drawing.frame?.stamp.toString() && drawing.mode !== "sent") goLive();
+    }
     else if (message.outcome === "CLEARED") notify(message.message || "the target was cleared");
   },
   steering: (message) => steering.update(message),
 };
+
+/** A page that nobody sees takes no pictures. */
+const watch = () => link.send({ op: "watch", action: document.hidden ? "hide" : "show" });
+document.addEventListener("visibilitychange", watch);
 
 link.addEventListener("message", ({ detail }) => RECEIVE[detail.op]?.(detail));
 link.addEventListener("frame", ({ detail }) => {
@@ -103,18 +120,25 @@ link.addEventListener("lost", () => {
 });
 frames.addEventListener("unreadable", () => notify("a picture could not be decoded", true));
 
-function showState(track) {
-  const [target] = track.targets;
-  const word = target?.state ?? "IDLE";
+/** The track that badge, box, banner and title speak of: that of the picture shown, where pictures come. */
+function told() {
+  const ofPicture = frames.shown && cause?.id !== "picture" ? frames.track(frames.shown.stamp) : null;
+  return ofPicture ?? newest;
+}
+
+function showState() {
+  const track = told();
+  const target = track?.targets[0];
+  const word = !track || isGrey("badge") ? "UNKNOWN" : target?.state ?? "IDLE";
   const badge = $("state");
   if (badge.dataset.state !== word) {
     badge.dataset.state = word;
     badge.textContent = word;
-    badge.style.background = STATES[word].colour;
-    say(word + (target?.reason ? `: ${target.reason}` : ""));
+    badge.style.background = STATES[word]?.colour ?? "";
+    if (word !== "UNKNOWN") say(word + (target?.reason ? `: ${target.reason}` : ""));
   }
   const parts = [];
-  if (target && word !== "IDLE") {
+  if (target && target.state !== "IDLE") {
     // A reason speaks for itself; the seconds are at the box as well.
     if (!target.measured && target.age_s !== null && !target.reason) parts.push(`unseen ${target.age_s.toFixed(1)} s`);
     if (target.presence !== null) parts.push(`presence ${target.presence.toFixed(2)}`);
@@ -122,7 +146,10 @@ function showState(track) {
     if (target.velocity_valid && target.velocity?.[0] !== null) parts.push(`${Math.round(Math.hypot(...target.velocity))} px/s`);
   }
   if (target?.reason) parts.unshift(target.reason);
-  $("detail").textContent = parts.join(" · ");
+  $("detail").textContent = !isGrey("presence") ? parts.join(" · ") : target ? `was ${target.state}` : "";
+  const unseenS = target && target.age_s !== null ? target.age_s + (performance.now() - newestMs) / 1000 : null;
+  alarm.see(word, unseenS, performance.now());
+  document.title = `${cause ? cause.word : alarm.isLost && unseenS !== null ? `LOST ${Math.floor(unseenS)} s` : word} · Target tracker`;
 }
 
 // What a person does
@@ -147,11 +174,24 @@ function freeze(byHand) {
   }
   const ageMs = link.clock.ageMs(frame.stamp, performance.now());
   drawing.freeze({ ...frame, ageS: ageMs === null ? null : ageMs / 1000 }, seconds(), byHand);
+  isHeld = mayCommand() && link.send({ op: "hold", stamp: frame.stamp.toString() });
   return true;
 }
 
-const goLive = () => drawing.live();
-const abandon = () => drawing.cancel();
+function goLive() {
+  drawing.live();
+  letGo();
+}
+
+function abandon() {
+  drawing.cancel();
+  if (!drawing.isFrozen) letGo();
+}
+
+function letGo() {
+  if (isHeld) link.send({ op: "hold", stamp: "0" });
+  isHeld = false;
+}
 
 function send(selection) {
   if (!selection) return;
@@ -279,6 +319,7 @@ $("zoom-fit").onclick = KEYS[0];
 $("lens").onclick = toggleLens;
 $("plots-button").onclick = togglePlots;
 $("sun").onclick = () => toggle($("sun"), document.body.classList.toggle("sun"));
+$("sound").onclick = () => toggle($("sound"), alarm.toggle());
 $("full").onclick = toggleFull;
 $("help-button").onclick = KEYS["?"];
 $("help-close").onclick = () => $("help").close();
@@ -288,34 +329,48 @@ $("choice-cancel").onclick = goLive;
 
 // Every frame of the screen
 
+function findCause(nowMs) {
+  if (link.over) return null;
+  const { shown } = frames;
+  // What came after the last status speaks for itself.
+  const now = status && { ...status };
+  if (now && shown?.arrivedMs > statusMs) now.camera = "alive";
+  if (now && newestMs > statusMs && now.tracker === "silent") now.tracker = "alive";
+  return rootCause({
+    refused: link.refused,
+    linkS: link.isSilent(nowMs) || !hello ? (nowMs - link.heardMs) / 1000 : null,
+    status: now,
+    sinceS: (nowMs - statusMs) / 1000,
+    pictureS: pictureS(nowMs),
+    gimbal: steering.fault(nowMs),
+  });
+}
+
+/** Age of the picture shown, s; null where there is none. */
+function pictureS(nowMs) {
+  if (!frames.shown) return null;
+  const { stamp, arrivedMs } = frames.shown;
+  return Math.max(nowMs - arrivedMs, link.clock.ageMs(stamp, nowMs) ?? 0) / 1000;
+}
+
 function currentBanners(nowMs) {
+  if (link.over) return { over: { word: "OVER", text: link.over } };
   const banners = {};
-  if (link.over) return { over: ["OVER", link.over] };
-  if (link.refused) return { link: ["NOT ADMITTED", link.refused] };
-  if (link.isSilent(nowMs)) {
-    const since = Number.isFinite(link.heardMs) ? `nothing heard for ${Math.round((nowMs - link.heardMs) / 1000)} s` : "no answer yet";
-    return { link: ["NO LINK", since] };
-  }
-  if (!hello) return banners;
-  if (steering.fault) banners.gimbal = steering.fault;
-  const shownMs = frames.shown ? nowMs - frames.shown.arrivedMs : Infinity;
-  const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, nowMs) : null;
-  if (status?.picture) banners.picture = ["NO PICTURE", status.picture];
-  else if (status?.tracker === "inactive") banners.silent = ["TRACKER INACTIVE", "it runs but was not activated"];
-  else if (status?.tracker === "silent") {
-    banners.silent = ["TRACKER SILENT", status.image_hz > 0 ? "images arrive, no answer from the tracker" : "no images and no answer from the tracker"];
-  } else if (frames.shown === null) banners.old = ["NO PICTURE", "none has arrived yet"];
-  else if (shownMs > OLD_MS || (ageMs !== null && ageMs > OLD_MS + 500)) {
-    banners.old = ["PICTURE OLD", `${(Math.max(shownMs, ageMs ?? 0) / 1000).toFixed(1)} s`];
-  }
+  if (cause) banners[cause.id] = cause;
+  if (cause?.id === "link") return banners;
+  // Who moves the gimbal fails on his own, whatever the camera does.
+  const fault = steering.fault(nowMs);
+  if (fault) banners.gimbal = fault;
+  const alarming = isGrey("badge") ? null : alarm.banner(nowMs);
+  if (alarming) banners.alarm = alarming;
   if (drawing.isFrozen) {
     const left = drawing.secondsLeft(bufferS(), seconds());
     const text = drawing.mode === "sent" ? "waiting for the answer" : left === null ? "the picture is held" : `${Math.max(0, Math.ceil(left))} s left to select on this picture`;
-    banners.frozen = ["FROZEN", text];
+    banners.frozen = { word: "FROZEN", text };
   }
-  if (!mayCommand()) {
+  if (hello && !mayCommand()) {
     const button = { label: "Take over", press: () => link.send({ op: "seat", action: "take" }) };
-    banners.view = ["VIEW ONLY", `${holder} has the seat`, button];
+    banners.view = { word: "VIEW ONLY", text: `${holder} has the seat`, button };
   }
   return banners;
 }
@@ -366,8 +421,10 @@ function paint() {
     drawing,
     lensAt: lensAt(),
     left: countdown(),
+    isGrey: isGrey("box"),
     cursor: byKeys && ["live", "frozen", "corner"].includes(drawing.mode) ? drawing.cursor : null,
   });
+  showState();
   view.canvas.dataset.stamp = frame ? frame.stamp.toString() : "";
   view.canvas.dataset.mode = drawing.mode;
   view.canvas.dataset.zoom = viewport.zoom.toFixed(2);
@@ -376,7 +433,13 @@ function paint() {
 
 function paintSlowly() {
   const nowMs = performance.now();
+  const before = cause;
+  cause = findCause(nowMs);
+  stale ||= before?.id !== cause?.id;
   steering.hasLink = !link.isSilent(nowMs);
+  steering.isGrey = isGrey("gimbal");
+  document.body.dataset.grey = cause ? GREY[cause.id].join(" ") : "";
+  showState();
   showBanners(currentBanners(nowMs));
   showChoice();
   stale ||= drawing.isFrozen; // the countdown
@@ -384,8 +447,11 @@ function paintSlowly() {
   const isAsked = nowMs - clearMs < CLEAR_MS;
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
-  const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, frames.shown.arrivedMs) : null;
-  $("age").textContent = !frames.shown ? "" : ageMs === null ? "age unknown" : `${Math.round(ageMs)} ms`;
+  const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, isGrey("age") ? nowMs : frames.shown.arrivedMs) : null;
+  const behindS = frames.shown ? frames.track(frames.shown.stamp)?.behindS ?? 0 : 0;
+  const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
+  $("age").textContent = !frames.shown ? "" : ageMs === null ? "age unknown" : age;
+  $("behind").textContent = behindS >= BEHIND_S && !isGrey("box") ? `tracker ${behindS.toFixed(1)} s behind` : "";
   paintPlots();
 }
 

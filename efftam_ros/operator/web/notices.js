@@ -6,10 +6,10 @@ const banners = document.getElementById("banners");
 const notices = document.getElementById("notices");
 const spoken = document.getElementById("spoken");
 
-/** Show exactly these banners: {id: [word, text, button?]} with button {label, press}. */
+/** Show exactly these banners: {id: {word, text, seconds?, button?}} with button {label, press}. */
 export function showBanners(wanted) {
   for (const shown of [...banners.children]) if (!(shown.dataset.id in wanted)) shown.remove();
-  for (const [id, [word, text, button]] of Object.entries(wanted)) {
+  for (const [id, { word, text, seconds = null, button }] of Object.entries(wanted)) {
     let banner = banners.querySelector(`[data-id="${id}"]`);
     if (!banner) {
       banner = document.createElement("p");
@@ -24,11 +24,11 @@ export function showBanners(wanted) {
       banners.append(banner);
     }
     const [first, second] = banner.children;
-    if (first.textContent !== word) {
-      first.textContent = word;
-      say(`${word}: ${text}`);
-    }
+    const shown = seconds === null ? word : `${word} ${Math.floor(seconds)} s`;
+    if (first.textContent !== shown) first.textContent = shown;
     if (second.textContent !== text) second.textContent = text;
+    if (banner.dataset.word !== word) say(`${word}: ${text}`); // not every second
+    banner.dataset.word = word;
   }
 }
 

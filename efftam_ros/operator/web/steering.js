@@ -14,6 +14,8 @@ const FAULTS = {
 export class SteeringPanel {
   #state = null; // what the controller said last
   #hasLink = true;
+  #isGrey = false;
+  #faultMs = null; // since when there is a fault
   #stopId = null; // the Stop whose answer is awaited
 
   /** `command(action)` sends arm, enable or stop and gives the message's id, null where it was
@@ -53,11 +55,23 @@ export class SteeringPanel {
     this.#show();
   }
 
-  /** Word and text of a banner, null where all is well. */
-  get fault() {
-    const { controller, enabled, phase } = this.#state ?? {};
-    if (controller !== "silent" && !(controller === "gone" && enabled)) return null;
-    return [`GIMBAL ${controller.toUpperCase()}`, FAULTS[controller] + (enabled ? `; it was ${phase}` : "")];
+  /** What is shown is not known to be true. */
+  set isGrey(isGrey) {
+    if (isGrey === this.#isGrey) return;
+    this.#isGrey = isGrey;
+    this.#show();
+  }
+
+  /** {word, text, seconds} of what keeps the gimbal from following, null where all is well. */
+  fault(nowMs) {
+    const { controller, enabled, phase, reason } = this.#state ?? {};
+    const dead = controller === "running" && /^the (autopilot|gimbal) is silent/.exec(reason);
+    const isFault = dead || controller === "silent" || (controller === "gone" && enabled);
+    this.#faultMs = isFault ? this.#faultMs ?? nowMs : null;
+    if (!isFault) return null;
+    const seconds = (nowMs - this.#faultMs) / 1000;
+    if (dead) return { word: `${dead[1].toUpperCase()} SILENT`, text: "the gimbal does not follow", seconds };
+    return { word: `GIMBAL ${controller.toUpperCase()}`, text: FAULTS[controller] + (enabled ? `; it was ${phase}` : ""), seconds };
   }
 
   answered(id) {
@@ -99,7 +113,7 @@ export class SteeringPanel {
     if (!this.#state) return;
     const { controller, enabled, phase, reason } = this.#state;
     const runs = controller === "running" && this.#hasLink;
-    this.panel.dataset.state = !runs ? "fault" : enabled ? "on" : "off";
+    this.panel.dataset.state = this.#isGrey ? "grey" : !runs ? "fault" : enabled ? "on" : "off";
     let word = `GIMBAL ${(runs ? phase : controller).toUpperCase()}`, text = runs ? reason : FAULTS[controller];
     if (!this.#hasLink) [word, text] = ["GIMBAL UNKNOWN", "no link"];
     if (this.#stopId !== null) text = "STOP was sent";

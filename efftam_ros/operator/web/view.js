@@ -4,8 +4,12 @@ import { STATES, EDGE } from "./palette.js";
 import { LENS_RADIUS_PX, lensPlace, lensZoom } from "./geometry.js";
 
 const DASHES = { solid: [], corners: [], dashed: [10, 7], dotted: [2, 6], none: [] };
-const DRAWN = "#ffffff";
+const DRAWN = "#ffffff", GREY = "#bbbbbb";
 const ARROW_S = 0.5;
+// The border of a lost target, in widths of a line.
+const BORDER = 4;
+/** An answer that is so much older than the picture is said to be. */
+export const BEHIND_S = 0.2;
 
 export class View {
   /** `viewport`: what part of the picture is shown. */
@@ -32,9 +36,11 @@ export class View {
 
   /**
    * `frame` the picture, `track` its targets (or undefined), `drawing` what a person draws, `lensAt` the image
-   * point under the lens or null, `left` {share, seconds} of the buffer or null.
+   * point under the lens or null, `left` {share, seconds} of the buffer or null, `isGrey` whether the targets may not be
+   * true any more.
    */
-  paint({ frame, track, drawing, lensAt, left, cursor }) {
+  paint({ frame, track, drawing, lensAt, left, cursor, isGrey }) {
+    this.isGrey = isGrey;
     this.fit();
     const { context } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -51,7 +57,7 @@ export class View {
 
   #scene(frame, track, drawing) {
     this.#picture(frame);
-    for (const target of track?.targets ?? []) this.#target(target);
+    for (const target of track?.targets ?? []) this.#target(target, track.behindS, drawing?.isFrozen);
     const box = drawing?.shownBox;
     if (box) this.#box(box, DRAWN, drawing.mode === "sent" ? "solid" : "dashed");
     if (drawing?.mode === "corner") this.#cross(this.viewport.toView(drawing.start));
@@ -59,22 +65,25 @@ export class View {
 
   #picture(frame) {
     const { scale, origin } = this.viewport;
-    this.context.imageSmoothingEnabled = scale * (frame.half ? 2 : 1) < 4;
+    this.context.imageSmoothingEnabled = scale * 2 ** frame.shrink < 4;
     this.context.drawImage(frame.bitmap, origin.x, origin.y, frame.width * scale, frame.height * scale);
   }
 
-  #target(target) {
-    const { colour, line, frame } = STATES[target.state];
+  /** `behindS`: how much older than the picture the image is that this is true for. */
+  #target(target, behindS, isHeld) {
+    const { line, frame } = STATES[target.state];
+    const colour = this.isGrey ? GREY : STATES[target.state].colour;
     const { toView } = this;
-    if (frame) this.#border(colour, line);
+    if (frame && !isHeld) this.#border(colour, line);
     const box = target.box ?? target.last;
     if (!box) return;
     const shown = { x: box[0], y: box[1], width: box[2], height: box[3] };
     this.#box(shown, colour, line);
     if (target.box) this.#arrow(shown, target, colour);
     const at = toView(shown);
-    const words = [target.state];
+    const words = [this.isGrey ? "last" : isHeld ? `then ${target.state}` : target.state];
     if (!target.measured && target.age_s !== null) words.push(`unseen ${target.age_s.toFixed(1)} s`);
+    else if (behindS >= BEHIND_S) words.push(`${behindS.toFixed(1)} s ago`);
     this.#label(words.join(" "), at.x, at.y, at.y + shown.height * this.viewport.scale, colour);
   }
 
@@ -98,10 +107,11 @@ export class View {
 
   #border(colour, line) {
     const { origin, scale, image } = this.viewport;
-    const x = Math.max(origin.x, 0) + this.line, y = Math.max(origin.y, 0) + this.line;
-    const width = Math.min(image.width * scale, this.width) - 2 * this.line;
-    const height = Math.min(image.height * scale, this.height) - 2 * this.line;
-    this.#stroke(colour, line, (context) => context.rect(x, y, width, height));
+    const inset = BORDER * this.line / 2;
+    const x = Math.max(origin.x, 0) + inset, y = Math.max(origin.y, 0) + inset;
+    const width = Math.min(image.width * scale, this.width) - 2 * inset;
+    const height = Math.min(image.height * scale, this.height) - 2 * inset;
+    this.#stroke(colour, line, (context) => context.rect(x, y, width, height), BORDER);
   }
 
   #arrow(box, target, colour) {

@@ -4,9 +4,9 @@ export const VERSION = 1;
 const HEADER_BYTES = 28;
 const MAGIC = 0x4d544645; // "EFTM", little-endian
 const CODEC_JPEG = 1;
-const FLAG_HALF = 1;
+const SHRINK = 3;
 
-/** A binary message as {stamp, sentNs, seq, half, payload}. Throws an Error that says what is wrong with it. */
+/** A binary message as {stamp, sentNs, seq, shrink, payload}. Throws an Error that says what is wrong with it. */
 export function decodeFrame(buffer) {
   if (buffer.byteLength <= HEADER_BYTES) throw new Error(`a frame of ${buffer.byteLength} bytes is too short`);
   const data = new DataView(buffer);
@@ -17,7 +17,7 @@ export function decodeFrame(buffer) {
     stamp: data.getBigUint64(8, true),
     sentNs: data.getBigUint64(16, true),
     seq: data.getUint32(24, true),
-    half: (data.getUint16(6, true) & FLAG_HALF) !== 0,
+    shrink: data.getUint16(6, true) & SHRINK,
     payload: new Uint8Array(buffer, HEADER_BYTES),
   };
 }

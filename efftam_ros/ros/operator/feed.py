@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from builtin_interfaces.msg import Time
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rcl_interfaces.msg import ParameterType
@@ -14,10 +15,11 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.operator.feed import Answer, Reply, Selection, Sink
+from efftam_ros.operator.feed import Answer, Lifecycle, Reply, Selection, Sink, Unreadable
 from efftam_ros.ros.common.image_input import ImageInput
 from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
@@ -45,6 +47,7 @@ class RosFeed:
         self._unwatched_s = float("-inf")  # since when, monotonic
         self._buffer_s: float | None = None
         name = config.tracker
+        self._hold_publisher = node.create_publisher(Header, "keep_image", REPORT_DEPTH)
         self._select_client = node.create_client(SelectTarget, f"{name}/select_target")
         self._clear_client = node.create_client(ClearTarget, f"{name}/clear_target")
         self._state_client = node.create_client(GetState, f"{name}/get_state")
@@ -66,6 +69,11 @@ class RosFeed:
     def select(self, selection: Selection, reply: Reply) -> None:
         self._calls.do(lambda: self._select(selection, reply))
 
+    def hold(self, stamp_ns: int) -> None:
+        if stamp_ns <= reports.LARGEST_STAMP_NS:
+            stamp = Time(sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9)
+            self._calls.do(lambda: self._hold_publisher.publish(Header(stamp=stamp)))
+
     def clear(self, target_id: int, reply: Reply) -> None:
         request = ClearTarget.Request(target_id=target_id)
         self._calls.do(lambda: self._command(self._clear_client, request, reply))
@@ -84,7 +92,7 @@ class RosFeed:
         self._subscribe(
             SelectionResult,
             "selection_result",
-            lambda m: sink.result(reports.result_of(m)),
+            lambda m: sink(reports.result_of(m)),
             lasting,
         )
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -112,8 +120,8 @@ class RosFeed:
         when somebody does."""
         # Best effort matches every publisher, and the tracker waits for no acknowledgement of ours.
         self._reports = [
-            self._subscribe(BoundingBox, "bbox", lambda m: sink.box(reports.box_report(m))),
-            self._subscribe(TargetVelocity, "velocity", lambda m: sink.motion(reports.motion_report(m))),
+            self._subscribe(BoundingBox, "bbox", lambda m: sink(reports.box_report(m))),
+            self._subscribe(TargetVelocity, "velocity", lambda m: sink(reports.motion_report(m))),
         ]
 
     def _watch(self, watched: bool) -> None:
@@ -141,9 +149,9 @@ class RosFeed:
         if self._sink is None:
             return
         try:
-            self._sink.picture(make(message, self._config.max_image_pixels))
+            self._sink(make(message, self._config.max_image_pixels))
         except InputError as refusal:
-            self._sink.unreadable(str(refusal))
+            self._sink(Unreadable(str(refusal)))
         except ValueError as error:
             self._warn("image", f"an image is passed over: {error}")
 
@@ -174,7 +182,7 @@ class RosFeed:
                 self._node.destroy_subscription(subscription)
             self._reports = []
         if self._state_client in self._calls.give_up():
-            self._tell_inactive(False)
+            self._tell(Lifecycle.UNKNOWN)
         for client, request, use in (
             (self._state_client, GetState.Request(), self._on_state),
             (self._parameter_client, GetParameters.Request(names=[BUFFER]), self._on_parameters),
@@ -185,18 +193,20 @@ class RosFeed:
             if client.service_is_ready():
                 self._calls.ask(client, request, use)
             elif client is self._state_client:
-                self._tell_inactive(False)  # a tracker that is gone is silent, whatever it was
+                self._tell(Lifecycle.UNKNOWN)  # a tracker that is gone is silent, whatever it was
 
     def _on_state(self, response: Any) -> None:
-        known = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
-        self._tell_inactive(response.current_state.id in known)
-        if response.current_state.id == State.PRIMARY_STATE_ACTIVE and self._sink is not None:
-            self._sink.active()
+        inactive = (State.PRIMARY_STATE_UNCONFIGURED, State.PRIMARY_STATE_INACTIVE)
+        if response.current_state.id in inactive:
+            self._tell(Lifecycle.INACTIVE)
+        else:
+            is_active = response.current_state.id == State.PRIMARY_STATE_ACTIVE
+            self._tell(Lifecycle.ACTIVE if is_active else Lifecycle.UNKNOWN)
 
     def _on_parameters(self, response: Any) -> None:
         doubles = [v.double_value for v in response.values if v.type == ParameterType.PARAMETER_DOUBLE]
         self._buffer_s = doubles[0] if doubles else None
 
-    def _tell_inactive(self, inactive: bool) -> None:
+    def _tell(self, state: Lifecycle) -> None:
         if self._sink is not None:
-            self._sink.inactive(inactive)
+            self._sink(state)

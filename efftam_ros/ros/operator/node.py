@@ -9,8 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
-from efftam_ros.operator.server import OperatorServer
-from efftam_ros.operator.serving import serving
+from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import RosFeed

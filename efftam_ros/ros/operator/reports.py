@@ -37,7 +37,7 @@ def image_stamp(message: Any) -> int:
 def raw_picture(message: Any, most_pixels: int) -> Picture:
     """A sensor_msgs/Image; its pixels are read when somebody looks. Raises InputError where they can't be."""
     image = image_from_message(message, most_pixels)
-    return Picture(image_stamp(message), bgr=lambda: to_bgr(image))
+    return Picture(image_stamp(message), bgr=lambda: to_bgr(image), nbytes=len(message.data))
 
 
 def compressed_picture(message: Any, most_pixels: int) -> Picture:
@@ -46,8 +46,9 @@ def compressed_picture(message: Any, most_pixels: int) -> Picture:
     compressed_size(message, most_pixels)
     data = bytes(message.data)
     if data.startswith(JPEG_START):
-        return Picture(image_stamp(message), jpeg=data)
-    return Picture(image_stamp(message), bgr=lambda: to_bgr(image_from_compressed(message, most_pixels)))
+        return Picture(image_stamp(message), jpeg=data, nbytes=len(data))
+    pixels = lambda: to_bgr(image_from_compressed(message, most_pixels))  # noqa: E731
+    return Picture(image_stamp(message), bgr=pixels, nbytes=len(data))
 
 
 def box_report(message: Any) -> BoxReport:

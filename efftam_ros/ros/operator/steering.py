@@ -105,4 +105,4 @@ class RosSteering:
     def _tell(self, state: SteeringState) -> None:
         self._last = state
         if self._sink is not None:
-            self._sink.steering(state)
+            self._sink(state)

@@ -66,6 +66,7 @@ class KeptImages:
         self.newest: BufferedFrame | None = None
         self._bytes = 0
         self._forgotten_ns = 0  # stamp of the newest image when time went back
+        self._held: tuple[int, BufferedFrame] | None = None  # the stamp asked for, and its image
         self.limit(keep_s, keep_bytes)
 
     def __iter__(self) -> Iterator[BufferedFrame]:
@@ -83,10 +84,16 @@ class KeptImages:
             self._forgotten_ns, self._bytes = self.newest.stamp_ns, 0
             self._thinned.clear()
             self._recent.clear()
+            self._held = None
         self.newest = frame
         self._recent.append(frame)
         self._bytes += frame.nbytes
         self._trim()
+
+    def hold(self, stamp_ns: int) -> None:
+        """Keep the image that `find` gives for this stamp, whatever is thinned or over the byte limit, until
+        ``keep_s`` or the next call; 0: none. Raises InputError as `find`."""
+        self._held = (stamp_ns, self.find(stamp_ns)) if stamp_ns else None
 
     def find(self, stamp_ns: int) -> BufferedFrame:
         """Return the image with this stamp (0: the newest), or the nearest within half the local spacing of
@@ -99,6 +106,8 @@ class KeptImages:
             raise InputError("no image has arrived yet; select once images come (is the topic image right?)")
         if stamp_ns == 0:
             return newest
+        if self._held is not None and self._held[0] == stamp_ns:
+            return self._held[1]
         nearest = min(self, key=lambda kept: abs(kept.stamp_ns - stamp_ns))
         off_ns = abs(nearest.stamp_ns - stamp_ns)
         if off_ns <= self._reach_ns(stamp_ns):
@@ -133,12 +142,15 @@ class KeptImages:
         return REACH * max(period, min(sum(around), period + APART_NS))
 
     def _is_full(self) -> bool:
-        return self._bytes > self._keep_bytes or len(self._thinned) + len(self._recent) > MOST_IMAGES
+        nbytes = self._bytes + (self._held[1].nbytes if self._held is not None else 0)
+        return nbytes > self._keep_bytes or len(self._thinned) + len(self._recent) > MOST_IMAGES
 
     def _trim(self) -> None:
         if self.newest is None:
             return
         newest_ns, recent = self.newest.stamp_ns, self._recent
+        if self._held is not None and newest_ns - self._held[1].stamp_ns > self._keep_s * 1e9:
+            self._held = None
         while (age_ns := newest_ns - recent[0].stamp_ns) > LEAST_RECENT_NS and (
             age_ns > RECENT_NS or self._is_full()
         ):
@@ -259,6 +271,11 @@ class FrameBuffer:
             if self._waiting_s is None:
                 self._waiting_s = frame.arrived_s
             self._condition.notify()
+
+    def hold(self, stamp_ns: int) -> None:
+        """Keep the image of this stamp for a selection; see `KeptImages.hold`."""
+        with self._condition:
+            self._kept.hold(stamp_ns)
 
     def find(self, stamp_ns: int) -> BufferedFrame:
         """Return the kept image that a stamp refers to. Raises InputError as `KeptImages.find` does."""

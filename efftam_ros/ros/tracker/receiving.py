@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
+from std_msgs.msg import Header
 
 from efftam_ros.core.errors import MOST_SHOWN, InputError
 from efftam_ros.core.types import Image, TrackState
@@ -198,6 +199,7 @@ class Selections:
         self._buffer, self._outputs, self._statistics, self._log = shared
         self.config, self.accepted, self._explain_no_image = config, accepted, explain_no_image
         subscriptions.add(TargetSelection, "select", self._on_selection, QoSProfile(depth=SELECTION_DEPTH))
+        subscriptions.add(Header, "keep_image", self._on_keep_image, QoSProfile(depth=SELECTION_DEPTH))
         if config.clicks != "off":
             # Clicks of other tools are off by default.
             from efftam_ros.ros.tracker.clicks import CLICK_TYPES, click_selection
@@ -260,6 +262,13 @@ class Selections:
     def _on_selection(self, message: Any) -> None:
         with suppress(InputError):  # reported on selection_result and in the log
             self.select(message)
+
+    def _on_keep_image(self, header: Any) -> None:
+        """Keep the image of this stamp for a selection that is being drawn; zero: no longer."""
+        try:
+            self._buffer.hold(stamp_ns(header.stamp))
+        except InputError as refusal:
+            self._outputs.publish_result(Command(header, 0), Outcome.REFUSED, str(refusal))
 
     def _on_click(self, selection_of: Callable[[Any, Any], TargetSelection], message: Any) -> None:
         newest = self._buffer.newest

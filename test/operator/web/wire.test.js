@@ -21,9 +21,9 @@ test("a frame keeps every nanosecond of its stamp", () => {
   assert.equal(read.stamp, 1795298319517108788n);
   assert.equal(read.sentNs, 1795298319541000001n);
   assert.equal(read.seq, 812);
-  assert.equal(read.half, true);
+  assert.equal(read.shrink, 1);
   assert.equal(String.fromCharCode(...read.payload), "JPEG");
-  assert.equal(decodeFrame(frame({ flags: 0 })).half, false);
+  assert.equal(decodeFrame(frame({ flags: 0 })).shrink, 0);
 });
 
 test("neighbouring stamps stay different, which Numbers would not", () => {

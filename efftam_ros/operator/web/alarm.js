@@ -1,0 +1,54 @@
+// Loss and return of the target: a banner that can't be missed, and sound and vibration for who has asked for them.
+
+const RETURN_MS = 5000;
+const LOST_HZ = [440, 330, 440, 330], FOUND_HZ = [660, 880];
+const TONE_S = 0.18;
+
+export class Alarm {
+  isLost = false;
+  #unseenS = null;
+  #foundMs = -Infinity;
+  #afterS = 0;
+  #audio = null; // while sound is on
+
+  /** The state's word now, and how long the target has been unseen, s or null. Words of no state change nothing. */
+  see(word, unseenS, nowMs) {
+    if (word === "LOST") {
+      if (!this.isLost) this.#sound(LOST_HZ);
+      this.isLost = true;
+      this.#unseenS = unseenS;
+    } else if (word !== "UNKNOWN" && this.isLost) {
+      this.isLost = false;
+      if (word === "IDLE" || word === "ACQUIRING") return; // cleared, or selected anew
+      this.#foundMs = nowMs;
+      this.#afterS = this.#unseenS ?? 0;
+      this.#sound(FOUND_HZ);
+    }
+  }
+
+  /** {word, text, seconds} to show, or null. */
+  banner(nowMs) {
+    if (this.isLost) return { word: "LOST", text: "searching; draw again to help", seconds: this.#unseenS };
+    if (nowMs - this.#foundMs > RETURN_MS) return null;
+    return { word: "FOUND", text: `after ${Math.round(this.#afterS)} s; see that it is the same` };
+  }
+
+  /** Sound and vibration on or off; returns whether they are on. Browsers want a touch before the first sound. */
+  toggle() {
+    if (this.#audio) this.#audio.close();
+    this.#audio = this.#audio ? null : new AudioContext();
+    this.#sound(FOUND_HZ);
+    return this.#audio !== null;
+  }
+
+  #sound(tones) {
+    if (!this.#audio) return;
+    navigator.vibrate?.(tones.flatMap(() => [150, 60]));
+    tones.forEach((hz, i) => {
+      const tone = new OscillatorNode(this.#audio, { frequency: hz });
+      tone.connect(this.#audio.destination);
+      tone.start(this.#audio.currentTime + i * TONE_S);
+      tone.stop(this.#audio.currentTime + (i + 0.9) * TONE_S);
+    });
+  }
+}

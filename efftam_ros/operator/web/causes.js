@@ -1,0 +1,40 @@
+// Why what is seen may not be true any more: one root cause at a time, and what it makes grey. No DOM.
+
+/** What a cause takes the truth from; all else is still known. */
+export const GREY = {
+  link: ["badge", "box", "presence", "age", "gimbal"],
+  camera: ["badge", "box", "presence", "age", "gimbal"],
+  tracker: ["badge", "box", "presence", "gimbal"],
+  picture: ["box", "age"],
+  gimbal: ["gimbal"],
+};
+const OLD_S = 1;
+
+/**
+ * The root cause as {id, word, text, seconds}, null where all is well; `id` is a key of GREY, `seconds` runs. Takes
+ * `refused`, why the server turned the page away; `linkS`, silence of the link where it is one, Infinity before the first
+ * word; `status`, the server's last, and `sinceS`, how long ago that was; `pictureS`, age of the picture shown, null where
+ * there is none; `gimbal`, {word, text, seconds} or null.
+ */
+export function rootCause({ refused, linkS, status, sinceS, pictureS, gimbal }) {
+  if (refused) return cause("link", "NOT ADMITTED", refused);
+  if (linkS !== null) return cause("link", "NO LINK", Number.isFinite(linkS) ? "nothing is heard, nothing can be sent" : "no answer yet", linkS);
+  if (!status) return null;
+  const { camera, tracker, picture } = status;
+  const imageS = status.image_silent_s + sinceS;
+  const quiet = tracker === "alive" ? "" : ", no answer from the tracker";
+  if (picture) return cause(tracker === "alive" ? "picture" : "camera", "NO PICTURE", picture);
+  if (camera === "stopped") {
+    if (pictureS === null) return cause("camera", "NO PICTURE", `no images${quiet}`, imageS);
+    return cause("camera", "CAMERA STOPPED", `no images${quiet}`, imageS);
+  }
+  if (tracker === "inactive") return cause("tracker", "TRACKER INACTIVE", "it runs but was not activated");
+  if (tracker === "silent") return cause("tracker", "TRACKER SILENT", "images arrive, no answer from the tracker", status.tracker_silent_s + sinceS);
+  if (camera === "unseen") return cause("picture", pictureS === null ? "NO PICTURE" : "PICTURE STOPPED", "the tracker has images, the page gets none", imageS);
+  if (pictureS !== null && pictureS > OLD_S) return cause("picture", "PICTURE OLD", "the link is slow", pictureS);
+  return gimbal && cause("gimbal", gimbal.word, gimbal.text, gimbal.seconds);
+}
+
+function cause(id, word, text, seconds = null) {
+  return { id, word, text, seconds: Number.isFinite(seconds) ? seconds : null };
+}

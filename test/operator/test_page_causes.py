@@ -1,0 +1,184 @@
+"""One truth on the page: each cause of not knowing, what it is called, and what it makes grey."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from barcode_feed import RecordedSteering
+from browser import until
+from thin_link import DyingLink
+
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.palette import STATE_STYLES
+from efftam_ros.core.types import TrackState
+from efftam_ros.operator.feed import Controller, Lifecycle, Unreadable
+
+ALL = {"badge", "box", "presence", "age", "gimbal"}
+GREY_RGB = (0xBB, 0xBB, 0xBB)
+
+
+def stop_camera(feed, steering, link):
+    feed.rate_hz = 0.01
+
+
+def mute_tracker(feed, steering, link):
+    feed.mute = True
+
+
+def deactivate_tracker(feed, steering, link):
+    feed.mute = True
+    feed.sink(Lifecycle.INACTIVE)
+
+
+def hide_pictures(feed, steering, link):
+    feed.blind = True
+
+
+def send_unreadable(feed, steering, link):
+    feed.mute, feed.remake = True, lambda picture: Unreadable("image encoding 'yuv99' is not known")
+
+
+def silence_autopilot(feed, steering, link):
+    steering.say(enabled=True, phase="holding", reason="the autopilot is silent; check its link")
+
+
+def end_controller(feed, steering, link):
+    steering.say(Controller.GONE, enabled=True, phase="following")
+
+
+def cut_link(feed, steering, link):
+    link.cut()
+
+
+CAUSES = [
+    (cut_link, r"^NO LINK \d+ s", ALL),
+    (stop_camera, r"^CAMERA STOPPED \d+ s", ALL),
+    (send_unreadable, r"^NO PICTURE.*yuv99", ALL),
+    (mute_tracker, r"^TRACKER SILENT \d+ s", ALL - {"age"}),
+    (deactivate_tracker, r"^TRACKER INACTIVE", ALL - {"age"}),
+    (hide_pictures, r"^PICTURE STOPPED \d+ s", {"box", "age"}),
+    (silence_autopilot, r"^AUTOPILOT SILENT \d+ s", {"gimbal"}),
+    (end_controller, r"^GIMBAL GONE \d+ s", {"gimbal"}),
+]
+
+
+def grey_parts(hands) -> set[str]:
+    """What is grey, as it is painted."""
+    page = hands.page
+    ink = page.evaluate("""() => {
+        const dim = getComputedStyle(document.body).getPropertyValue("--dim").trim();
+        const probe = document.body.appendChild(document.createElement("i"));
+        probe.style.color = dim;
+        const wanted = getComputedStyle(probe).color;
+        probe.remove();
+        return Object.fromEntries(["detail", "age", "steering-text"].map((id) =>
+            [id, getComputedStyle(document.getElementById(id)).color === wanted]));
+    }""")
+    grey = {part for part, id in (("age", "age"), ("gimbal", "steering-text")) if ink[id]}
+    if ink["detail"] and "presence" not in page.locator("#detail").inner_text():
+        grey.add("presence")
+    if page.locator("#state").inner_text() == "UNKNOWN":
+        grey.add("badge")
+    seen = hands.pixels(*[(200, 101 + i / 4) for i in range(50)])
+
+    def off(rgb):
+        return min(sum(abs(a - b) for a, b in zip(colour, rgb, strict=True)) for colour in seen)
+
+    if off(GREY_RGB) < off(STATE_STYLES[TrackState.TRACKING].rgb):
+        grey.add("box")
+    return grey
+
+
+@pytest.mark.parametrize(("do", "banner", "grey"), CAUSES, ids=[do.__name__ for do, *_ in CAUSES])
+def test_one_cause_is_named_and_all_that_it_takes_the_truth_from_goes_grey(
+    serve, feed, open_page, do, banner, grey
+):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
+    steering = RecordedSteering()
+    link = DyingLink(serve(feed, steering=steering).port)
+    hands = open_page(f"http://127.0.0.1:{link.port}/")
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "FOLLOWING")
+    banners = hands.page.locator("#banners p")
+    until(lambda: hands.page.locator("#state").inner_text() == "TRACKING" and banners.count() == 0)
+    assert grey_parts(hands) == set()
+    do(feed, steering, link)
+    until(lambda: banners.count() == 1 and re.search(banner, banners.first.inner_text().replace("\n", " ")))
+    until(lambda: grey_parts(hands) == grey)
+    if r"\d+ s" in banner:
+        word = banners.first.locator("b")
+        shown = word.inner_text()
+        until(lambda: word.inner_text() != shown)  # the seconds run
+    assert banners.count() == 1
+    assert re.match(banners.first.get_attribute("data-word"), hands.page.title())
+    link.close()
+
+
+def test_the_age_runs_on_while_no_picture_comes(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    stop_camera(feed, None, None)
+    hands.wait_text("#banners", "CAMERA STOPPED 3 s")
+    age = hands.page.locator("#age").inner_text()
+    assert float(age.removesuffix(" s")) >= 2.9
+
+
+def test_badge_and_label_speak_of_one_picture(serve, feed, open_page):
+    """The tracker goes on while a picture is held: its label says that it is of then."""
+    feed.state, feed.box, feed.selection = TrackState.COASTING, Box(200, 100, 80, 60), 1
+    hands = open_page(serve(feed).url)
+    hands.page.evaluate("""() => {
+        const paint = CanvasRenderingContext2D.prototype.fillText;
+        window.words = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+            window.words.push(text);
+            paint.call(this, text, ...at);
+        };
+    }""")
+    until(lambda: any(w.startswith("COASTING") for w in hands.page.evaluate("window.words")))
+    hands.page.focus("#view")
+    hands.keys("Space")
+    hands.wait_mode("frozen")
+    feed.state = TrackState.LOST
+    hands.wait_text("#state", "LOST")
+    hands.page.evaluate("window.words = []")
+    until(lambda: any("COASTING" in w for w in hands.page.evaluate("window.words")))
+    assert not any(w.startswith("COASTING") for w in hands.page.evaluate("window.words"))
+
+
+# Loss and return
+
+
+def test_loss_is_a_banner_across_the_page_a_border_and_the_title_and_so_is_the_return(serve, feed, open_page):
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(200, 100, 80, 60), 1
+    hands = open_page(serve(feed).url)
+    hands.page.click("#sound")
+    assert hands.page.get_attribute("#sound", "aria-pressed") == "true"
+    feed.state = TrackState.LOST
+    banner = hands.page.locator("#banners [data-id=alarm]")
+    until(lambda: banner.count() == 1)
+    assert re.match(r"LOST \d+ s\s*searching; draw again to help", banner.inner_text())
+    assert banner.bounding_box()["width"] == hands.page.locator("main").bounding_box()["width"]
+    until(lambda: re.match(r"LOST \d+ s", hands.page.title()))
+    hands.see_newer(feed.stamps[-1])
+    # The border is at least 8 px wide.
+    lost = STATE_STYLES[TrackState.LOST].rgb
+    scale = hands.scale
+    seen = hands.pixels(*[(x / scale, y) for x in (2, 5, 8) for y in range(100, 160)])
+    for i in range(3):
+        column = seen[60 * i : 60 * (i + 1)]
+        assert min(sum(abs(a - b) for a, b in zip(rgb, lost, strict=True)) for rgb in column) < 60
+    feed.state = TrackState.TRACKING
+    hands.wait_text("#banners [data-id=alarm]", "FOUND")
+    until(lambda: hands.page.title().startswith("TRACKING"))
+    hands.page.click("#sound")
+    assert hands.page.get_attribute("#sound", "aria-pressed") == "false"
+    until(lambda: banner.count() == 0)
+
+
+def test_a_target_that_was_cleared_is_not_called_found(serve, feed, open_page):
+    feed.state, feed.selection = TrackState.LOST, 1
+    hands = open_page(serve(feed).url)
+    hands.wait_text("#banners", "LOST")
+    feed.state = TrackState.IDLE
+    until(lambda: hands.page.locator("#banners p").count() == 0)
