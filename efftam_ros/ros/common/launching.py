@@ -35,6 +35,8 @@ _TRACKER = (
     Argument(
         "image_transport", "", "type of the image topic; empty: from the parameter file", ("", *TRANSPORTS)
     ),
+    Argument("stream", "", "rtsp://..., udp://@:PORT, /dev/video0 or a file, published as image; empty: no"),
+    Argument("calibration", "", "calibration file of the stream's camera (YAML); empty: none"),
     Argument("bundle", "", "folder of the network bundle; empty: from the parameter file"),
     Argument("backend", "", "what computes the network; empty: from the parameter file"),
     Argument("precision", "", "auto, fp32, fp16 or int8; empty: from the parameter file"),
