@@ -12,6 +12,8 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from efftam_ros.ros.common.image_input import TRANSPORTS
+
 SHARE = Path(get_package_share_directory("efftam_ros"))
 CONFIG = SHARE / "config"
 
@@ -26,7 +28,6 @@ class Argument(NamedTuple):
 
 
 YES_NO = ("true", "false")
-TRANSPORTS = ("raw", "compressed")
 LEVELS = ("debug", "info", "warn", "error")
 # An empty default leaves the setting to the parameter file.
 _TRACKER = (
