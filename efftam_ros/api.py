@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +17,8 @@ from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.core.geometry import Box as CoreBox
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.core.types import TrackState as State
-from efftam_ros.interop.video import NS, Camera, open_video
+from efftam_ros.interop.camera import Camera, is_live
+from efftam_ros.interop.video import NS, open_video
 from efftam_ros.runtime.image.encodings import check_image
 from efftam_ros.runtime.image.limits import check_size
 from efftam_ros.runtime.pipeline import DEFAULT_BACKEND, open_pipeline, open_tracker
@@ -166,8 +166,8 @@ class Tracker:
 
         Args:
             source: Video file; folder of images; camera (its number, ``/dev/video0``, or a URL such as
-                ``rtsp://...``), whose newest image is taken each time; or an iterable of images or (image,
-                time in s).
+                ``rtsp://...``), whose newest image is taken each time, until none has come for 10 s; or an
+                iterable of images or (image, time in s).
             box: The target, as for `start`; or ``point``, ``points`` with ``labels``, ``mask``.
             fps: Rate of a folder's images, or of images without a time; default: the tracker's.
 
@@ -305,7 +305,7 @@ class Tracker:
         """The images of a source with their stamps. Raises InputError here where it can't be opened."""
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
-        if isinstance(source, int) or (isinstance(source, str) and re.match(r"\w+://|/dev/", source)):
+        if isinstance(source, int | str) and is_live(source):
             if fps is not None:
                 raise InputError(f"camera {source} has its own times; leave out fps")
             return ((Image.from_array(f.bgr), f.stamp_ns) for f in Camera(source).frames())

@@ -7,9 +7,9 @@ result of each image. The launch ends with the bag.
 from launch.actions import OpaqueFunction, Shutdown
 from launch.substitutions import LaunchConfiguration
 
+from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.launching import (
     TRACKER,
-    TRANSPORTS,
     YES_NO,
     Argument,
     declared,
@@ -20,7 +20,7 @@ from efftam_ros.ros.common.launching import (
 from launch import LaunchDescription
 
 FOR_TRACKER = (
-    Argument("image_transport", "raw", "type of the image topic in the bag", TRANSPORTS),
+    Argument("image_transport", "raw", "type of the image topic in the bag", tuple(TRANSPORTS)),
     *(
         TRACKER[name]
         for name in (

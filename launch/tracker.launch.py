@@ -4,6 +4,7 @@ from launch.actions import LogInfo, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import EnvironmentVariable
 from launch_ros.parameter_descriptions import ParameterValue
 
+from efftam_ros.ros.common.image_input import camera_info_beside
 from efftam_ros.ros.common.launching import CONFIG, TRACKER, declared, given, node, parameter_file
 from launch import LaunchDescription
 
@@ -40,6 +41,22 @@ def operator_node(value):
     )
 
 
+def camera_node(value):
+    """The stream's node; its own parameters may stand in the tracker's file, under its name."""
+    if value["image_transport"] not in ("", "raw"):
+        raise RuntimeError(
+            f"stream:= is published raw, image_transport:={value['image_transport']} is given; leave it out"
+        )
+    own = {name: ParameterValue(value[name], value_type=str) for name in ("stream", "calibration")}
+    camera_info = value["camera_info"] or camera_info_beside(value["image"])
+    return node(
+        "efftam_camera",
+        value,
+        parameters=[tracker_parameters(value["params"]), own],
+        remappings=[("image", value["image"]), ("camera_info", camera_info)],
+    )
+
+
 def start_nodes(context):
     value = given(context, TRACKER.values())
     settings = ("image_transport", "bundle", "backend", "precision", "camera_motion")
@@ -55,7 +72,8 @@ def start_nodes(context):
         remappings=[(name, value[name]) for name in ("image", "camera_info", "attitude") if value[name]],
     )
     said = [LogInfo(msg=ON_THE_CPU)] if value["params"] == "jetson" and not value["backend"] else []
-    return [*said, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
+    camera = [camera_node(value)] if value["stream"] else []
+    return [*said, *camera, tracker, *([operator_node(value)] if value["operator"] == "true" else [])]
 
 
 def generate_launch_description():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from efftam_ros.core.errors import InputError, shown
+from efftam_ros.interop.coded_video import DEFINITIONS
 from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.interop.package_files import PACKAGE, package_file, places
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rosbags.rosbag2 import Reader, Writer
     from rosbags.typesys.store import Typestore
 
-IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage", *DEFINITIONS)
 SELECTION_TYPE = f"{PACKAGE}/msg/TargetSelection"
 CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
 STORAGES = ("mcap", "sqlite3")
@@ -44,13 +45,15 @@ def message_folder() -> Path:
 
 
 def open_typestore() -> Typestore:
-    """Return a type store of ROS 2's common message types and those of this package."""
+    """Return a type store of ROS 2's common message types, those of this package, and of compressed video."""
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_JAZZY)
     types = {}
     for file in sorted(message_folder().glob("*.msg")):
         types.update(get_types_from_msg(file.read_text(encoding="utf-8"), f"{PACKAGE}/msg/{file.stem}"))
+    for name, definition in DEFINITIONS.items():
+        types.update(get_types_from_msg(definition, name))
     store.register(types)
     return store
 
@@ -229,7 +232,7 @@ def choose_topic(reader: Reader, topic: str | None, preferred: str = "/image") -
         problem = f"the bag has no topic {topic}"
     else:
         problem = "the bag has several image topics" if images else "the bag has no image topic"
-    remedy = "name one with --topic" if images else "record sensor_msgs/Image or CompressedImage"
+    remedy = "name one with --topic" if images else "record images, compressed images or video"
     raise InputError(f"{problem}; {remedy}; it holds: {there or 'nothing'}")
 
 

@@ -41,7 +41,8 @@ UNKNOWN_MOTION = Motion(0, Box(_NAN, _NAN, _NAN, _NAN), (_NAN, _NAN), np.full((4
 UNKNOWN_BEARING = Bearing(_NAN, _NAN, _NAN, _NAN, np.full((2, 2), _NAN), np.full((2, 2), _NAN))
 MOST_FRAME_ID = 256
 """Most characters of a frame_id: it is copied into every answer and stored with every kept image."""
-COMPRESSED_SUFFIX = "/compressed"
+TRANSPORT_SUFFIXES = ("/compressed", "/ffmpeg", "/foxglove")
+"""Of topics, as image_transport names them."""
 OFF_CENTRE = 0.3
 """Least share of the sensor's width and height at which the principal point of a binned camera lies."""
 LEAST_VIEW_DEG, MOST_VIEW_DEG = 1.0, 170.0
@@ -516,7 +517,9 @@ def _check_lens(lens: Intrinsics, width: int, height: int) -> None:
 def camera_info_beside(image_topic: str) -> str:
     """The calibration's topic beside an image topic, as in image_transport: /camera/image_raw and
     /camera/image_raw/compressed -> /camera/camera_info."""
-    folder, slash, _ = image_topic.removesuffix(COMPRESSED_SUFFIX).rpartition("/")
+    for suffix in TRANSPORT_SUFFIXES:
+        image_topic = image_topic.removesuffix(suffix)
+    folder, slash, _ = image_topic.rpartition("/")
     return f"{folder}{slash}camera_info"
 
 

@@ -1,14 +1,11 @@
-"""Reads videos, folders of images and cameras, each image with its stamp."""
+"""Reads videos and folders of images, each image with its stamp."""
 
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +34,11 @@ class VideoFrame:
     index: int
     stamp_ns: int
     bgr: NDArray[np.uint8]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, px."""
+        return self.bgr.shape[1], self.bgr.shape[0]
 
 
 class VideoSource(Protocol):
@@ -216,69 +218,6 @@ class ImageFolder:
                     "all images of a folder must have one size"
                 )
             yield VideoFrame(index, stamp_ns, bgr)
-
-
-class Camera:
-    """A camera or a stream, read with OpenCV.
-
-    ``frames`` yields the newest image each time and drops those in between; ``index`` counts them all. Stamps
-    are the times of arrival since 1970, steady: the clock's later corrections do not move them.
-    """
-
-    def __init__(self, source: str | int) -> None:
-        """``source``: number of the camera, device or URL. Raises InputError when it can't be opened."""
-        import cv2
-
-        self._name = str(source)
-        self._capture = cv2.VideoCapture(source)
-        if not self._capture.isOpened():
-            raise InputError(
-                f"camera {self._name} can't be opened; check its name, that it is connected, and that no"
-                " other program uses it"
-            )
-        self._changed = threading.Condition()
-        self._newest: VideoFrame | None = None
-        self._is_over = False
-
-    def frames(self) -> Iterator[VideoFrame]:
-        """Yield images until the stream ends. Raises InputError if it never gave one."""
-        reader = threading.Thread(target=self._read, name="camera", daemon=True)
-        reader.start()
-        try:
-            newest = self._after(-1)
-            if newest is None:
-                raise InputError(f"camera {self._name} gives no images; try it with another program")
-            while newest is not None:
-                yield newest
-                newest = self._after(newest.index)
-        finally:
-            self._is_over = True
-            reader.join()
-            self._capture.release()
-
-    def _after(self, index: int) -> VideoFrame | None:
-        """Wait for an image later than that of ``index``; None at the end."""
-        with self._changed:
-            while True:
-                if self._newest is not None and self._newest.index > index:
-                    return self._newest
-                if self._is_over:
-                    return None
-                self._changed.wait()
-
-    def _read(self) -> None:
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        for index in count():
-            is_read, bgr = self._capture.read()
-            stamp_ns = offset_ns + time.monotonic_ns()
-            with self._changed:
-                if is_read:
-                    self._newest = VideoFrame(index, stamp_ns, np.asarray(bgr, np.uint8))
-                else:
-                    self._is_over = True
-                self._changed.notify()
-            if self._is_over:
-                return
 
 
 def _checked_rate(fps: float) -> float:

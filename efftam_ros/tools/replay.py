@@ -11,9 +11,10 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track, TrackState
 from efftam_ros.interop import bags
+from efftam_ros.interop.coded_video import VideoDecoder, header_of
 from efftam_ros.interop.messages import (
     CameraModel,
     Kind,
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_prompt_arguments(parser, mask=False)
     files = parser.add_argument_group("input and output")
     files.add_argument("--out", type=Path, required=True, metavar="BAG", help="new bag for the results")
-    files.add_argument("--topic", help="image topic, raw or compressed (default: /image, or the only one)")
+    files.add_argument("--topic", help="topic of images or video (default: /image, or the only one)")
     files.add_argument(
         "--storage", choices=bags.STORAGES, default="mcap", help="storage of the new bag (default mcap)"
     )
@@ -125,19 +127,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """An image message with its recording time, that of the next image (ns; None for the last), and the
-    camera model."""
+    """An image's header with its recording time, that of the next image (ns; None for the last), and the
+    camera model. ``read`` decodes it: once, in recorded order. Raises InputError."""
 
-    message: Any
-    compressed: bool
+    header: Any
+    read: Callable[[], Image]
     recorded_ns: int
     next_ns: int | None
     camera: CameraModel | None
-    levels: Levels  # of the stream, for 16-bit images
-
-    def read(self) -> Image:
-        read = image_from_compressed if self.compressed else image_from_message
-        return read(self.message, levels=self.levels)
 
 
 def read_selections(reader: Reader, store: Typestore) -> list[Selection]:
@@ -152,12 +149,17 @@ def read_images(
     info = bags.camera_info_topic(reader, images.topic)
     camera: CameraModel | None = None
     held: tuple[int, bytes, CameraModel | None] | None = None
+    known: dict[str, Callable[[Any], Image]] = {
+        bags.IMAGE_TYPES[0]: partial(image_from_message, levels=levels),
+        bags.IMAGE_TYPES[1]: partial(image_from_compressed, levels=levels),
+    }
+    decode = known.get(images.msgtype) or VideoDecoder().read
 
     def made(held: tuple[int, bytes, CameraModel | None], next_ns: int | None) -> RecordedImage:
         recorded, raw, model = held
         message = bags.deserialized(store, raw, images)
-        is_compressed = images.msgtype == bags.IMAGE_TYPES[1]
-        return RecordedImage(message, is_compressed, recorded, next_ns, model, levels)
+        header = header_of(message, store.types["std_msgs/msg/Header"])
+        return RecordedImage(header, partial(decode, message), recorded, next_ns, model)
 
     for connection, recorded, raw in bags.messages(reader, [images] if info is None else [images, info]):
         if info is not None and connection.topic == info.topic:
@@ -225,7 +227,7 @@ class Replay:
 
     def process(self, recorded: RecordedImage) -> None:
         """Process an image: apply its selection, step the tracker, write the results."""
-        header = recorded.message.header
+        header = recorded.header
         stamp = stamp_ns(header.stamp)
         self._clear_before(recorded.recorded_ns)
         selection = self._selection_for(stamp, recorded)

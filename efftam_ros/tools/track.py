@@ -1,4 +1,4 @@
-"""Track a target in a video or a folder of images.
+"""Track a target in a video, a folder of images, a camera or a stream.
 
 Writes an overlay video and a JSON file of boxes, and prints the time per frame and the states. Without a
 target on a terminal, or with --page, it serves a page: draw the target on the first frame, then watch.
@@ -22,7 +22,8 @@ from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.core.types import Frame, Image, Prompt, Track
-from efftam_ros.interop.video import NS, VideoFrame, VideoSource, open_video
+from efftam_ros.interop.camera import Camera, is_live, open_source
+from efftam_ros.interop.video import NS, VideoFrame, VideoSource
 from efftam_ros.runtime.image.levels import few_levels
 from efftam_ros.runtime.image.overlay import draw_overlay
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
@@ -38,7 +39,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("video", type=Path, metavar="VIDEO_OR_FOLDER", help="video file, or folder of images")
+    parser.add_argument(
+        "video",
+        type=lambda text: text if is_live(text) else Path(text),
+        metavar="SOURCE",
+        help="video file, folder of images, camera (/dev/video0) or stream (rtsp://..., udp://@:PORT)",
+    )
     add_prompt_arguments(parser)
     parser.add_argument(
         "--page", action="store_true", help="draw the target on a page in the browser, and watch there"
@@ -71,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = open_video(args.video, args.fps, args.range)
+    source = open_source(args.video, args.fps, args.range)
     if source.note:
         print(f"{source.path}: {source.note}", file=sys.stderr)
     if args.start < 0 or (args.frames is not None and args.frames < 1):
@@ -122,6 +128,7 @@ class _Run:
 
     def follow(self, args: argparse.Namespace, page: DrawnPrompt | None = None) -> None:
         source, start, most = self._source, args.start, args.frames
+        size = source.width, source.height
         left = None if source.count is None else max(0, source.count - start)
         total = most if left is None else min(left, most or left)
         with ExitStack() as stack:
@@ -129,6 +136,11 @@ class _Run:
             recording = stack.enter_context(rerun_file(args.rerun, _name(source.path)))
             overlay: VideoWriter | None = None
             for frame in islice(source.frames(start), most):
+                if frame.size != size:
+                    raise InputError(
+                        f"{source.path}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
+                        f"{size[0]}x{size[1]}; start again with the new size"
+                    )
                 if self._prompt is None:
                     assert page is not None
                     self._prompt = page.ask(frame.bgr, frame.stamp_ns)
@@ -169,9 +181,11 @@ class _Run:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be
         moved together."""
         source = self._source
-        video = source.path
+        video = source.name if isinstance(source, Camera) else str(source.path)
+        if not isinstance(source, Camera) and str(file) != "-":
+            video = os.path.relpath(video, file.parent.resolve())
         return {
-            "video": str(video if str(file) == "-" else os.path.relpath(video, file.parent.resolve())),
+            "video": video,
             "fps": source.fps,
             "width": source.width,
             "height": source.height,

@@ -141,6 +141,26 @@ def test_the_operators_page_is_started_when_asked_for(file, tmp_path):
     assert "address: 127.0.0.1" in given.read_text()
 
 
+@pytest.mark.parametrize("file", ["tracker.launch.py", "flight.launch.py"])
+def test_a_stream_is_published_on_the_trackers_image_topic(file, tmp_path):
+    launch = Launch(file, stream="udp://@:5600", calibration="nose.yaml", image="/cam/image_raw")
+    launch.run_until_started(2 if file == "tracker.launch.py" else 4)
+    camera = launch.started[0]
+    assert camera.cmd[0].endswith("/lib/efftam_ros/efftam_camera")
+    line = " ".join(camera.cmd)
+    assert "image:=/cam/image_raw" in line
+    assert "camera_info:=/cam/camera_info" in line
+    given = Path([camera.cmd[i + 1] for i, p in enumerate(camera.cmd) if p == "--params-file"][-1])
+    assert "stream: udp://@:5600" in given.read_text()
+    assert "calibration: nose.yaml" in given.read_text()
+
+
+def test_a_stream_with_a_compressed_transport_is_refused():
+    launch = Launch("tracker.launch.py", stream="udp://@:5600", image_transport="compressed")
+    assert launch.run(lambda: None) == 1
+    assert launch.started == []
+
+
 @pytest.mark.usefixtures("_no_profile")
 @pytest.mark.parametrize("image", ["/cam/image_raw", "/cam/image_raw/compressed"])
 def test_flight_starts_tracker_gimbal_and_bridge(image):

@@ -103,6 +103,15 @@ def test_a_flight_node_is_allowed_what_it_uses_and_nothing_else(peer, processes,
     check(peer, node)
 
 
+def test_the_cameras_node_is_allowed_what_it_uses_and_nothing_else(peer, processes, tmp_path):
+    from test_camera_node import CALIBRATION, command
+
+    file = tmp_path / "camera.yaml"
+    file.write_text(CALIBRATION)
+    processes(command(peer.namespace, "stream:=udp://127.0.0.1:9", f"calibration:={file}"))
+    check(peer, "efftam_camera")
+
+
 def test_selecting_steering_and_stopping_are_three_rights():
     enclaves = [str(found.get("path")) for found in POLICY.findall("./enclaves/enclave")]
     root = {enclave: named(allowed(enclave, "service", "request"), "", enclave[1:]) for enclave in enclaves}

@@ -11,24 +11,53 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from rclpy.node import Node
 from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
-from sensor_msgs.msg import CompressedImage
-from sensor_msgs.msg import Image as ImageMessage
 
-from efftam_ros.core.errors import shown
-from efftam_ros.interop.messages import COMPRESSED_SUFFIX as SUFFIX
+from efftam_ros.core.errors import InputError, shown
 from efftam_ros.interop.messages import camera_info_beside
 from efftam_ros.ros.common.reporting import UNKNOWN_NODE
 
-RAW_TYPE, COMPRESSED_TYPE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
+
+class Transport(NamedTuple):
+    """``suffix``: of the topic, as image_transport names it; ``depth``: images that may wait; ``stamp``:
+    where the message has it."""
+
+    message_type: str
+    suffix: str
+    depth: int
+    stamp: str = "header.stamp"
+
+
+# Depth 1: an image that has not been read is replaced by the next. Of a video every message is needed.
+TRANSPORTS = {
+    "raw": Transport("sensor_msgs/msg/Image", "", 1),
+    "compressed": Transport("sensor_msgs/msg/CompressedImage", "/compressed", 1),
+    "ffmpeg": Transport("ffmpeg_image_transport_msgs/msg/FFMPEGPacket", "/ffmpeg", 30),
+    "foxglove": Transport("foxglove_msgs/msg/CompressedVideo", "/foxglove", 30, "timestamp"),
+}
+BY_TYPE = {transport.message_type: name for name, transport in TRANSPORTS.items()}
 # Most publishers or topics listed in one message.
 MOST_NAMED = 3
 # How long the old subscription is kept while the new one has delivered nothing, s.
 OVERLAP_S = 1.0
+
+
+def message_class(transport: str) -> Any:
+    """The class of the transport's messages. Raises InputError where their package is not installed."""
+    package, _, name = TRANSPORTS[transport].message_type.split("/")
+    try:
+        return getattr(import_module(f"{package}.msg"), name)
+    except ModuleNotFoundError:
+        raise InputError(
+            f"image_transport {transport} needs {package}, which is not installed; run: apt-get install"
+            f" ros-$ROS_DISTRO-{package.replace('_', '-')}"
+        ) from None
 
 
 @dataclass
@@ -50,11 +79,13 @@ class ImageInput:
 
     Args:
         node: Owner of the subscription.
-        transport: ``raw`` or ``compressed``.
+        transport: One of `TRANSPORTS`.
         reliability: ``reliable``, ``best_effort`` or ``auto``: reliable if every publisher offers it, else
             best effort, which is compatible with all.
         receive: Called with each message.
         callbacks: Returns the event callbacks for a topic's subscription.
+
+    Raises InputError where the transport's messages are not installed.
     """
 
     def __init__(
@@ -66,11 +97,12 @@ class ImageInput:
         callbacks: Callable[[str], Any],
     ) -> None:
         self._node, self._receive, self._callbacks = node, receive, callbacks
-        self._compressed = transport == "compressed"
-        self._type = COMPRESSED_TYPE if self._compressed else RAW_TYPE
+        self._transport, self._message_class = TRANSPORTS[transport], message_class(transport)
+        self._type, suffix = self._transport.message_type, self._transport.suffix
+        self._stamp_of = attrgetter(self._transport.stamp)
         named = str(node.resolve_topic_name("image"))
-        is_transport = self._compressed and named.endswith(SUFFIX)
-        self.base_topic = named.removesuffix(SUFFIX) if is_transport else named
+        is_transport = suffix != "" and named.endswith(suffix)
+        self.base_topic = named.removesuffix(suffix) if is_transport else named
         self._given = is_transport
         self._wanted = self._overridden(reliability)
         self._last_stamp: Any = None
@@ -148,7 +180,7 @@ class ImageInput:
         if all(info.topic_type != self._type for info in found):
             return (
                 f"{self.topic} is published as {found[0].topic_type} ({self._named(found)}), this node reads"
-                f" {self._type}; {self._other_transport()}"
+                f" {self._type}; {self._other_transport(found[0].topic_type)}"
             )
         offered = [info for info in found if info.topic_type == self._type]
         is_reliable = self._current.reliability is ReliabilityPolicy.RELIABLE
@@ -168,13 +200,15 @@ class ImageInput:
         )
 
     def _explain_nobody(self) -> str:
-        other = self.base_topic if self._compressed else self.topic + SUFFIX
-        if self._publishers(other):
-            return f"nothing publishes {self.topic}, but {other} is published; {self._other_transport()}"
+        for transport in TRANSPORTS.values():
+            other = self.base_topic + transport.suffix
+            if any(info.topic_type == transport.message_type for info in self._publishers(other)):
+                remedy = self._other_transport(transport.message_type)
+                return f"nothing publishes {self.topic}, but {other} is published; {remedy}"
         images = [
             f"{shown(name)[1:-1]} ({types[0]})"
             for name, types in self._node.get_topic_names_and_types()
-            if types[0] in (RAW_TYPE, COMPRESSED_TYPE) and self._is_camera(name)
+            if types[0] in BY_TYPE and self._is_camera(name)
         ]
         if not images:
             return f"nothing publishes {self.topic}; start the camera driver, or remap image to its topic"
@@ -186,8 +220,10 @@ class ImageInput:
         count."""
         return any(info.node_name != self._node.get_name() for info in self._publishers(topic))
 
-    def _other_transport(self) -> str:
-        return f"set image_transport to {'raw' if self._compressed else 'compressed'}"
+    @staticmethod
+    def _other_transport(published: str) -> str:
+        known = BY_TYPE.get(published)
+        return f"set image_transport to {known}" if known else "remap image to another topic"
 
     def _publishers(self, topic: str) -> list[Any]:
         return list(self._node.get_publishers_info_by_topic(topic))
@@ -204,13 +240,12 @@ class ImageInput:
         return ", ".join(named) + (", ..." if len(found) > MOST_NAMED else "")
 
     def _choose_topic(self) -> str:
-        if not self._compressed:
-            return self.base_topic
+        named = self.base_topic + self._transport.suffix
         if self._given:
-            return self.base_topic + SUFFIX
+            return named
         # Some drivers publish compressed images on a topic without the transport's name.
-        itself = any(info.topic_type == COMPRESSED_TYPE for info in self._publishers(self.base_topic))
-        return self.base_topic if itself else self.base_topic + SUFFIX
+        itself = any(info.topic_type == self._type for info in self._publishers(self.base_topic))
+        return self.base_topic if itself else named
 
     def _choose_reliability(self, topic: str, otherwise: ReliabilityPolicy) -> ReliabilityPolicy:
         if self._wanted != "auto":
@@ -223,7 +258,7 @@ class ImageInput:
 
     def _overridden(self, reliability: str) -> str:
         """The requested reliability; a QoS override parameter takes precedence over ``image_reliability``."""
-        topic = self.base_topic + (SUFFIX if self._compressed else "")
+        topic = self.base_topic + self._transport.suffix
         name = f"qos_overrides.{topic}.subscription.reliability"
         if not self._node.has_parameter(name):
             self._node.declare_parameter(name, "")
@@ -233,11 +268,10 @@ class ImageInput:
     def _subscribe(self, topic: str, reliability: ReliabilityPolicy) -> _Subscription:
         made = _Subscription(topic, reliability, time.monotonic())
         made.handle = self._node.create_subscription(
-            CompressedImage if self._compressed else ImageMessage,
+            self._message_class,
             topic,
             partial(self._on_image, made),
-            # Depth 1: an image that has not been read is replaced by the next.
-            QoSProfile(depth=1, reliability=reliability),
+            QoSProfile(depth=self._transport.depth, reliability=reliability),
             event_callbacks=self._callbacks(topic),
             qos_overriding_options=QoSOverridingOptions([QoSPolicyKind.DEPTH, QoSPolicyKind.HISTORY]),
         )
@@ -248,9 +282,9 @@ class ImageInput:
             return
         if source is self._current and not source.delivered:
             source.delivered = True
-            if self._old and message.header.stamp == self._last_stamp:
+            if self._old and self._stamp_of(message) == self._last_stamp:
                 return  # already received through the old subscription
-        self._last_stamp = message.header.stamp
+        self._last_stamp = self._stamp_of(message)
         self._receive(message)
 
     def _end_old(self) -> None:

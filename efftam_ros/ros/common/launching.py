@@ -12,6 +12,8 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from efftam_ros.ros.common.image_input import TRANSPORTS
+
 SHARE = Path(get_package_share_directory("efftam_ros"))
 CONFIG = SHARE / "config"
 
@@ -26,7 +28,6 @@ class Argument(NamedTuple):
 
 
 YES_NO = ("true", "false")
-TRANSPORTS = ("raw", "compressed")
 LEVELS = ("debug", "info", "warn", "error")
 # An empty default leaves the setting to the parameter file.
 _TRACKER = (
@@ -35,6 +36,8 @@ _TRACKER = (
     Argument(
         "image_transport", "", "type of the image topic; empty: from the parameter file", ("", *TRANSPORTS)
     ),
+    Argument("stream", "", "rtsp://..., udp://@:PORT, /dev/video0 or a file, published as image; empty: no"),
+    Argument("calibration", "", "calibration file of the stream's camera (YAML); empty: none"),
     Argument("bundle", "", "folder of the network bundle; empty: from the parameter file"),
     Argument("backend", "", "what computes the network; empty: from the parameter file"),
     Argument("precision", "", "auto, fp32, fp16 or int8; empty: from the parameter file"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -18,9 +19,10 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.interop.coded_video import VideoDecoder
 from efftam_ros.msg import BoundingBox, SelectionResult, TargetVelocity
-from efftam_ros.operator.feed import Answer, Lifecycle, Reply, Selection, Sink, Unreadable
-from efftam_ros.ros.common.image_input import ImageInput
+from efftam_ros.operator.feed import Answer, Lifecycle, Picture, Reply, Selection, Sink, Unreadable
+from efftam_ros.ros.common.image_input import ImageInput, message_class
 from efftam_ros.ros.common.reporting import Throttle
 from efftam_ros.ros.operator import reports
 from efftam_ros.ros.operator.calls import Calls
@@ -36,13 +38,18 @@ BUFFER = "selection_buffer"
 
 
 class RosFeed:
-    """Images, boxes and velocities while somebody watches, commands through the tracker's services."""
+    """Images, boxes and velocities while somebody watches, commands through the tracker's services.
+
+    Raises InputError where the image transport's messages are not installed.
+    """
 
     def __init__(self, node: Node, config: OperatorConfig, calls: Calls) -> None:
         self._node, self._config, self._calls = node, config, calls
+        message_class(config.image_transport)
         self._warn = Throttle(lambda text: node.get_logger().warning(text))
         self._sink: Sink | None = None
         self._images: ImageInput | None = None
+        self._picture: Callable[[Any, int], Picture] = reports.raw_picture
         self._reports: list[Any] = []
         self._unwatched_s = float("-inf")  # since when, monotonic
         self._buffer_s: float | None = None
@@ -128,6 +135,9 @@ class RosFeed:
         if watched and not self._reports and self._sink is not None:
             self._hear(self._sink)
         if watched and self._images is None:
+            makes = {"raw": reports.raw_picture, "compressed": reports.compressed_picture}
+            decoder = VideoDecoder()
+            self._picture = makes.get(self._config.image_transport, partial(reports.video_picture, decoder))
             self._images = ImageInput(
                 self._node,
                 self._config.image_transport,
@@ -141,15 +151,10 @@ class RosFeed:
             self._unwatched_s = time.monotonic()
 
     def _on_image(self, message: Any) -> None:
-        make = (
-            reports.compressed_picture
-            if self._config.image_transport == "compressed"
-            else reports.raw_picture
-        )
         if self._sink is None:
             return
         try:
-            self._sink(make(message, self._config.max_image_pixels))
+            self._sink(self._picture(message, self._config.max_image_pixels))
         except InputError as refusal:
             self._sink(Unreadable(str(refusal)))
         except ValueError as error:

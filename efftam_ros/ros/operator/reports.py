@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 from geometry_msgs.msg import Point
+from std_msgs.msg import Header
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import TrackState
+from efftam_ros.interop.coded_video import VideoDecoder, header_of, image_of
 from efftam_ros.interop.messages import (
     Outcome,
     compressed_size,
@@ -49,6 +51,13 @@ def compressed_picture(message: Any, most_pixels: int) -> Picture:
         return Picture(image_stamp(message), jpeg=data, nbytes=len(data))
     pixels = lambda: to_bgr(image_from_compressed(message, most_pixels))  # noqa: E731
     return Picture(image_stamp(message), bgr=pixels, nbytes=len(data))
+
+
+def video_picture(decoder: VideoDecoder, message: Any, most_pixels: int) -> Picture:
+    """A message of a video, of which every one must come here. Raises InputError where it gives no image."""
+    frame = decoder.decode(message, most_pixels)
+    stamp = stamp_ns(header_of(message, Header).stamp)
+    return Picture(stamp, bgr=lambda: to_bgr(image_of(frame)))
 
 
 def box_report(message: Any) -> BoxReport:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from efftam_ros.core.config import CheckedSettings, TrackerConfig, setting
 from efftam_ros.core.tracker import FIXED_SETTINGS
+from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.parameters import ParameterSet
 from efftam_ros.runtime.image.levels import AUTO, fixed_range
 from efftam_ros.runtime.image.limits import MOST_PIXELS
 from efftam_ros.runtime.pipeline import BACKENDS, DEFAULT_BACKEND, PRECISIONS, VERIFY, backend_of
 
-TRANSPORTS = ("raw", "compressed")
 CLICKS = ("off", "point_stamped", "point")
 RELIABILITIES = ("auto", "reliable", "best_effort")
 
@@ -39,7 +39,10 @@ class NodeConfig(CheckedSettings):
         False, "the GPU reads images from the host's memory; for boards where gpu_check found it faster"
     )
     image_transport: str = setting(
-        "raw", "type of the topic image: sensor_msgs/Image or CompressedImage", choices=TRANSPORTS
+        "raw",
+        "type of the topic image: sensor_msgs/Image, CompressedImage, or video (H.264, H.265) as"
+        " ffmpeg_image_transport or Foxglove sends it",
+        choices=tuple(TRANSPORTS),
     )
     image_reliability: str = setting(
         "auto",

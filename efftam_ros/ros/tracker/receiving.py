@@ -68,7 +68,8 @@ class Receiver:
         self._camera_info: Any = None  # the last message
         self._levels = Levels(config.image_range)
         self._stamps = StampGuard()
-        receive = self._on_compressed if config.image_transport == "compressed" else self._on_image
+        receives = {"raw": self._on_image, "compressed": self._on_compressed}
+        receive = receives.get(config.image_transport) or self._video_receiver()
         transport, reliability = config.image_transport, config.image_reliability
         self.input = ImageInput(node, transport, reliability, receive, subscriptions.callbacks)
         self._subscribe_camera_info()
@@ -101,7 +102,7 @@ class Receiver:
         try:
             image = image_from_message(message, self._config.max_image_pixels, self._levels)
             self._prefetch(image)
-            self._put(message, now_s, image.rows.nbytes, (image.width, image.height), image)
+            self._put(message.header, image.rows.nbytes, now_s, (image.width, image.height), image)
         except InputError as refusal:
             self._statistics.image_refused(str(refusal))
 
@@ -111,26 +112,47 @@ class Receiver:
         try:
             # Decoding takes milliseconds, so the loop does it, and only for images that are used.
             decode = partial(image_from_compressed, message, most, self._levels)
-            self._put(message, now_s, len(message.data), compressed_size(message, most), decode)
+            self._put(message.header, len(message.data), now_s, compressed_size(message, most), decode)
         except InputError as refusal:
             self._statistics.image_refused(str(refusal))
 
+    def _video_receiver(self) -> Callable[[Any], None]:
+        """Decodes every message, as the next ones need it; only images that are used become BGR."""
+        from std_msgs.msg import Header
+
+        from efftam_ros.interop.coded_video import VideoDecoder, header_of, image_of
+
+        decoder = VideoDecoder()
+
+        def receive(message: Any) -> None:
+            now_s = time.monotonic()
+            try:
+                frame = decoder.decode(message, self._config.max_image_pixels)
+                size = frame.width, frame.height
+                # The decoded image is kept, of 1.5 bytes per pixel.
+                nbytes = size[0] * size[1] * 3 // 2
+                self._put(header_of(message, Header), nbytes, now_s, size, partial(image_of, frame))
+            except InputError as refusal:
+                self._statistics.image_refused(str(refusal))
+
+        return receive
+
     def _put(
         self,
-        message: Any,
-        now_s: float,
+        header: Any,
         nbytes: int,
+        now_s: float,
         size: tuple[int, int],
         pixels: Image | Callable[[], Image],
     ) -> None:
-        header, stamp = message.header, stamp_ns(message.header.stamp)
+        stamp = stamp_ns(header.stamp)
         check_header(header)
         if stamp == 0:
             raise InputError("image stamp is zero; set header.stamp to the time of exposure in the driver")
         self._stamps.check(stamp, round(now_s * 1e9))
-        nbytes += len(header.frame_id) + OVERHEAD_BYTES
-        self._buffer.put(BufferedFrame(header, stamp, now_s, nbytes, size, pixels))
-        self._statistics.image_received(now_s, stamp, len(message.data))
+        kept_bytes = nbytes + len(header.frame_id) + OVERHEAD_BYTES
+        self._buffer.put(BufferedFrame(header, stamp, now_s, kept_bytes, size, pixels))
+        self._statistics.image_received(now_s, stamp, nbytes)
 
     def _subscribe_camera_info(self) -> None:
         self._camera_topic = self.input.camera_info_topic

@@ -1,0 +1,151 @@
+"""The node `efftam_camera`: publishes a stream with its calibration, and diagnostics."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from sensor_msgs.msg import CameraInfo, Image
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.interop.camera import Camera, CameraOptions, is_live
+from efftam_ros.interop.messages import fill_image
+from efftam_ros.interop.video import NS, VideoFrame
+from efftam_ros.ros.camera.calibration import read_calibration
+from efftam_ros.ros.camera.parameters import PARAMETERS, CameraConfig
+from efftam_ros.ros.common.image_stream import rate_hz
+from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
+from efftam_ros.ros.common.qos import reliable
+from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
+
+NODE_NAME = "efftam_camera"
+# Silence after which diagnostics warn, s, and of how many images the rate is the mean.
+SILENT_S, RATE_IMAGES = 1.0, 30
+
+
+class CameraNode(Node):
+    """Publishes `image` and `camera_info` from `start` on. The images are published in a thread of their own.
+
+    Raises InputError when a parameter given at the start is not allowed, or the calibration can't be read.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(NODE_NAME, **kwargs)
+        PARAMETERS.declare(self)
+        PARAMETERS.report_unknown(self, others=TRACKER_PARAMETERS.names())
+        check_qos_overrides(self)
+        self._config = config = read_parameters(self, CameraConfig)
+        if not config.stream:
+            raise InputError(
+                "parameter stream is empty; give rtsp://..., udp://@:PORT, /dev/video0 or a file"
+            )
+        if not is_live(config.stream) and not Path(config.stream).is_file():
+            raise InputError(f"stream {config.stream} is no URL, device or file; correct its name")
+        self._calibration = read_calibration(config.calibration) if config.calibration else None
+        self._images = self._publisher(Image, "image")
+        self._infos = self._publisher(CameraInfo, "camera_info") if self._calibration else None
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._log = ThrottledLog(self.get_logger())
+        self._camera: Camera | None = None
+        self._worker: threading.Thread | None = None
+        self._moments_s: deque[float] = deque(maxlen=RATE_IMAGES)  # of publishing, steady clock
+        self._size = (0, 0)
+        self._fault = self._said = ""
+
+    def start(self) -> None:
+        """Read the stream. Raises InputError where the hardware decoder is not there."""
+        options = read_parameters(self, CameraOptions)
+        self._camera = camera = Camera(self._config.stream, None, options)
+        self._worker = threading.Thread(target=self._publish_all, args=(camera,), name="images", daemon=True)
+        self._worker.start()
+        self.get_logger().info(f"images on {self._images.topic_name}: waiting {camera.waiting_for}")
+        self.create_timer(
+            self._config.diagnostics_period, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    def close(self) -> None:
+        """End the stream and free everything."""
+        if self._camera is not None and self._worker is not None:
+            self._camera.close()
+            self._worker.join()
+        self.destroy_node()
+
+    def _publisher(self, kind: Any, topic: str) -> Any:
+        options = QoSOverridingOptions.with_default_policies()
+        return self.create_publisher(kind, topic, reliable(1), qos_overriding_options=options)
+
+    def _publish_all(self, camera: Camera) -> None:
+        try:
+            for frame in camera.frames():
+                self._publish(frame)
+        except InputError as error:
+            self._fault = str(error)
+        except Exception:  # would else end this thread without a word
+            self._fault = "internal error, see the log"
+            self.get_logger().fatal(traceback.format_exc().rstrip())
+
+    def _publish(self, frame: VideoFrame) -> None:
+        message = fill_image(Image(), frame.bgr, "bgr8")
+        message.header.frame_id = self._config.frame_id
+        stamp_ns = frame.stamp_ns - round(self._config.latency * NS)
+        message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, NS)
+        info = self._calibration
+        if self._infos is not None and info is not None and (info.width, info.height) == frame.size:
+            info.header = message.header
+            self._infos.publish(info)
+        self._images.publish(message)
+        self._size = frame.size
+        self._moments_s.append(time.monotonic())
+
+    def _report(self) -> None:
+        level, text = self._verdict()
+        camera = self._camera
+        assert camera is not None
+        is_ok = level == DiagnosticStatus.OK
+        said = "images of {}x{} px ({})".format(*self._size, camera.decoder) if is_ok else text
+        if said != self._said:
+            self._said = said
+            (self._log.inform if is_ok else self._log.warn)(said, said)
+        values = {
+            "stream": camera.name,
+            "decoder": camera.decoder or "not known yet",
+            "size": "{} x {} px".format(*self._size),
+            "damaged packets": camera.damaged,
+            "calibration": self._config.calibration or "none",
+        }
+        status = DiagnosticStatus(
+            level=level,
+            name=f"{self.get_fully_qualified_name().lstrip('/')}: stream",
+            message=text,
+            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+        )
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
+
+    def _verdict(self) -> tuple[bytes, str]:
+        camera, info, now_s = self._camera, self._calibration, time.monotonic()
+        assert camera is not None
+        if self._fault:
+            return DiagnosticStatus.ERROR, self._fault
+        if camera.waiting_for:
+            return DiagnosticStatus.WARN, f"waiting {camera.waiting_for}"
+        moments = tuple(self._moments_s)
+        if not moments or now_s - moments[-1] > SILENT_S:
+            return DiagnosticStatus.WARN, f"waiting for the next image of {camera.name}"
+        if info is not None and (info.width, info.height) != self._size:
+            return DiagnosticStatus.WARN, (
+                f"no camera_info: the images have {self._size[0]}x{self._size[1]} px,"
+                f" {self._config.calibration} is for {info.width}x{info.height}; calibrate at this size"
+            )
+        rate = rate_hz(moments, now_s) or 0.0
+        return DiagnosticStatus.OK, f"{rate:.1f} images/s of {self._size[0]}x{self._size[1]} px"

@@ -1,0 +1,135 @@
+"""The node `efftam_camera` as a process: a stream in, images with stamps and calibration out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import pytest
+from free_ports import free_port
+from support.streams import sender
+
+rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
+pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
+
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
+from ros_helpers import ROOT, new_namespace  # noqa: E402
+from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
+
+from efftam_ros.core.errors import InputError  # noqa: E402
+from efftam_ros.interop.messages import stamp_ns  # noqa: E402
+
+CALIBRATION = """image_width: 320
+image_height: 240
+camera_name: nose
+camera_matrix: {rows: 3, cols: 3, data: [300.0, 0.0, 160.5, 0.0, 301.0, 119.5, 0.0, 0.0, 1.0]}
+distortion_model: plumb_bob
+distortion_coefficients: {rows: 1, cols: 5, data: [0.1, -0.2, 0.001, 0.002, 0.0]}
+rectification_matrix: {rows: 3, cols: 3, data: [1, 0, 0, 0, 1, 0, 0, 0, 1]}
+projection_matrix: {rows: 3, cols: 4, data: [290.0, 0, 160, 0, 0, 291, 119, 0, 0, 0, 1, 0]}
+"""
+
+
+def command(namespace: str, *parameters: str) -> list[str]:
+    words = [word for parameter in parameters for word in ("-p", parameter)]
+    script = str(ROOT / "scripts" / "efftam_camera")
+    return [sys.executable, script, "--ros-args", "-r", f"__ns:=/{namespace}", *words]
+
+
+@pytest.fixture
+def heard(peers):
+    """A peer and what it hears of the node in its namespace: images, calibrations."""
+    peer = peers(new_namespace())
+    images, infos = [], []
+    peer.node.create_subscription(Image, "image", images.append, 10)
+    peer.node.create_subscription(CameraInfo, "camera_info", infos.append, 10)
+    return peer, images, infos
+
+
+def said(peer, words: str, level: bytes) -> bool:
+    return any(s.level == level and words in s.message for s in peer.diagnostics)
+
+
+def test_a_stream_becomes_images_with_calibration_and_ends_in_order(heard, processes, tmp_path):
+    peer, images, infos = heard
+    file = tmp_path / "nose.yaml"
+    file.write_text(CALIBRATION)
+    port = free_port()
+    parameters = (f"stream:=udp://127.0.0.1:{port}", f"calibration:={file}", "frame_id:=nose", "timeout:=0.5")
+    process = processes(command(peer.namespace, *parameters))
+    peer.wait(
+        lambda: said(peer, f"waiting to open udp://127.0.0.1:{port}", DiagnosticStatus.WARN), "a status"
+    )
+    with sender(port):
+        peer.wait(lambda: len(images) >= 20 and len(infos) >= 20, "images and calibrations")
+        peer.wait(lambda: said(peer, "images/s of 320x240 px", DiagnosticStatus.OK), "an OK")
+    image, stamps = images[-1], [stamp_ns(m.header.stamp) for m in images]
+    assert (image.width, image.height, image.encoding, image.step) == (320, 240, "bgr8", 960)
+    assert image.header.frame_id == "nose"
+    assert stamps == sorted(set(stamps))
+    assert abs(stamps[-1] - time.time_ns()) < 60 * 10**9
+    info = next(i for i in infos if stamp_ns(i.header.stamp) == stamps[-5])
+    assert (info.width, info.height, info.distortion_model) == (320, 240, "plumb_bob")
+    assert (info.k[0], info.k[5], info.p[0], list(info.d)) == (300, 119.5, 290, [0.1, -0.2, 0.001, 0.002, 0])
+    peer.forget()
+    peer.wait(
+        lambda: said(peer, "nothing arrives; the next attempt in", DiagnosticStatus.WARN), "the silence"
+    )
+    del images[:], infos[:]
+    with sender(port, size="640x480"):
+        peer.wait(
+            lambda: said(peer, "nose.yaml is for 320x240; calibrate", DiagnosticStatus.WARN), "the size"
+        )
+        peer.wait(lambda: any(m.width == 640 for m in images), "images of the other size")
+    assert all(i.header.stamp != m.header.stamp for m in images if m.width == 640 for i in infos)
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+    assert "Traceback" not in process.output
+
+
+def test_the_latency_is_taken_off_the_stamps(heard, processes):
+    peer, images, _ = heard
+    port = free_port()
+    processes(command(peer.namespace, f"stream:=udp://127.0.0.1:{port}", "latency:=5.0"))
+    with sender(port):
+        peer.wait(lambda: images, "an image")
+    assert time.time_ns() - stamp_ns(images[0].header.stamp) > 5 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ((), "stream is empty; give rtsp://"),
+        (("stream:=nowhere.mp4",), "stream nowhere.mp4 is no URL, device or file"),
+        (("stream:=udp://@:9", "calibration:=/nowhere.yaml"), "calibration /nowhere.yaml can't be read"),
+        (("stream:=udp://@:9", "latency:=-1.0"), "a number with a decimal point from 0 to 5"),
+        (("stream:=udp://@:9", "hardware_decoder:=abacus"), "hardware_decoder is 'abacus'"),
+        (("stream:=udp://@:9", "rtsp_transport:=pigeon"), "choose one of auto, tcp, udp"),
+    ],
+)
+def test_a_wrong_parameter_ends_the_start_with_one_line(processes, parameters, words):
+    process = processes(command(new_namespace(), *parameters))
+    assert process.wait() == 2
+    (line,) = [line for line in process.output.splitlines() if line.startswith("efftam_camera: ")]
+    assert words in line
+    assert "Traceback" not in process.output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("camera_matrix", "matrix"), "'camera_matrix' is missing"),
+        (("0.0, 0.0, 1.0]", "0.0, 0.0]"), "camera_matrix has 8 values, 9 are needed"),
+        (("plumb_bob", "wide"), "wide"),
+        (("image_width: 320", "image_width: wide"), "wide"),
+        (("image_width: 320", "{"), "is no YAML"),
+    ],
+)
+def test_a_file_that_is_no_calibration_is_refused_with_its_fault(tmp_path, change, words):
+    from efftam_ros.ros.camera.calibration import read_calibration
+
+    file = tmp_path / "camera.yaml"
+    file.write_text(CALIBRATION.replace(*change))
+    with pytest.raises(InputError, match=words):
+        read_calibration(str(file))

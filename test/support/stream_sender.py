@@ -1,0 +1,35 @@
+"""Sends MPEG-TS over UDP as a drone's camera does: PORT CODEC WIDTHxHEIGHT. Image i is grey, 10 + i % 200."""
+
+import sys
+import time
+
+import av
+import numpy as np
+
+FPS = 30
+
+if __name__ == "__main__":
+    port, codec, size = sys.argv[1:]
+    width, height = map(int, size.split("x"))
+    out = av.open(
+        f"udp://127.0.0.1:{port}?pkt_size=1316",
+        "w",
+        format="mpegts",
+        options={"flush_packets": "1", "muxdelay": "0"},
+    )
+    x265 = "log-level=none:keyint=15:bframes=0:repeat-headers=1"
+    stream = out.add_stream(
+        codec,
+        rate=FPS,
+        options={"preset": "ultrafast", "tune": "zerolatency", "g": "15", "x265-params": x265},
+    )
+    stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+    noise = np.random.default_rng(0).integers(0, 8, (height, width, 3), dtype=np.uint8)
+    i = 0
+    while True:
+        frame = av.VideoFrame.from_ndarray(noise + np.uint8(10 + i % 200), format="bgr24")
+        frame.pts = i
+        for packet in stream.encode(frame):
+            out.mux(packet)
+        i += 1
+        time.sleep(1 / FPS)

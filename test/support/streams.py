@@ -1,0 +1,69 @@
+"""Real senders of live video on loopback, each a process that ends with the test."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@contextmanager
+def running(*command: object):
+    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def sender(port: int, codec: str = "libx264", size: str = "320x240"):
+    """MPEG-TS over UDP to this port; image i has the grey 10 + i % 200."""
+    return running(sys.executable, HERE / "stream_sender.py", port, codec, size)
+
+
+def rtsp_server(port: int, size: str = "320x240", *login: str):
+    """GStreamer's server; the address is rtsp://127.0.0.1:PORT/live. Skips where it is not installed."""
+    has_it = shutil.which("gst-inspect-1.0") and Path(SYSTEM_PYTHON).exists()
+    code = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
+    if not has_it or subprocess.run([SYSTEM_PYTHON, "-c", code], capture_output=True, check=False).returncode:
+        pytest.skip(
+            "no RTSP server: apt-get install gir1.2-gst-rtsp-server-1.0 python3-gi gstreamer1.0-plugins-ugly"
+            " gstreamer1.0-plugins-good gstreamer1.0-tools"
+        )
+    return running(SYSTEM_PYTHON, HERE / "rtsp_server.py", port, size, *login)
+
+
+@contextmanager
+def lossy_relay(port: int, to: int, every: int):
+    """Forward datagrams from ``port`` to ``to``, but not each ``every``-th."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", port))
+        sock.settimeout(0.1)
+        stop = threading.Event()
+
+        def forward() -> None:
+            count = 0
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    data = sock.recv(65536)
+                    count += 1
+                    if count % every:
+                        sock.sendto(data, ("127.0.0.1", to))
+
+        thread = threading.Thread(target=forward)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()

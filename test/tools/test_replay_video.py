@@ -1,0 +1,108 @@
+"""`efftam replay` of bags with compressed video, as ffmpeg_image_transport and Foxglove record it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from bag_helpers import START_NS, TYPES, header, read_messages, stamps, write_bag
+from tools_helpers import square_picture
+
+from efftam_ros.interop.coded_video import FFMPEG_TYPE, FOXGLOVE_TYPE
+from efftam_ros.tools.cli import main
+
+PERIOD_NS = 100_000_000
+CODECS = {"h264": "libx264", "h265": "libx265"}
+FRAMES, GROUP = 12, 6
+
+
+def packets(codec: str, b_frames: int = 0) -> list[bytes]:
+    """A square that moves, one packet per image, a key frame every `GROUP` images."""
+    first = square_picture(40, 30)
+    encoder = av.CodecContext.create(CODECS[codec], "w")
+    encoder.width, encoder.height, encoder.pix_fmt = first.shape[1], first.shape[0], "yuv420p"
+    encoder.framerate = 10
+    x265 = f"log-level=none:keyint={GROUP}:min-keyint={GROUP}:bframes={b_frames}:repeat-headers=1"
+    tune = {} if b_frames else {"tune": "zerolatency"}
+    encoder.options = {"crf": "10", "g": str(GROUP), "bf": str(b_frames), "x265-params": x265} | tune
+    made = []
+    for i in range(FRAMES):
+        frame = av.VideoFrame.from_ndarray(square_picture(40 + 3 * i, 30 + 2 * i), "bgr24")
+        frame.pts = i
+        made += encoder.encode(frame)
+    return [bytes(packet) for packet in [*made, *encoder.encode(None)]]
+
+
+def message(kind: str, codec: str, data: bytes, stamp_ns: int):
+    head, values = header(stamp_ns), np.frombuffer(data, np.uint8)
+    if kind == FOXGLOVE_TYPE:
+        made = TYPES[kind](timestamp=head.stamp, frame_id=head.frame_id, data=values, format=codec)
+    else:
+        made = TYPES[kind](
+            header=head,
+            width=160,
+            height=120,
+            encoding=f"{CODECS[codec]};yuv420p;bgr8",
+            pts=stamp_ns,
+            flags=0,
+            is_bigendian=False,
+            data=values,
+        )
+    return kind, made
+
+
+def bag_of(path: Path, kind: str, codec: str, skipped: int = 0, b_frames: int = 0) -> Path:
+    return write_bag(
+        path,
+        [
+            ("/camera/video", stamp := START_NS + i * PERIOD_NS, message(kind, codec, data, stamp))
+            for i, data in enumerate(packets(codec, b_frames))
+            if i >= skipped
+        ],
+    )
+
+
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+@pytest.mark.parametrize("kind", [FFMPEG_TYPE, FOXGLOVE_TYPE])
+def test_every_image_of_a_video_topic_is_tracked_with_its_own_stamp(tmp_path: Path, kind: str, codec: str):
+    bag, out = bag_of(tmp_path / "bag", kind, codec), tmp_path / "out"
+    assert main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(out), "--quiet"]) == 0
+    boxes = read_messages(out, "/bbox")
+    assert stamps(boxes) == [START_NS + i * PERIOD_NS for i in range(FRAMES)]
+    assert {box.header.frame_id for box in boxes} == {"camera"}
+    for i, box in enumerate(boxes):
+        assert box.measured
+        assert abs(box.x - (40 + 3 * i)) < 4
+        assert abs(box.y - (30 + 2 * i)) < 4
+
+
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+def test_a_video_that_begins_between_key_frames_waits_for_the_next_and_says_so(
+    tmp_path: Path, codec: str, capsys
+):
+    bag, out = bag_of(tmp_path / "bag", FFMPEG_TYPE, codec, skipped=2), tmp_path / "out"
+    assert main(["replay", str(bag), "--box", "58,42,24,24", "--out", str(out), "--quiet"]) == 0
+    boxes = read_messages(out, "/bbox")
+    assert stamps(boxes) == [START_NS + i * PERIOD_NS for i in range(GROUP, FRAMES)]
+    assert boxes[0].measured
+    assert abs(boxes[0].x - 58) < 4
+    said = capsys.readouterr()
+    assert "video waits for a key frame" in said.err
+    assert "4 images not used" in said.out
+
+
+def test_b_frames_are_refused_with_their_remedy(tmp_path: Path, capsys):
+    bag = bag_of(tmp_path / "bag", FOXGLOVE_TYPE, "h264", b_frames=2)
+    main(["replay", str(bag), "--box", "40,30,24,24", "--out", str(tmp_path / "out"), "--quiet"])
+    assert "encode it without (bf 0)" in capsys.readouterr().err
+
+
+def test_an_unknown_codec_is_named(tmp_path: Path, capsys):
+    bag = write_bag(tmp_path / "bag", [("/video", START_NS, message(FOXGLOVE_TYPE, "h264", b"", START_NS))])
+    stored = [("/video", START_NS, (FOXGLOVE_TYPE, read_messages(bag, "/video")[0]))]
+    stored[0][2][1].format = "mpeg2"
+    other = write_bag(tmp_path / "other", stored)
+    assert main(["replay", str(other), "--box", "1,1,9,9", "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert "codec 'mpeg2' can't be decoded; send h264 or h265" in capsys.readouterr().err
