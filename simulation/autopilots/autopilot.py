@@ -79,6 +79,8 @@ class Autopilot(ABC):
         self._last_step_s = self._clock()
         self._next_heartbeat_s = -math.inf
         self.primary: Sender = (0, 0)
+        if self._gimbal_port is None:  # a device of its own goes on
+            self.mount.wish(0.0, 0.0, False)
         self.attitude: tuple[tuple[float, ...], int] = ((1.0, 0.0, 0.0, 0.0), 12)
         for port in self.ports.values():
             port.components.clear()
@@ -128,7 +130,7 @@ class Autopilot(ABC):
             self._next_heartbeat_s = now_s + 1.0
             for port in self.ports.values():
                 self.send(port, mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, 0, 0, 4, 3))
-                self.send(port, mav.MAVLink_timesync_message(0, round(now_s * 1e9)))
+                self.send(port, mav.MAVLink_timesync_message(0, self.boot_ms(now_s) * 1_000_000))
         self._stream(now_s, now_s - self._last_step_s)
         self._last_step_s = now_s
 

@@ -26,6 +26,8 @@ REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
+# Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
+END_S, READ_S = 3.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -157,9 +159,18 @@ class Bridge:
                 self._tick(now)
 
     def close(self) -> None:
-        """Stop the gimbal, give it back, close the links."""
+        """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
         with self._lock:
-            self.gimbal.close(self._clock())
+            self.gimbal.stop(self._clock())
+            end_s = self._clock().steady_s + END_S
+            while not self.gimbal.at_rest and self._clock().steady_s < end_s:
+                self.poll()
+            if not self.gimbal.at_rest:
+                self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
+            # ArduPilot drops what it has not read when a TCP connection is closed.
+            end_s = self._clock().steady_s + READ_S
+            while self._clock().steady_s < end_s:
+                self.poll()
             for link in self._links.values():
                 link.connection.close()
 

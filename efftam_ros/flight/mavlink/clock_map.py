@@ -28,12 +28,20 @@ class ClockMap:
     def _best(self) -> float:
         return min(self._offset, self._before)
 
+    def restart(self) -> None:
+        """The other clock was started anew."""
+        self.restarts += 1
+        self._offset = self._before = math.inf
+
+    def when(self, remote_s: float) -> float:
+        """A known clock's time on ours."""
+        return remote_s + self._best
+
     def to_ours(self, remote_s: float, arrival_s: float) -> float:
         """When a message was made, on our clock; never later than its arrival."""
         offset = arrival_s - remote_s
         if self.is_known and (remote_s < self._last_remote_s - JUMP_S or self._best - offset > JUMP_S):
-            self.restarts += 1
-            self._offset = self._before = math.inf
+            self.restart()
         if arrival_s - self._window_start_s > WINDOW_S:
             self._before, self._offset = self._offset, math.inf
             self._window_start_s = arrival_s
