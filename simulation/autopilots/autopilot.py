@@ -78,6 +78,7 @@ class Autopilot(ABC):
         self.booted_s = self._clock() - 5.0
         self._last_step_s = self._clock()
         self._next_heartbeat_s = -math.inf
+        self.gimbal_heard_s = -math.inf
         self.primary: Sender = (0, 0)
         if self._gimbal_port is None:  # a device of its own goes on
             self.mount.wish(0.0, 0.0, False)
@@ -113,6 +114,10 @@ class Autopilot(ABC):
     @abstractmethod
     def answers_for(self, target: Sender) -> bool:
         """Whether a command for a component that was never heard is answered here."""
+
+    def status_time(self, now_s: float) -> float:
+        """The time that message 281 carries, on the simulation's clock."""
+        return now_s
 
     # Common behaviour
 
@@ -171,6 +176,7 @@ class Autopilot(ABC):
         kind = message.get_type()
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS" and name == self._gimbal_port:
             self.attitude = (tuple(message.q), message.flags)
+            self.gimbal_heard_s = now_s
         elif kind in (SET_ATTITUDE, SET_PITCHYAW) and target[0] in (0, SYSTEM):
             self.on_gimbal_wish(message)
         elif kind == "COMMAND_LONG" and target[0] in (0, SYSTEM):
@@ -210,6 +216,7 @@ class Autopilot(ABC):
                 0, 0, boot_ms, flags, q, math.nan, math.nan, math.nan, 0
             )
         if message_id == MANAGER_STATUS:
+            boot_ms = self.boot_ms(self.status_time(now_s))
             return mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 1, *self.primary, 0, 0)
         if message_id == VEHICLE_ATTITUDE:
             heading, rate = self.mount.vehicle(now_s)

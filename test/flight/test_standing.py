@@ -195,3 +195,45 @@ def test_a_chase_after_another_enabling_goes_on():
     assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
     assert rig.autopilot.primary == (1, 100)
     assert chase.figures(after_s=rig.time.t - 2.0)[0] < 1.0
+
+
+@both
+def test_a_gimbal_that_fell_silent_is_not_steered_while_it_is_silent(flavour):
+    """PX4 repeats message 281 with a time that stands still: no restart of the autopilot."""
+    rig = Rig(flavour)
+    chase = Chase(rig, lambda t: (0.2 * math.sin(t), 0.0))
+    rig.run(6)
+    rig.device.powered = False
+    rig.run(0.7)
+    sent = len(wishes(rig))
+    rig.run(5)
+    assert set(wishes(rig)[sent:]) == {(0.0, 0.0)}
+    assert rig.said("restarted") == 0
+    assert rig.log.alive == [False]
+    assert len(rig.sent("COMMAND_LONG")) < 40
+    rig.device.powered = True
+    rig.run(4)
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+    assert chase.figures(after_s=rig.time.t - 1.0)[0] < 1.0
+
+
+def device_intervals(rig: Rig) -> list[tuple[int, float]]:
+    """Intervals of the attitude that were asked for: of which component, us."""
+    set_interval = mav.MAV_CMD_SET_MESSAGE_INTERVAL
+    asked = [m for m in rig.sent("COMMAND_LONG") if m.command == set_interval and m.param1 == 285]
+    return [(m.target_component, m.param2) for m in asked]
+
+
+@both
+def test_an_obedient_gimbal_keeps_its_rate_and_the_autopilots_copy_is_cancelled(flavour):
+    rig = Rig(flavour).run(4)
+    before = len(rig.log.samples)
+    rig.run(2)
+    assert len(rig.log.samples) - before == pytest.approx(100, abs=2)
+    rig.autopilot.restart()
+    rig.run(5)
+    assert mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS not in rig.autopilot.ports["companion"].intervals
+    before = len(rig.log.samples)
+    rig.run(2)
+    assert len(rig.log.samples) - before == pytest.approx(100, abs=2)
+    assert {interval for component, interval in device_intervals(rig) if component == 154} == {20_000}

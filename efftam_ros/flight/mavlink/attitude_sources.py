@@ -56,7 +56,9 @@ class _Stream:
             return False
         self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s
         if q != self.q:
-            self.q, self.changed_s = q, now_s
+            # The first one is no change: a copy that begins after the gimbal died repeats its last word.
+            self.changed_s = now_s if self.q else -math.inf
+            self.q = q
         return True
 
 

@@ -177,7 +177,7 @@ class GimbalClient:
             device = self._sources.device if self._sources.device_speaks(now) else None
             if device is not None:
                 wanted.drop(manager, ATTITUDE)
-                wanted.want(device, ATTITUDE, self.config.attitude_rate_hz / 2)
+                wanted.want(device, ATTITUDE, self.config.attitude_rate_hz)
             elif now.steady_s - self._autopilot.since_s > 0.5:
                 wanted.want(manager, ATTITUDE, self.config.attitude_rate_hz)
         asks, complaints = wanted.due(now.steady_s)
@@ -259,9 +259,9 @@ class GimbalClient:
         elif kind == "ATTITUDE":
             made_s = self._time(kind, message.time_boot_ms / 1000.0, now)
             stamp_ns = now.stamp_ns - round((now.steady_s - made_s) * NS)
-            sample = VehicleSample(stamp_ns, message.yaw, message.yawspeed)
-            self._rates.standstill.turned(sample)
-            self._port.vehicle(sample)
+            heading = VehicleSample(stamp_ns, message.yaw, message.yawspeed)
+            self._rates.standstill.turned(heading)
+            self._port.vehicle(heading)
         elif kind == STATUS_KIND:
             self._time(kind, message.time_boot_ms / 1000.0, now)
             self._holder.read(message, now.steady_s)
