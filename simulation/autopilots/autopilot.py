@@ -70,6 +70,7 @@ class Autopilot(ABC):
     ) -> None:
         self.ports = dict(ports)
         self.mount = mount
+        self.channels = [1500] * 8  # of the remote control, us
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
 
@@ -218,6 +219,8 @@ class Autopilot(ABC):
         if message_id == MANAGER_STATUS:
             boot_ms = self.boot_ms(self.status_time(now_s))
             return mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 1, *self.primary, 0, 0)
+        if message_id == mav.MAVLINK_MSG_ID_RC_CHANNELS:
+            return mav.MAVLink_rc_channels_message(boot_ms, 8, *self.channels, *[65535] * 10, 255)
         if message_id == VEHICLE_ATTITUDE:
             heading, rate = self.mount.vehicle(now_s)
             return mav.MAVLink_attitude_message(boot_ms, 0.0, 0.0, heading, 0.0, 0.0, rate)
@@ -226,7 +229,7 @@ class Autopilot(ABC):
     def set_interval(self, port: Port, message: Message, shortest_us: float) -> int:
         """Command 511; acts on the link that it came by."""
         message_id, interval_us = int(message.param1), message.param2
-        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE):
+        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, mav.MAVLINK_MSG_ID_RC_CHANNELS):
             return DENIED
         if 0 < interval_us < shortest_us:
             return DENIED

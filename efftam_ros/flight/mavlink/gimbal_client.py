@@ -24,7 +24,7 @@ from efftam_ros.flight.mavlink.dialect import (
     Message,
     mav,
 )
-from efftam_ros.flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids
+from efftam_ros.flight.mavlink.gimbal_holder import CONFIGURE, GimbalHolder, Ids, Rivals
 from efftam_ros.flight.mavlink.gimbal_rates import WATCHDOG_S, GimbalRates
 from efftam_ros.flight.mavlink.selection import Severity
 from efftam_ros.flight.values import (
@@ -44,6 +44,7 @@ NO_ATTITUDE = (math.nan,) * 4
 STATUS_KIND = "GIMBAL_MANAGER_STATUS"
 
 STATUS_HZ = 5.0
+RC_HZ = 10.0
 # Of the vehicle's attitude where the gimbal's yaw counts from north: only the mount's stops need it then.
 SLOW_VEHICLE_HZ = 20.0
 INFORMATION_S, MOST_INFORMATION_TRIES = 1.0, 5
@@ -55,13 +56,16 @@ FULL_TURN = 2 * math.pi + 0.01
 class GimbalConfig:
     """``manager_component``: who manages the gimbal, mostly the autopilot. ``attitude_rate_hz``,
     ``vehicle_rate_hz``: asked of the autopilot; 0 does not ask. ``gimbal_device_id``: of the one that is
-    steered where there are several; 0: the first."""
+    steered where there are several; 0: the first. ``rc_channels``: by which the pilot moves the gimbal, and
+    ``rc_dead_band_us``, beyond which that ends steering."""
 
     manager_component: int = mav.MAV_COMP_ID_AUTOPILOT1
     yaw_lock: bool = True
     attitude_rate_hz: float = 50.0
     vehicle_rate_hz: float = 50.0
     gimbal_device_id: int = 0
+    rc_channels: tuple[int, ...] = ()
+    rc_dead_band_us: int = 100
 
 
 class GimbalPort(Protocol):
@@ -93,6 +97,7 @@ class GimbalClient:
         self._ids, self._port, self._report = ids, port, report
         self._autopilot = AutopilotLink(ids, config.manager_component, outbox)
         self._holder = GimbalHolder(ids, self._configure, self._on_control, report)
+        self._rivals = Rivals(ids, config.manager_component, config.rc_channels, config.rc_dead_band_us)
         self._rates = GimbalRates(self._send)
         self._mount = mount_of(config.gimbal_device_id)  # 0: none is chosen
         self._sources = AttitudeSources(config.manager_component, config.gimbal_device_id)
@@ -124,6 +129,7 @@ class GimbalClient:
             return
         if not wanted:
             self._stop(now)
+        self._rivals.begin()
         self._holder.want(wanted, fresh, now.steady_s)
         if wanted and self._autopilot.link is None:
             self._report(Severity.WARNING, "no autopilot has been heard: nobody to move the gimbal")
@@ -157,9 +163,9 @@ class GimbalClient:
         self._update_rates(now)
         if starved:  # said afterwards, as a log line may hold up this process
             self._report(Severity.WARNING, f"no rates from the controller for {WATCHDOG_S:g} s: stopped")
-        if not self._rates.owed:
+        if not self._rates.owed or self._holder.contested:
             self._holder.give_back(now.steady_s)
-        elif self._rates.unseen(now.steady_s):
+        if self._rates.unseen(now.steady_s):
             self._report(
                 Severity.WARNING, "zero rates go on: no attitude tells that the gimbal stands; check its link"
             )
@@ -172,6 +178,8 @@ class GimbalClient:
             if self._sources.yaw_frame is YawFrame.EARTH:
                 rate_hz = min(rate_hz, SLOW_VEHICLE_HZ)
             wanted.want(manager, VEHICLE_ATTITUDE, rate_hz)
+        if self.config.rc_channels:
+            wanted.want(manager, mav.MAVLINK_MSG_ID_RC_CHANNELS, RC_HZ)
         if self.config.attitude_rate_hz > 0:
             # A gimbal that speaks for itself is the better source, and two streams fill a slow link.
             device = self._sources.device if self._sources.device_speaks(now) else None
@@ -233,7 +241,11 @@ class GimbalClient:
     # The autopilot's side
 
     def handle(self, message: Message, link: str, now: Instant) -> None:
-        """A message of our vehicle."""
+        """A message of our vehicle, or of who else wants to move its gimbal."""
+        rival = self._rivals.name(message) if self._holder.wanted else ""
+        if rival:
+            self._rates.yield_gimbal(now.steady_s)
+            self._holder.yield_to(rival, now.steady_s)
         if message.get_srcSystem() != self._ids[0]:
             return
         kind, component = message.get_type(), message.get_srcComponent()

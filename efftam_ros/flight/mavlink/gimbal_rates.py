@@ -31,11 +31,12 @@ class GimbalRates:
         self._sent_s = -math.inf
         self._motion: Rates | None = None  # whose end is owed
         self._zeros_s = math.inf  # since when zeros go out
+        self._yielded = False
 
     @property
     def owed(self) -> bool:
         """Whether the gimbal may still turn by what was sent."""
-        return self._motion is not None
+        return self._motion is not None and not self._yielded
 
     @property
     def moving(self) -> bool:
@@ -49,9 +50,10 @@ class GimbalRates:
         """Somebody who was us may have moved the gimbal."""
         self._motion = self._motion or STOPPED
 
-    def forgive(self) -> None:
-        """Another moves the gimbal now: a zero would stop it."""
-        self._motion, self._sent = None, STOPPED
+    def yield_gimbal(self, now_s: float) -> None:
+        """Another moves the gimbal now, and a zero would stop it: none goes out, unless the gimbal turns on
+        by our last motion, which may have arrived after theirs."""
+        self._zeros_s, self._yielded, self._sent = now_s, True, STOPPED
 
     def unheard(self) -> None:
         """What was sent lately may not have arrived: zeros count anew."""
@@ -73,11 +75,13 @@ class GimbalRates:
         sent; ``contested``: others may move the gimbal, and one that does so ends the zeros."""
         rates = self._wished if steering else STOPPED
         if not rates.is_zero:
-            self._motion, self._zeros_s = rates, math.inf
+            self._motion, self._zeros_s, self._yielded = rates, math.inf, False
         elif self._motion is None:
             return
         elif self._ended(self._motion, contested, now_s):
-            self._motion = None
+            self._motion, self._yielded = None, False
+            return
+        elif self._yielded and not self.standstill.reaches(self._zeros_s, now_s):
             return
         changed = (
             rates.is_zero != self._sent.is_zero

@@ -44,6 +44,10 @@ class Standstill:
     def is_known(self, now_s: float) -> bool:
         return bool(self._seen) and now_s - self._seen[-1][0] <= PAUSE_S
 
+    def reaches(self, since_s: float, now_s: float) -> bool:
+        """Whether the last 0.5 s, all of it after ``since_s``, are known."""
+        return len(self._window(since_s, now_s)) >= LEAST
+
     def stands(self, since_s: float, now_s: float) -> bool:
         """Whether it stood for all of the last 0.5 s, after ``since_s``. It stands towards the
         vehicle's nose or towards north: under a turning vehicle one of both angles turns."""

@@ -59,7 +59,13 @@ def bridge_config(parameters: BridgeParameters) -> BridgeConfig:
     except ValueError as error:
         raise InputError(str(error)) from error
     gimbal = GimbalConfig(
-        p.manager_component, p.yaw_lock, p.attitude_rate, p.vehicle_rate, p.gimbal_device_id
+        p.manager_component,
+        p.yaw_lock,
+        p.attitude_rate,
+        p.vehicle_rate,
+        p.gimbal_device_id,
+        p.channels(),
+        p.rc_dead_band,
     )
     return BridgeConfig(camera, gimbal, p.landing_target)
 
