@@ -70,6 +70,7 @@ class Autopilot(ABC):
     ) -> None:
         self.ports = dict(ports)
         self.mount = mount
+        self.clock_rate = 1.0  # of its seconds in ours
         self.channels = [1500] * 8  # of the remote control, us
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
@@ -150,7 +151,7 @@ class Autopilot(ABC):
         return len(frame)
 
     def boot_ms(self, now_s: float) -> int:
-        return round((now_s - self.booted_s) * 1000)
+        return round((now_s - self.booted_s) * 1000 * self.clock_rate)
 
     def acknowledge(self, port: Port, command: Message, result: int) -> None:
         self.send(

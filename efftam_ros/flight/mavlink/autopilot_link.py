@@ -57,7 +57,7 @@ class AutopilotLink:
         """
         last_s = self._times.get(kind)
         if last_s is not None and boot_s == last_s and self.clock.is_known:
-            return min(self.clock.when(boot_s), now.steady_s), False
+            return min(self.clock.when(boot_s, now.steady_s), now.steady_s), False
         restarts = self.clock.restarts
         if last_s is not None and boot_s < last_s - BACK_S:
             self.clock.restart()
