@@ -231,6 +231,36 @@ def test_what_the_tracker_refuses_is_denied_with_its_words():
     assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
 
 
+def test_a_box_on_an_image_that_arrives_late_waits_for_it():
+    """Images that reach the tracker 0.3 s after their stamp; the station's picture is 0.2 s old."""
+    scene = Scene()
+    scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + round((scene.time.t - 0.3) * NS)))
+    scene.ask(RECT, *BOX)
+    (request,) = scene.desk.requests
+    scene.bridge.selection_result(SelectionOutcome(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
+    scene.run()
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100)]
+    scene.bridge.track(status(TrackState.IDLE, request.stamp_ns + 1))
+    assert scene.desk.requests == [request, request]
+    scene.desk.accept(scene.bridge)
+    scene.run()
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
+
+
+def test_a_box_on_an_image_that_never_arrives_is_denied_with_the_whole_reason():
+    scene = Scene()
+    scene.bridge.track(status(TrackState.IDLE, EPOCH_NS - NS))
+    scene.ask(RECT, *BOX)
+    why = "the stamp 1700000000.100000000 is 0.900 s ahead of the newest image; compare the clocks of both"
+    scene.bridge.selection_result(SelectionOutcome(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
+    scene.run(1.6)
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
+    pieces = [m for m in scene.station.of("STATUSTEXT") if m.id]
+    assert [piece.chunk_seq for piece in pieces] == [0, 1, 2]
+    assert len({piece.id for piece in pieces}) == 1
+    assert "".join(piece.text for piece in pieces) == f"selection refused: {why}"
+
+
 def test_a_tracker_that_cannot_now_is_a_temporary_refusal():
     scene = Scene()
     scene.desk.impossible = "the node is not active"

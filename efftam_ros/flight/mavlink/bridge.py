@@ -24,6 +24,7 @@ TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
+TEXT_BYTES, MOST_PIECES = 50, 5
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
 # Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
@@ -93,6 +94,7 @@ class Bridge:
         self._range: tuple[float, float] | None = None
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
+        self._texts = 0  # long ones told
         self._strangers: set[int] = set()
 
     # From the tracker and the controller
@@ -231,8 +233,17 @@ class Bridge:
         self._said[text] = now_s
         self._log(severity, text)
         if severity is not Severity.INFO:
-            self.send(mav.MAVLink_statustext_message(severity, text.encode()[:50]))
+            self._tell_stations(severity, text.encode())
         return True
+
+    def _tell_stations(self, severity: Severity, text: bytes) -> None:
+        """As STATUSTEXT; a long text in pieces of one number, as MAVLink 2 has them."""
+        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MOST_PIECES]
+        if len(pieces) > 1:
+            self._texts = self._texts % 65535 + 1
+        number = self._texts if len(pieces) > 1 else 0
+        for place, piece in enumerate(pieces):
+            self.send(mav.MAVLink_statustext_message(severity, piece, number, place))
 
     def _send_landing(self, estimate: TargetEstimate, now: Instant) -> None:
         camera, status = self._intrinsics, self._status

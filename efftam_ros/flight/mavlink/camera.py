@@ -97,8 +97,9 @@ class _Command:
 
     parameters: tuple[float, ...]
     taken_s: float
-    stamp_ns: int
+    request: SelectionRequest
     result: int | None = None  # None: the tracker has not decided yet
+    refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
 
 
 def firmware_version(version: str) -> int:
@@ -141,16 +142,25 @@ class CameraComponent:
         """The tracker's newest answer."""
         self._status, self._heard_s = status, now.steady_s
         self._say_change()
+        for command in self._commands.values():
+            if command.refusal and status.stamp_ns >= command.request.stamp_ns:
+                command.refusal = ""
+                self._tracker.select(command.request)
 
     def selection_result(self, result: SelectionOutcome) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
         for (sender, number), command in self._commands.items():
-            if command.stamp_ns == result.stamp_ns and command.result is None:
-                refused = result.outcome is Outcome.REFUSED
-                command.result = DENIED if refused else ACCEPTED
-                if refused:
-                    self._report(Severity.WARNING, f"selection refused: {result.message}")
-                self._acknowledge(number, command.result, sender)
+            stamp_ns = command.request.stamp_ns
+            if stamp_ns != result.stamp_ns or command.result is not None:
+                continue
+            if result.outcome is not Outcome.REFUSED:
+                command.result = ACCEPTED
+                self._acknowledge(number, ACCEPTED, sender)
+            elif self._heard_s is not None and 0 < self._status.stamp_ns < stamp_ns:
+                # Images may arrive later than the station's picture of them.
+                command.refusal = result.message
+            else:
+                self._refuse(command, number, sender, result.message)
 
     # Time
 
@@ -175,10 +185,19 @@ class CameraComponent:
                 self._next_status[link] = max(due_s + min(wanted), now.steady_s)
                 self._send_status(link)
         for (sender, number), command in self._commands.items():
-            if command.result is None and now.steady_s - command.taken_s > DECISION_S:
+            if command.result is not None or now.steady_s - command.taken_s <= DECISION_S:
+                continue
+            if command.refusal:
+                self._refuse(command, number, sender, command.refusal)
+            else:
                 command.result = REJECTED
                 self._report(Severity.WARNING, "the tracker did not answer the selection; is it running?")
                 self._acknowledge(number, REJECTED, sender)
+
+    def _refuse(self, command: _Command, number: int, sender: Sender, why: str) -> None:
+        command.result = DENIED
+        self._report(Severity.WARNING, f"selection refused: {why}")
+        self._acknowledge(number, DENIED, sender)
 
     def _notice_silence(self, now: Instant) -> None:
         """A tracker that says nothing any more does not track: stop repeating its last word."""
@@ -318,7 +337,7 @@ class CameraComponent:
         request = self._read(number, parameters, now)
         if request is None:
             return DENIED
-        command = _Command(comparable, now.steady_s, request.stamp_ns)
+        command = _Command(comparable, now.steady_s, request)
         self._commands[sender, number] = command
         impossible = self._tracker.select(request)
         if impossible is not None:
