@@ -114,10 +114,12 @@ def test_messages_we_do_not_have_are_unsupported(message_id):
 
 def test_to_a_broadcast_we_answer_only_what_is_ours():
     scene = Scene()
-    for number, parameters in ((400, (1,)), (REQUEST, (269,)), (2500, ())):
+    for number, parameters in ((400, (1,)), (REQUEST, (269,)), (2500, ()), (INTERVAL, (285, 20_000))):
         assert scene.ask(number, *parameters, target=(1, 0)) == []
     assert scene.ask(2500) == [UNSUPPORTED]
     assert scene.ask(REQUEST, INFORMATION, target=(0, 0)) == [ACCEPTED]
+    assert scene.ask(INTERVAL, STATUS, 100_000, target=(1, 0)) == [ACCEPTED]
+    assert scene.ask(INTERVAL, 285, 20_000) == [DENIED]
 
 
 @pytest.mark.parametrize("target", [(2, 100), (1, 101), (1, 1), (255, 190)])

@@ -252,7 +252,8 @@ class CameraComponent:
         if number in answers:
             result = answers[number](parameters, sender, now)
             # What we have nothing to do with may be a broadcast's business with another component.
-            if result == UNSUPPORTED and message.target_component == 0:
+            nothing = parameters[0] != float(STATUS) if number == SET_INTERVAL else result == UNSUPPORTED
+            if nothing and message.target_component == 0:
                 return
             self._acknowledge(number, result, sender)
             if number == REQUEST and result == ACCEPTED:
