@@ -137,6 +137,16 @@ def test_nobody_asking_is_said_once():
     assert not any("asked" in line for line in scene.run(15).lines)
 
 
+def test_another_camera_with_our_ids_is_named_once_with_the_remedy():
+    scene = Scene()
+    other = Peer(scene.station.link, scene.time, (1, 100))
+    for _ in range(8):
+        other.send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
+        scene.run(1)
+    (line,) = [line for line in scene.lines if "1/100" in line]
+    assert "component_id" in line
+
+
 def test_a_vehicle_with_another_id_is_named():
     scene = Scene()
     Peer(scene.station.link, scene.time, (7, 1)).send(mav.MAVLink_heartbeat_message(2, 3, 0, 0, 4, 3))

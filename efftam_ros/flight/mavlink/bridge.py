@@ -95,7 +95,7 @@ class Bridge:
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
         self._texts = 0  # long ones told
-        self._strangers: set[int] = set()
+        self._strangers: set[tuple[int, int]] = set()
 
     # From the tracker and the controller
 
@@ -184,19 +184,26 @@ class Bridge:
             self._range = (message.current_distance / 100.0, now.steady_s)
 
     def _notice_stranger(self, message: Message) -> None:
-        system = message.get_srcSystem()
-        if (
-            message.get_type() == "HEARTBEAT"
-            and message.autopilot != mav.MAV_AUTOPILOT_INVALID
-            and system != self.config.camera.system_id
-            and system not in self._strangers
-        ):
-            self._strangers.add(system)
-            self._report(
-                Severity.WARNING,
-                f"an autopilot has system id {system}, this camera {self.config.camera.system_id}: ground"
-                " stations ignore the camera of another system; set system_id",
+        """Whose ids do not go with ours; each is told once."""
+        if message.get_type() != "HEARTBEAT":
+            return
+        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config.camera
+        if sender in self._strangers:
+            return
+        if sender == (ours.system_id, ours.component_id):
+            fault = (
+                f"another component is {sender[0]}/{sender[1]} too, or a link returns what is sent: stations"
+                " take both for one camera; set component_id to one from 100 to 105 that is free"
             )
+        elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
+            fault = (
+                f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: ground stations ignore"
+                " the camera of another system; set system_id"
+            )
+        else:
+            return
+        self._strangers.add(sender)
+        self._report(Severity.WARNING, fault)
 
     def _tell_faults(self) -> None:
         for name, link in self._links.items():
