@@ -193,13 +193,15 @@ def test_a_stop_is_accepted_also_when_nothing_is_tracked():
         (0.2, 0.2, math.inf, 0.4),
         (1.2, 0.2, 1.4, 0.4),
         (0.5, 0.5, 0.5, 0.5),
-        (0.6, 0.2, 0.4, 0.4),
+        (200.0, 200.0, 400.0, 400.0),
         (-0.4, 0.2, -0.1, 0.4),
     ],
 )
 def test_a_rectangle_that_is_none_is_denied(corners):
     scene = Scene()
     assert scene.ask(RECT, *corners) == [DENIED]
+    assert any("0 to 1" in line for line in scene.lines)
+    assert any("selection refused" in text.text for text in scene.station.of("STATUSTEXT"))
     assert scene.desk.requests == []
 
 
@@ -207,6 +209,19 @@ def test_a_rectangle_that_is_none_is_denied(corners):
 def test_a_point_outside_is_denied(point):
     scene = Scene()
     assert scene.ask(POINT, *point) == [DENIED]
+
+
+@pytest.mark.parametrize("corners", [(0.6, 0.7, 0.4, 0.3), (0.6, 0.3, 0.4, 0.7), (0.4, 0.7, 0.6, 0.3)])
+def test_corners_in_any_order_are_the_same_box(corners):
+    scene = Scene()
+    assert scene.ask(RECT, *corners) == [IN_PROGRESS]
+    assert scene.desk.requests[0].box.xywh() == pytest.approx((0.4, 0.3, 0.2, 0.4))
+
+
+def test_a_command_that_names_another_camera_is_denied_with_ours():
+    scene = Scene()
+    assert scene.ask(RECT, *BOX, 101) == [DENIED]
+    assert any("101" in line and "100" in line for line in scene.lines)
 
 
 def test_a_rectangle_that_hangs_over_the_edge_is_clipped():

@@ -197,7 +197,7 @@ class Bridge:
             )
         elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
             fault = (
-                f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: ground stations ignore"
+                f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: stations ignore"
                 " the camera of another system; set system_id"
             )
         else:

@@ -22,6 +22,7 @@ from efftam_ros.flight.mavlink.tracking_status import (
     StreamView,
     TrackStatus,
     clipped,
+    ordered,
     status_flags,
     tracking_message,
 )
@@ -46,6 +47,8 @@ IN_PROGRESS: int = mav.MAV_RESULT_IN_PROGRESS
 NOT_SET = 2**31 - 1  # of the whole-number parameters of COMMAND_INT
 
 HEARTBEAT_S = 1.0
+# A box may hang over the video's edge; numbers beyond this are pixels.
+PIXELS = 3.0
 DEFAULT_INTERVAL_S = 0.2
 SHORTEST_INTERVAL_S = 0.02
 # Ground stations give up after 2 s.
@@ -244,6 +247,7 @@ class CameraComponent:
                 result: int | None = DENIED
                 if message.target_component == 0:
                     return
+                self._deny(f"it names camera {camera:g}, this one is {ours}; use that, or 0 for all")
             else:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
             self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
@@ -352,16 +356,25 @@ class CameraComponent:
         if number == STOP_TRACKING:
             return SelectionRequest(self._stamp(now.stamp_ns))
         stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
+        edges = parameters[:2] if number == TRACK_POINT else parameters[:4]
+        if any(abs(edge) > PIXELS for edge in edges):
+            return self._deny(
+                f"{max(edges):g} looks like pixels; give 0 to 1 of the video's width and height"
+            )
         if number == TRACK_POINT:
-            u, v = parameters[:2]
+            u, v = edges
             if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
-                return None
+                return self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
             return SelectionRequest(stamp_ns, point=view.to_image(u, v))
-        left, top, right, bottom = parameters[:4]
-        drawn = clipped((left, top, right, bottom))
+        # Whoever drags a box upwards or to the left may send its corners in that order.
+        drawn = clipped(ordered(edges[:2], edges[2:])) if all(map(math.isfinite, edges)) else None
         if drawn is None:
-            return None
+            corners = ", ".join(f"{edge:g}" for edge in edges)
+            return self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
         return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
+
+    def _deny(self, why: str) -> None:
+        self._report(Severity.WARNING, f"selection refused: {why}")
 
     def _stamp(self, stamp_ns: int) -> int:
         """Two requests never have the same stamp: their results are told apart by it. No message can carry a
