@@ -79,6 +79,7 @@ class GimbalDevice:
     ) -> None:
         self.mount = mount
         self.powered = True
+        self.tells_time = True
         self.attitude_s = ATTITUDE_S  # command 511 is obeyed
         self.last_command: Message | None = None
         self._link, self._clock, self._booted_s = link, clock, booted_s
@@ -167,7 +168,7 @@ class GimbalDevice:
         )
 
     def _boot_ms(self, now_s: float) -> int:
-        return round((now_s - self._booted_s) * 1000)
+        return round((now_s - self._booted_s) * 1000) if self.tells_time else 0
 
     def _send(self, message: Message) -> None:
         self._link.send(self._encoder.encode(message))

@@ -237,3 +237,18 @@ def test_an_obedient_gimbal_keeps_its_rate_and_the_autopilots_copy_is_cancelled(
     rig.run(2)
     assert len(rig.log.samples) - before == pytest.approx(100, abs=2)
     assert {interval for component, interval in device_intervals(rig) if component == 154} == {20_000}
+
+
+@both
+def test_a_gimbal_that_tells_no_time_is_followed_by_its_arrivals_and_not_called_silent(flavour):
+    rig = Rig(flavour)
+    rig.device.tells_time = False
+    chase = Chase(rig, lambda t: (0.2 * math.sin(t), 0.0))
+    rig.run(9)
+    assert chase.figures()[0] < 1.0
+    assert rig.control.tick(rig.time.instant()).phase is Phase.FOLLOWING
+    assert rig.said("silent") == 0
+    assert rig.said("carries no time") == 1
+    rig.device.powered = False
+    rig.run(1)
+    assert rig.log.alive == [False]

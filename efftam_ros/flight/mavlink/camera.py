@@ -356,21 +356,22 @@ class CameraComponent:
         if number == STOP_TRACKING:
             return SelectionRequest(self._stamp(now.stamp_ns))
         stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
-        edges = parameters[:2] if number == TRACK_POINT else parameters[:4]
+        u, v, right, bottom = parameters[:4]
+        edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
         if any(abs(edge) > PIXELS for edge in edges):
-            return self._deny(
-                f"{max(edges):g} looks like pixels; give 0 to 1 of the video's width and height"
-            )
+            self._deny(f"{max(edges):g} looks like pixels; give 0 to 1 of the video's width and height")
+            return None
         if number == TRACK_POINT:
-            u, v = edges
-            if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
-                return self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
-            return SelectionRequest(stamp_ns, point=view.to_image(u, v))
+            if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
+                return SelectionRequest(stamp_ns, point=view.to_image(u, v))
+            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
+            return None
         # Whoever drags a box upwards or to the left may send its corners in that order.
-        drawn = clipped(ordered(edges[:2], edges[2:])) if all(map(math.isfinite, edges)) else None
+        drawn = clipped(ordered((u, v), (right, bottom))) if all(map(math.isfinite, edges)) else None
         if drawn is None:
             corners = ", ".join(f"{edge:g}" for edge in edges)
-            return self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
+            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
+            return None
         return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
 
     def _deny(self, why: str) -> None:

@@ -104,6 +104,7 @@ class GimbalClient:
         # The manager's, by their numbers in each kind of message: those need not agree.
         self._gimbals: dict[str, set[int]] = {}
         self._alive = True
+        self._timeless = False  # that was told
         self._information_tries = 0
         self._next_information_s = -math.inf
 
@@ -261,6 +262,13 @@ class GimbalClient:
             return
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS":
             sample = self._sources.take(message, now)
+            if self._sources.is_timeless and not self._timeless:
+                self._timeless = True
+                self._report(
+                    Severity.WARNING,
+                    "the gimbal's attitude carries no time (time_boot_ms 0): that of its arrival counts; set"
+                    " attitude_offset by measurement",
+                )
             if sample is not None:
                 self._rates.standstill.take(sample, now.steady_s)
                 self._port.attitude(sample)
