@@ -16,6 +16,8 @@ from efftam_ros.flight.values import NS, AttitudeSample, Quaternion, VehicleSamp
 KEPT_NS = NS
 # How far a motion is extrapolated beyond its newest sample; beyond, the rate of two samples is too uncertain.
 EXTRAPOLATED_NS = NS // 10
+# How far a heading is carried on by the yaw rate that came with it.
+BRIDGED_NS = NS * 3 // 10
 # Apart at least, for a rate between two samples: their stamps are rounded to milliseconds.
 RATE_SPAN_NS = NS * 15 // 1000
 
@@ -111,6 +113,9 @@ class VehicleHistory(_History[VehicleSample]):
 
     def at(self, stamp_ns: int) -> float | None:
         """The heading at a stamp, rad, None where it is not known."""
+        newest = self.newest
+        if newest is not None and 0 <= stamp_ns - newest.stamp_ns <= BRIDGED_NS:
+            return wrapped(newest.yaw + newest.yaw_rate * (stamp_ns - newest.stamp_ns) / NS)
         found = self._around(stamp_ns)
         if found is None:
             return None

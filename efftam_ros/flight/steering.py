@@ -22,6 +22,7 @@ from efftam_ros.flight.values import (
 
 # An attitude further ahead of the images' clock than this is rejected, s.
 FUTURE_S = 0.05
+WELL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Steering:
         self._filter_frame: YawFrame | None = None
         self._image_only = ImageOnly(config.image_only)
         self._last = Rates()
+        self._law = Law.NONE
+        self._distrust: tuple[float, str] = (-math.inf, "")  # until when the image alone steers, and why
 
     def forget_target(self) -> None:
         """Discard all measurements of the target."""
@@ -74,6 +77,7 @@ class Steering:
     def forget_attitude(self) -> None:
         self._gimbal.clear()
         self._vehicle.clear()
+        self._distrust = (-math.inf, "")
 
     def add_attitude(self, sample: AttitudeSample, now: Instant) -> bool:
         """Add an attitude; False when it is no rotation or lies in the future."""
@@ -116,7 +120,7 @@ class Steering:
         """Rates for this moment. ``dt_s`` since the last call; ``measured``: the integrals may move."""
         sample = self._gimbal.newest
         stops = self._stops(now)
-        missing = self._attitude_missing(now)
+        missing = self._distrusted(now)
         frame, heading = self._heading_at(now.stamp_ns)
         q = None
         if sample is not None:
@@ -142,7 +146,7 @@ class Steering:
         rates = Rates(*(0.0 if stops[axis].blocks(rate) else rate for axis, rate in wished.items()))
         if at_stop:
             note = f"the mount stands at its stop: {', '.join(at_stop)}"
-        self._last = Rates(wished["pitch"], wished["yaw"])
+        self._last, self._law = Rates(wished["pitch"], wished["yaw"]), law
         return Steered(rates, law, note, at_stop)
 
     def _by_image(
@@ -174,6 +178,26 @@ class Steering:
             return 0.0
         is_young = now.stamp_ns - newest.stamp_ns <= self._config.attitude_age_s * NS
         return newest.yaw_rate if is_young else 0.0
+
+    def _distrusted(self, now: Instant) -> str:
+        """Why line of sight can't be used now; empty when it can. Where it was used and something failed, all
+        must have been well for half a second: a law that changes with every late message is worse."""
+        missing = self._attitude_missing(now) or self._heading_missing(now)
+        until_s, reason = self._distrust
+        if missing and (self._law is Law.LINE_OF_SIGHT or now.steady_s < until_s):
+            self._distrust = (now.steady_s + WELL_S, missing)
+        return missing or (reason if now.steady_s < until_s else "")
+
+    def _heading_missing(self, now: Instant) -> str:
+        """Why a yaw from the vehicle's nose can't be turned to north any more; empty when it can, or never
+        could."""
+        newest = self._vehicle.newest
+        if self._gimbal.yaw_frame is not YawFrame.VEHICLE or newest is None:
+            return ""
+        age_s = (now.stamp_ns - newest.stamp_ns) / NS
+        if self._vehicle.at(now.stamp_ns) is not None or age_s < 0.0:
+            return ""
+        return f"the vehicle's heading is {age_s:.2f} s old: steering by the image alone"
 
     def _attitude_missing(self, now: Instant) -> str:
         """Why the gimbal's attitude is not good enough for line of sight; empty when it is."""

@@ -26,6 +26,8 @@ WISH_S = 0.02  # message 284 goes out at 50 Hz
 # After a full fiftieth of a second: a client that ticks on whole ones finds about the delay measured, 13 ms.
 WISH_PHASE_S = 0.011
 SHORTEST_US = 4000.0
+# The channel of the gimbal's yaw, and how fast the stick turns it, rad/s.
+STICK, STICK_RATE = 7, 0.5
 # Jump of the mount's yaw after a message in which one rate is missing.
 JUMP = math.radians(-23.0)
 
@@ -70,6 +72,11 @@ class ArduPilot(Autopilot):
                 return
         self._wish = (*rates, int(message.flags) & YAW_LOCK)
 
+    def stick(self, yaw: float) -> None:
+        """The pilot moves the gimbal's stick, -1 to 1: obeyed until the next wish by a message."""
+        self.channels[STICK - 1] = round(1500 + 400 * yaw)
+        self._wish = (0.0, yaw * STICK_RATE, 0)
+
     def move(self, now_s: float) -> None:
         if now_s < self._next_wish_s:
             return
@@ -90,6 +97,9 @@ class ArduPilot(Autopilot):
             if math.isnan(message.param1) or math.isnan(message.param7):
                 raise CrashError("floating point exception: NaN in parameter 1 or 7 of command 1001")
             self._configure(message)
+            self.acknowledge(port, message, ACCEPTED)
+        elif number == mav.MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW:
+            self._wish = (math.radians(message.param3), math.radians(message.param4), 0)
             self.acknowledge(port, message, ACCEPTED)
         elif number == mav.MAV_CMD_REQUEST_MESSAGE:
             self._request(port, message)

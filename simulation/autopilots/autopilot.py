@@ -70,6 +70,8 @@ class Autopilot(ABC):
     ) -> None:
         self.ports = dict(ports)
         self.mount = mount
+        self.clock_rate = 1.0  # of its seconds in ours
+        self.channels = [1500] * 8  # of the remote control, us
         self._clock, self._gimbal_port = clock, gimbal_port
         self.restart()
 
@@ -78,7 +80,10 @@ class Autopilot(ABC):
         self.booted_s = self._clock() - 5.0
         self._last_step_s = self._clock()
         self._next_heartbeat_s = -math.inf
+        self.gimbal_heard_s = -math.inf
         self.primary: Sender = (0, 0)
+        if self._gimbal_port is None:  # a device of its own goes on
+            self.mount.wish(0.0, 0.0, False)
         self.attitude: tuple[tuple[float, ...], int] = ((1.0, 0.0, 0.0, 0.0), 12)
         for port in self.ports.values():
             port.components.clear()
@@ -112,6 +117,10 @@ class Autopilot(ABC):
     def answers_for(self, target: Sender) -> bool:
         """Whether a command for a component that was never heard is answered here."""
 
+    def status_time(self, now_s: float) -> float:
+        """The time that message 281 carries, on the simulation's clock."""
+        return now_s
+
     # Common behaviour
 
     def step(self) -> None:
@@ -128,7 +137,7 @@ class Autopilot(ABC):
             self._next_heartbeat_s = now_s + 1.0
             for port in self.ports.values():
                 self.send(port, mav.MAVLink_heartbeat_message(mav.MAV_TYPE_QUADROTOR, self.kind, 0, 0, 4, 3))
-                self.send(port, mav.MAVLink_timesync_message(0, round(now_s * 1e9)))
+                self.send(port, mav.MAVLink_timesync_message(0, self.boot_ms(now_s) * 1_000_000))
         self._stream(now_s, now_s - self._last_step_s)
         self._last_step_s = now_s
 
@@ -142,7 +151,7 @@ class Autopilot(ABC):
         return len(frame)
 
     def boot_ms(self, now_s: float) -> int:
-        return round((now_s - self.booted_s) * 1000)
+        return round((now_s - self.booted_s) * 1000 * self.clock_rate)
 
     def acknowledge(self, port: Port, command: Message, result: int) -> None:
         self.send(
@@ -169,6 +178,7 @@ class Autopilot(ABC):
         kind = message.get_type()
         if kind == "GIMBAL_DEVICE_ATTITUDE_STATUS" and name == self._gimbal_port:
             self.attitude = (tuple(message.q), message.flags)
+            self.gimbal_heard_s = now_s
         elif kind in (SET_ATTITUDE, SET_PITCHYAW) and target[0] in (0, SYSTEM):
             self.on_gimbal_wish(message)
         elif kind == "COMMAND_LONG" and target[0] in (0, SYSTEM):
@@ -208,7 +218,10 @@ class Autopilot(ABC):
                 0, 0, boot_ms, flags, q, math.nan, math.nan, math.nan, 0
             )
         if message_id == MANAGER_STATUS:
+            boot_ms = self.boot_ms(self.status_time(now_s))
             return mav.MAVLink_gimbal_manager_status_message(boot_ms, 12, 1, *self.primary, 0, 0)
+        if message_id == mav.MAVLINK_MSG_ID_RC_CHANNELS:
+            return mav.MAVLink_rc_channels_message(boot_ms, 8, *self.channels, *[65535] * 10, 255)
         if message_id == VEHICLE_ATTITUDE:
             heading, rate = self.mount.vehicle(now_s)
             return mav.MAVLink_attitude_message(boot_ms, 0.0, 0.0, heading, 0.0, 0.0, rate)
@@ -217,7 +230,7 @@ class Autopilot(ABC):
     def set_interval(self, port: Port, message: Message, shortest_us: float) -> int:
         """Command 511; acts on the link that it came by."""
         message_id, interval_us = int(message.param1), message.param2
-        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE):
+        if message_id not in (ATTITUDE, MANAGER_STATUS, VEHICLE_ATTITUDE, mav.MAVLINK_MSG_ID_RC_CHANNELS):
             return DENIED
         if 0 < interval_us < shortest_us:
             return DENIED

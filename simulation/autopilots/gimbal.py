@@ -79,6 +79,8 @@ class GimbalDevice:
     ) -> None:
         self.mount = mount
         self.powered = True
+        self.tells_time = True
+        self.attitude_s = ATTITUDE_S  # command 511 is obeyed
         self.last_command: Message | None = None
         self._link, self._clock, self._booted_s = link, clock, booted_s
         self._decoder = Decoder(link.datagrams)
@@ -99,7 +101,7 @@ class GimbalDevice:
             self._next_heartbeat_s = now_s + 1.0
             self._send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_GIMBAL, 8, 0, 0, 4, 3))
         if now_s >= self._next_attitude_s:
-            self._next_attitude_s = max(self._next_attitude_s + ATTITUDE_S, now_s)
+            self._next_attitude_s = max(self._next_attitude_s + self.attitude_s, now_s)
             self._send_attitude(now_s)
 
     def _handle(self, message: Message, now_s: float) -> None:
@@ -109,6 +111,14 @@ class GimbalDevice:
             if all(map(math.isfinite, (message.angular_velocity_y, message.angular_velocity_z))):
                 lock = bool(message.flags & YAW_LOCK)
                 self.mount.wish(message.angular_velocity_y, message.angular_velocity_z, lock)
+        elif (
+            kind == "COMMAND_LONG"
+            and message.target_component == mav.MAV_COMP_ID_GIMBAL
+            and message.command == mav.MAV_CMD_SET_MESSAGE_INTERVAL
+            and message.param1 == mav.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS
+            and message.param2 > 0
+        ):
+            self.attitude_s = message.param2 / 1e6
         elif (
             kind == "COMMAND_LONG"
             and message.command == mav.MAV_CMD_REQUEST_MESSAGE
@@ -158,7 +168,7 @@ class GimbalDevice:
         )
 
     def _boot_ms(self, now_s: float) -> int:
-        return round((now_s - self._booted_s) * 1000)
+        return round((now_s - self._booted_s) * 1000) if self.tells_time else 0
 
     def _send(self, message: Message) -> None:
         self._link.send(self._encoder.encode(message))

@@ -42,7 +42,10 @@ class MemoryLink(Connection):
         return []
 
     def close(self) -> None:
-        self._arriving.clear()
+        """What the other end has not read is lost, as at ArduPilot's end of a TCP connection."""
+        for end in (self, self.other):
+            if end is not None:
+                end._arriving.clear()
 
 
 def memory_link(

@@ -24,6 +24,7 @@ WISH_S = 0.05  # message 284 goes out at 20 Hz
 SERVO_S = 0.02
 SHORTEST_US = 20000.0
 SILENCE_S = 2.0
+HEARD_S = 0.5
 
 
 class PX4(Autopilot):
@@ -52,6 +53,12 @@ class PX4(Autopilot):
         if self.mount.lock:
             return self.servo_quaternion(self.mount.heading(now_s)), 28
         return self.servo_quaternion(self.mount.yaw), 12
+
+    def status_time(self, now_s: float) -> float:
+        # While its gimbal is silent the last status is repeated as it is.
+        if self._gimbal_port is not None and self.gimbal_heard_s > self.booted_s:
+            return min(now_s, self.gimbal_heard_s + HEARD_S)
+        return now_s
 
     def on_gimbal_wish(self, message: Message) -> None:
         if message.get_type() == SET_PITCHYAW:

@@ -204,6 +204,11 @@ class Rig:
             lambda severity, text: self.lines.append((severity, text)),
         )
 
+    def end_bridge(self) -> None:
+        """The bridge ends in order, while the time goes on."""
+        self.bridge.poll = lambda timeout_s=0.02: self.run(timeout_s)
+        self.bridge.close()
+
     def run(self, seconds: float, step_s: float = STEP_S) -> Rig:
         """``step_s``: longer steps are enough where nothing moves."""
         for _ in range(round(seconds / step_s)):

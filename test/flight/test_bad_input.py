@@ -193,7 +193,9 @@ def test_control_that_was_lost_while_the_link_was_cut_is_not_taken_back(flavour,
     rig.run(4)
     assert rig.autopilot.primary == holder
     assert rig.log.controls[-1] is (Control.NOBODY if meanwhile == "restarted" else Control.OTHER)
-    assert len(rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")) == sent
+    after = rig.sent("GIMBAL_MANAGER_SET_ATTITUDE")[sent:]
+    assert {(wish.angular_velocity_y, wish.angular_velocity_z) for wish in after} == {(0.0, 0.0)}
+    assert rig.yaw_rate() == pytest.approx(0.0, abs=1e-3)
     assert rig.said("steering ends") == 1
     rig.bridge.take_control(True)
     rig.run(3)
@@ -282,6 +284,7 @@ def test_a_bridge_that_was_restarted_takes_the_gimbal_from_nobody(flavour, holde
     rig = Rig(flavour).steer(yaw=0.2).run(3)
     if holder == "nobody's":
         rig.bridge.take_control(False)
+        rig.run(1.5)
     elif holder == "another's":
         rig.station.heartbeat()
         configure = mav.MAV_CMD_DO_GIMBAL_MANAGER_CONFIGURE

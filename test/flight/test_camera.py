@@ -114,10 +114,12 @@ def test_messages_we_do_not_have_are_unsupported(message_id):
 
 def test_to_a_broadcast_we_answer_only_what_is_ours():
     scene = Scene()
-    for number, parameters in ((400, (1,)), (REQUEST, (269,)), (2500, ())):
+    for number, parameters in ((400, (1,)), (REQUEST, (269,)), (2500, ()), (INTERVAL, (285, 20_000))):
         assert scene.ask(number, *parameters, target=(1, 0)) == []
     assert scene.ask(2500) == [UNSUPPORTED]
     assert scene.ask(REQUEST, INFORMATION, target=(0, 0)) == [ACCEPTED]
+    assert scene.ask(INTERVAL, STATUS, 100_000, target=(1, 0)) == [ACCEPTED]
+    assert scene.ask(INTERVAL, 285, 20_000) == [DENIED]
 
 
 @pytest.mark.parametrize("target", [(2, 100), (1, 101), (1, 1), (255, 190)])
@@ -133,6 +135,16 @@ def test_nobody_asking_is_said_once():
     scene = Scene()
     scene.ask(REQUEST, INFORMATION)
     assert not any("asked" in line for line in scene.run(15).lines)
+
+
+def test_another_camera_with_our_ids_is_named_once_with_the_remedy():
+    scene = Scene()
+    other = Peer(scene.station.link, scene.time, (1, 100))
+    for _ in range(8):
+        other.send(mav.MAVLink_heartbeat_message(mav.MAV_TYPE_CAMERA, mav.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3))
+        scene.run(1)
+    (line,) = [line for line in scene.lines if "1/100" in line]
+    assert "component_id" in line
 
 
 def test_a_vehicle_with_another_id_is_named():
@@ -181,13 +193,15 @@ def test_a_stop_is_accepted_also_when_nothing_is_tracked():
         (0.2, 0.2, math.inf, 0.4),
         (1.2, 0.2, 1.4, 0.4),
         (0.5, 0.5, 0.5, 0.5),
-        (0.6, 0.2, 0.4, 0.4),
+        (200.0, 200.0, 400.0, 400.0),
         (-0.4, 0.2, -0.1, 0.4),
     ],
 )
 def test_a_rectangle_that_is_none_is_denied(corners):
     scene = Scene()
     assert scene.ask(RECT, *corners) == [DENIED]
+    assert any("0 to 1" in line for line in scene.lines)
+    assert any("selection refused" in text.text for text in scene.station.of("STATUSTEXT"))
     assert scene.desk.requests == []
 
 
@@ -195,6 +209,19 @@ def test_a_rectangle_that_is_none_is_denied(corners):
 def test_a_point_outside_is_denied(point):
     scene = Scene()
     assert scene.ask(POINT, *point) == [DENIED]
+
+
+@pytest.mark.parametrize("corners", [(0.6, 0.7, 0.4, 0.3), (0.6, 0.3, 0.4, 0.7), (0.4, 0.7, 0.6, 0.3)])
+def test_corners_in_any_order_are_the_same_box(corners):
+    scene = Scene()
+    assert scene.ask(RECT, *corners) == [IN_PROGRESS]
+    assert scene.desk.requests[0].box.xywh() == pytest.approx((0.4, 0.3, 0.2, 0.4))
+
+
+def test_a_command_that_names_another_camera_is_denied_with_ours():
+    scene = Scene()
+    assert scene.ask(RECT, *BOX, 101) == [DENIED]
+    assert any("101" in line and "100" in line for line in scene.lines)
 
 
 def test_a_rectangle_that_hangs_over_the_edge_is_clipped():
@@ -229,6 +256,36 @@ def test_what_the_tracker_refuses_is_denied_with_its_words():
     scene.run()
     assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
     assert any("9 s old" in text.text for text in scene.station.of("STATUSTEXT"))
+
+
+def test_a_box_on_an_image_that_arrives_late_waits_for_it():
+    """Images that reach the tracker 0.3 s after their stamp; the station's picture is 0.2 s old."""
+    scene = Scene()
+    scene.bridge.track(status(TrackState.IDLE, EPOCH_NS + round((scene.time.t - 0.3) * NS)))
+    scene.ask(RECT, *BOX)
+    (request,) = scene.desk.requests
+    scene.bridge.selection_result(SelectionOutcome(request.stamp_ns, Outcome.REFUSED, "ahead of the images"))
+    scene.run()
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100)]
+    scene.bridge.track(status(TrackState.IDLE, request.stamp_ns + 1))
+    assert scene.desk.requests == [request, request]
+    scene.desk.accept(scene.bridge)
+    scene.run()
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (ACCEPTED, 100)]
+
+
+def test_a_box_on_an_image_that_never_arrives_is_denied_with_the_whole_reason():
+    scene = Scene()
+    scene.bridge.track(status(TrackState.IDLE, EPOCH_NS - NS))
+    scene.ask(RECT, *BOX)
+    why = "the stamp 1700000000.100000000 is 0.900 s ahead of the newest image; compare the clocks of both"
+    scene.bridge.selection_result(SelectionOutcome(scene.desk.requests[0].stamp_ns, Outcome.REFUSED, why))
+    scene.run(1.6)
+    assert scene.station.acks(RECT) == [(IN_PROGRESS, 100), (DENIED, 100)]
+    pieces = [m for m in scene.station.of("STATUSTEXT") if m.id]
+    assert [piece.chunk_seq for piece in pieces] == [0, 1, 2]
+    assert len({piece.id for piece in pieces}) == 1
+    assert "".join(piece.text for piece in pieces) == f"selection refused: {why}"
 
 
 def test_a_tracker_that_cannot_now_is_a_temporary_refusal():

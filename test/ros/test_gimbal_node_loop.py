@@ -12,6 +12,7 @@ pytest.importorskip("efftam_ros.msg", reason="the messages are not built")
 import rclpy
 from efftam_ros.msg import GimbalManager, GimbalStatus, TargetVelocity
 from geometry_msgs.msg import QuaternionStamped, TwistStamped
+from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from ros_helpers import PATIENCE_S, new_namespace
 from sensor_msgs.msg import CameraInfo
@@ -36,7 +37,7 @@ class Flight:
         self.outputs = Outputs(self.node)
         self.loop = Loop(self.node, GimbalParameters(), self.outputs)
         self.loop.set_enabled(True)
-        self.focal_px = 900.0
+        self.focal_px, self.late_s = 900.0, 0.0
         self.statuses: list[GimbalStatus] = []
         self.peer = rclpy.create_node("peer", namespace=namespace)
         self.peer.create_subscription(GimbalStatus, "gimbal_status", self.statuses.append, reliable())
@@ -73,6 +74,8 @@ class Flight:
             selection=1,
         )
         attitude.header.stamp = velocity.header.stamp = stamp
+        seen = self.peer.get_clock().now() - Duration(seconds=self.late_s)
+        velocity.header.stamp = seen.to_msg()
         self._attitude.publish(attitude)
         self._camera_info.publish(info)
         self._velocity.publish(velocity)
@@ -130,3 +133,27 @@ def test_a_bridge_that_reads_rates_in_another_frame_ends_steering_that_was_enabl
     assert stopped.yaw_rate == 0.0
     with pytest.raises(InputError, match="yaw_lock is True here and False in efftam_mavlink"):
         flight.loop.set_enabled(True)
+
+
+def test_the_last_status_of_a_controller_that_ends_in_motion_is_off(flight):
+    flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING and status.yaw_rate > 0.05)
+    flight.outputs.stop()
+    end_s = time.monotonic() + PATIENCE_S
+    while flight.statuses[-1].phase != GimbalStatus.OFF:
+        assert time.monotonic() < end_s
+        flight._executor.spin_once(timeout_sec=0.1)
+    last = flight.statuses[-1]
+    assert (last.enabled, last.sending, last.yaw_rate) == (False, False, 0.0)
+
+
+def test_answers_that_are_late_now_and_then_are_not_logged_each_time(flight, capfd):
+    """At 15 Hz each answer is followed, then predicted, then the next one comes."""
+    for _ in range(5):
+        flight.late_s = 0.0
+        flight.run_until(lambda status: status.phase == GimbalStatus.FOLLOWING)
+        flight.late_s = 0.3
+        flight.run_until(lambda status: status.phase == GimbalStatus.PREDICTING)
+    lines = [
+        line for line in capfd.readouterr().err.splitlines() if "following" in line or "predicting" in line
+    ]
+    assert len(lines) == 1

@@ -49,14 +49,21 @@ class _Stream:
         self.advanced_s = -math.inf
         self.changed_s = -math.inf
 
+    @property
+    def is_timeless(self) -> bool:
+        return self.time_boot_ms == 0
+
     def take(self, message: Message, now_s: float) -> bool:
-        """Record a message; False when its time has not advanced."""
+        """Record a message; False when its time has not advanced. One that is always 0 is no time: then each
+        arrival counts."""
         q = tuple(message.q)
-        if message.time_boot_ms == self.time_boot_ms:
+        if message.time_boot_ms == self.time_boot_ms and not self.is_timeless:
             return False
         self.time_boot_ms, self.advanced_s = message.time_boot_ms, now_s
         if q != self.q:
-            self.q, self.changed_s = q, now_s
+            # The first one is no change: a copy that begins after the gimbal died repeats its last word.
+            self.changed_s = now_s if self.q else -math.inf
+            self.q = q
         return True
 
 
@@ -75,6 +82,11 @@ class AttitudeSources:
     def device(self) -> int | None:
         """The component of the gimbal that speaks for itself, None when it was not heard."""
         return next((component for component in self._gimbals if component in self._streams), None)
+
+    @property
+    def is_timeless(self) -> bool:
+        """Whether a gimbal's attitude carries no time."""
+        return any(stream.is_timeless for stream in self._streams.values())
 
     def forget(self) -> None:
         self._streams.clear()
@@ -113,7 +125,9 @@ class AttitudeSources:
         stream = self._streams.setdefault(component, _Stream())
         if not stream.take(message, now.steady_s):
             return None
-        made_s = stream.clock.to_ours(message.time_boot_ms / 1000.0, now.steady_s)
+        made_s = now.steady_s
+        if not stream.is_timeless:
+            made_s = stream.clock.to_ours(message.time_boot_ms / 1000.0, now.steady_s)
         if component == self._manager:
             if self.device_speaks(now) or self._is_frozen(stream, now):
                 return None

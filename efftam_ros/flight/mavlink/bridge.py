@@ -24,8 +24,11 @@ TICK_S = 0.02
 MOST_DECODERS = 16
 REPORT_AGAIN_S = 5.0
 UNASKED_S = 10.0
+TEXT_BYTES, MOST_PIECES = 50, 5
 DOWNWARD = mav.MAV_SENSOR_ROTATION_PITCH_270
 RANGE_AGE_S = 1.0
+# Whoever ends this process waits so long before killing it: launch 5 s. Then how long the last words travel.
+END_S, READ_S = 3.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class Bridge:
         self._range: tuple[float, float] | None = None
         self._next_tick_s = -math.inf
         self._started_s: float | None = None
-        self._strangers: set[int] = set()
+        self._texts = 0  # long ones told
+        self._strangers: set[tuple[int, int]] = set()
 
     # From the tracker and the controller
 
@@ -157,9 +161,18 @@ class Bridge:
                 self._tick(now)
 
     def close(self) -> None:
-        """Stop the gimbal, give it back, close the links."""
+        """Stop the gimbal, give it back when it stands, close the links; takes a second or two."""
         with self._lock:
-            self.gimbal.close(self._clock())
+            self.gimbal.stop(self._clock())
+            end_s = self._clock().steady_s + END_S
+            while not self.gimbal.at_rest and self._clock().steady_s < end_s:
+                self.poll()
+            if not self.gimbal.at_rest:
+                self._report(Severity.ERROR, f"the gimbal has not come to a stand within {END_S:g} s")
+            # ArduPilot drops what it has not read when a TCP connection is closed.
+            end_s = self._clock().steady_s + READ_S
+            while self._clock().steady_s < end_s:
+                self.poll()
             for link in self._links.values():
                 link.connection.close()
 
@@ -171,19 +184,26 @@ class Bridge:
             self._range = (message.current_distance / 100.0, now.steady_s)
 
     def _notice_stranger(self, message: Message) -> None:
-        system = message.get_srcSystem()
-        if (
-            message.get_type() == "HEARTBEAT"
-            and message.autopilot != mav.MAV_AUTOPILOT_INVALID
-            and system != self.config.camera.system_id
-            and system not in self._strangers
-        ):
-            self._strangers.add(system)
-            self._report(
-                Severity.WARNING,
-                f"an autopilot has system id {system}, this camera {self.config.camera.system_id}: ground"
-                " stations ignore the camera of another system; set system_id",
+        """Whose ids do not go with ours; each is told once."""
+        if message.get_type() != "HEARTBEAT":
+            return
+        sender, ours = (message.get_srcSystem(), message.get_srcComponent()), self.config.camera
+        if sender in self._strangers:
+            return
+        if sender == (ours.system_id, ours.component_id):
+            fault = (
+                f"another component is {sender[0]}/{sender[1]} too, or a link returns what is sent: stations"
+                " take both for one camera; set component_id to one from 100 to 105 that is free"
             )
+        elif message.autopilot != mav.MAV_AUTOPILOT_INVALID and sender[0] != ours.system_id:
+            fault = (
+                f"an autopilot has system id {sender[0]}, this camera {ours.system_id}: stations ignore"
+                " the camera of another system; set system_id"
+            )
+        else:
+            return
+        self._strangers.add(sender)
+        self._report(Severity.WARNING, fault)
 
     def _tell_faults(self) -> None:
         for name, link in self._links.items():
@@ -220,8 +240,17 @@ class Bridge:
         self._said[text] = now_s
         self._log(severity, text)
         if severity is not Severity.INFO:
-            self.send(mav.MAVLink_statustext_message(severity, text.encode()[:50]))
+            self._tell_stations(severity, text.encode())
         return True
+
+    def _tell_stations(self, severity: Severity, text: bytes) -> None:
+        """As STATUSTEXT; a long text in pieces of one number, as MAVLink 2 has them."""
+        pieces = [text[at : at + TEXT_BYTES] for at in range(0, len(text), TEXT_BYTES)][:MOST_PIECES]
+        if len(pieces) > 1:
+            self._texts = self._texts % 65535 + 1
+        number = self._texts if len(pieces) > 1 else 0
+        for place, piece in enumerate(pieces):
+            self.send(mav.MAVLink_statustext_message(severity, piece, number, place))
 
     def _send_landing(self, estimate: TargetEstimate, now: Instant) -> None:
         camera, status = self._intrinsics, self._status

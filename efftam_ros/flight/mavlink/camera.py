@@ -22,6 +22,7 @@ from efftam_ros.flight.mavlink.tracking_status import (
     StreamView,
     TrackStatus,
     clipped,
+    ordered,
     status_flags,
     tracking_message,
 )
@@ -46,6 +47,8 @@ IN_PROGRESS: int = mav.MAV_RESULT_IN_PROGRESS
 NOT_SET = 2**31 - 1  # of the whole-number parameters of COMMAND_INT
 
 HEARTBEAT_S = 1.0
+# A box may hang over the video's edge; numbers beyond this are pixels.
+PIXELS = 3.0
 DEFAULT_INTERVAL_S = 0.2
 SHORTEST_INTERVAL_S = 0.02
 # Ground stations give up after 2 s.
@@ -97,8 +100,9 @@ class _Command:
 
     parameters: tuple[float, ...]
     taken_s: float
-    stamp_ns: int
+    request: SelectionRequest
     result: int | None = None  # None: the tracker has not decided yet
+    refusal: str = ""  # of an image that the tracker has not seen yet: asked again when it has
 
 
 def firmware_version(version: str) -> int:
@@ -141,16 +145,25 @@ class CameraComponent:
         """The tracker's newest answer."""
         self._status, self._heard_s = status, now.steady_s
         self._say_change()
+        for command in self._commands.values():
+            if command.refusal and status.stamp_ns >= command.request.stamp_ns:
+                command.refusal = ""
+                self._tracker.select(command.request)
 
     def selection_result(self, result: SelectionOutcome) -> None:
         """The tracker's decision on a request of ours; results of others' requests are passed over."""
         for (sender, number), command in self._commands.items():
-            if command.stamp_ns == result.stamp_ns and command.result is None:
-                refused = result.outcome is Outcome.REFUSED
-                command.result = DENIED if refused else ACCEPTED
-                if refused:
-                    self._report(Severity.WARNING, f"selection refused: {result.message}")
-                self._acknowledge(number, command.result, sender)
+            stamp_ns = command.request.stamp_ns
+            if stamp_ns != result.stamp_ns or command.result is not None:
+                continue
+            if result.outcome is not Outcome.REFUSED:
+                command.result = ACCEPTED
+                self._acknowledge(number, ACCEPTED, sender)
+            elif self._heard_s is not None and 0 < self._status.stamp_ns < stamp_ns:
+                # Images may arrive later than the station's picture of them.
+                command.refusal = result.message
+            else:
+                self._refuse(command, number, sender, result.message)
 
     # Time
 
@@ -175,10 +188,19 @@ class CameraComponent:
                 self._next_status[link] = max(due_s + min(wanted), now.steady_s)
                 self._send_status(link)
         for (sender, number), command in self._commands.items():
-            if command.result is None and now.steady_s - command.taken_s > DECISION_S:
+            if command.result is not None or now.steady_s - command.taken_s <= DECISION_S:
+                continue
+            if command.refusal:
+                self._refuse(command, number, sender, command.refusal)
+            else:
                 command.result = REJECTED
                 self._report(Severity.WARNING, "the tracker did not answer the selection; is it running?")
                 self._acknowledge(number, REJECTED, sender)
+
+    def _refuse(self, command: _Command, number: int, sender: Sender, why: str) -> None:
+        command.result = DENIED
+        self._report(Severity.WARNING, f"selection refused: {why}")
+        self._acknowledge(number, DENIED, sender)
 
     def _notice_silence(self, now: Instant) -> None:
         """A tracker that says nothing any more does not track: stop repeating its last word."""
@@ -225,6 +247,7 @@ class CameraComponent:
                 result: int | None = DENIED
                 if message.target_component == 0:
                     return
+                self._deny(f"it names camera {camera:g}, this one is {ours}; use that, or 0 for all")
             else:
                 result = self._select(number, parameters, sender, getattr(message, "confirmation", 0), now)
             self._acknowledge(number, IN_PROGRESS if result is None else result, sender)
@@ -233,7 +256,8 @@ class CameraComponent:
         if number in answers:
             result = answers[number](parameters, sender, now)
             # What we have nothing to do with may be a broadcast's business with another component.
-            if result == UNSUPPORTED and message.target_component == 0:
+            nothing = parameters[0] != float(STATUS) if number == SET_INTERVAL else result == UNSUPPORTED
+            if nothing and message.target_component == 0:
                 return
             self._acknowledge(number, result, sender)
             if number == REQUEST and result == ACCEPTED:
@@ -318,7 +342,7 @@ class CameraComponent:
         request = self._read(number, parameters, now)
         if request is None:
             return DENIED
-        command = _Command(comparable, now.steady_s, request.stamp_ns)
+        command = _Command(comparable, now.steady_s, request)
         self._commands[sender, number] = command
         impossible = self._tracker.select(request)
         if impossible is not None:
@@ -332,16 +356,26 @@ class CameraComponent:
         if number == STOP_TRACKING:
             return SelectionRequest(self._stamp(now.stamp_ns))
         stamp_ns = self._stamp(now.stamp_ns - round(self.config.video_latency_s * NS))
+        u, v, right, bottom = parameters[:4]
+        edges = (u, v) if number == TRACK_POINT else (u, v, right, bottom)
+        if any(abs(edge) > PIXELS for edge in edges):
+            self._deny(f"{max(edges):g} looks like pixels; give 0 to 1 of the video's width and height")
+            return None
         if number == TRACK_POINT:
-            u, v = parameters[:2]
-            if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
-                return None
-            return SelectionRequest(stamp_ns, point=view.to_image(u, v))
-        left, top, right, bottom = parameters[:4]
-        drawn = clipped((left, top, right, bottom))
+            if 0.0 <= u <= 1.0 and 0.0 <= v <= 1.0:
+                return SelectionRequest(stamp_ns, point=view.to_image(u, v))
+            self._deny(f"the point {u:g}, {v:g} is not in the video; give 0 to 1 of it")
+            return None
+        # Whoever drags a box upwards or to the left may send its corners in that order.
+        drawn = clipped(ordered((u, v), (right, bottom))) if all(map(math.isfinite, edges)) else None
         if drawn is None:
+            corners = ", ".join(f"{edge:g}" for edge in edges)
+            self._deny(f"the corners {corners} are no box in the video; give 0 to 1 of it")
             return None
         return SelectionRequest(stamp_ns, Box.from_edges(*view.box_to_image(drawn)))
+
+    def _deny(self, why: str) -> None:
+        self._report(Severity.WARNING, f"selection refused: {why}")
 
     def _stamp(self, stamp_ns: int) -> int:
         """Two requests never have the same stamp: their results are told apart by it. No message can carry a

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 CHECK_S = 2.0
 # Asked so often without reaching half the rate: say so.
 PATIENCE = 3
+CANCEL = -1  # as an interval
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[int, int], _Wanted] = {}
+        self._cancelled: list[tuple[int, int, int]] = []
 
     def want(self, component: int, message_id: int, rate_hz: float) -> None:
         """From now on; another rate than before is asked for at once."""
@@ -35,7 +37,10 @@ class Subscriptions:
             self._wanted[component, message_id] = _Wanted(component, rate_hz)
 
     def drop(self, component: int, message_id: int) -> None:
-        self._wanted.pop((component, message_id), None)
+        """Not wanted any more: cancelled where it was asked for."""
+        wanted = self._wanted.pop((component, message_id), None)
+        if wanted is not None and wanted.since_s is not None:
+            self._cancelled.append((component, message_id, CANCEL))
 
     def restart(self) -> None:
         """The autopilot has forgotten all: ask again at once."""
@@ -49,7 +54,8 @@ class Subscriptions:
 
     def due(self, now_s: float) -> tuple[list[tuple[int, int, int]], list[str]]:
         """What to ask now, as (component, message id, interval in us), and complaints."""
-        asks, complaints = [], []
+        asks, self._cancelled = self._cancelled, []
+        complaints = []
         for (component, message_id), wanted in self._wanted.items():
             if wanted.since_s is not None:
                 if now_s - wanted.since_s < CHECK_S:

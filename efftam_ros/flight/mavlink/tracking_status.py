@@ -73,13 +73,14 @@ class StreamView:
         return u, v
 
     def box_to_image(self, edges: Edges) -> Edges:
-        return _ordered(self.to_image(*edges[:2]), self.to_image(*edges[2:]))
+        return ordered(self.to_image(*edges[:2]), self.to_image(*edges[2:]))
 
     def box_to_video(self, edges: Edges) -> Edges:
-        return _ordered(self.to_video(*edges[:2]), self.to_video(*edges[2:]))
+        return ordered(self.to_video(*edges[:2]), self.to_video(*edges[2:]))
 
 
-def _ordered(a: tuple[float, float], b: tuple[float, float]) -> Edges:
+def ordered(a: tuple[float, float], b: tuple[float, float]) -> Edges:
+    """The edges of the box between two corners."""
     return min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])
 
 

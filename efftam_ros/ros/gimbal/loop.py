@@ -67,9 +67,13 @@ class Loop:
             self._topics.append(self._subscribe(mavros, "mavros_gimbal_attitude", self._on_mavros, sampled()))
         self._calibration = self._subscribe(CameraInfo, "camera_info", self._on_camera_info, sampled(1))
         self._ticks = 0
-        self._now = Instant(0, 0.0)  # of the turn in work
         # Steady, so that a stopped or set clock of the images does not stop the controller.
         self._due_s = time.monotonic()
+
+    @property
+    def _now(self) -> Instant:
+        """Read for each message: one that arrives while a slow turn is at work is not from the future."""
+        return Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
 
     def _subscribe(self, kind: Any, topic: str, take: Callable[[Any], None], qos: Any) -> Polled:
         return Polled(self._node, kind, topic, take, qos, self._warn)
@@ -82,7 +86,6 @@ class Loop:
             if self._ticks % CALIBRATION_TICKS == 0:
                 self._calibration.read()
             self._ticks += 1
-            self._now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
             for topic in self._topics:
                 topic.read()
             self._tick(self._now)
@@ -124,8 +127,10 @@ class Loop:
         # The gimbal is given back when the zeros after the last motion are out.
         self._outputs.want_gimbal(self._control.enabled or command.send)
         self._outputs.send_status(command, self._control.enabled, now)
-        if command.phase is not self._phase:
-            self._phase = command.phase
+        # An answer that is a little late is followed by its prediction, many times a second.
+        said = Phase.FOLLOWING if command.phase is Phase.PREDICTING else command.phase
+        if said is not self._phase:
+            self._phase = said
             because = f": {command.reason}" if command.reason else ""
             self._node.get_logger().info(f"{command.phase.value}{because}")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from geometry_msgs.msg import TwistStamped
 from rclpy.duration import Duration
 from rclpy.node import Node
 from std_msgs.msg import Bool
 
-from efftam_ros.flight.control_config import GimbalCommand, Instant
+from efftam_ros.flight.control_config import GimbalCommand, Instant, Phase
 from efftam_ros.flight.values import STOPPED, Rates
 from efftam_ros.interop.messages import stamp_like
 from efftam_ros.msg import GimbalStatus
@@ -66,11 +68,14 @@ class Outputs:
         )
 
     def stop(self) -> None:
-        """Zero rates, the gimbal given back, and wait until both have arrived."""
-        self.send_rates(STOPPED, self._node.get_clock().now().nanoseconds)
+        """Zero rates, the gimbal given back, the last status, and wait until all have arrived."""
+        now = Instant(self._node.get_clock().now().nanoseconds, time.monotonic())
+        self.send_rates(STOPPED, now.stamp_ns)
         self._rates.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
         self.want_gimbal(False)
-        self._steering.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
+        self.send_status(GimbalCommand(STOPPED, False, Phase.OFF), False, now)
+        for publisher in (self._steering, self._status):
+            publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGED_S))
 
     def close(self) -> None:
         for publisher in (self._rates, self._status, self._steering):

@@ -59,7 +59,13 @@ def bridge_config(parameters: BridgeParameters) -> BridgeConfig:
     except ValueError as error:
         raise InputError(str(error)) from error
     gimbal = GimbalConfig(
-        p.manager_component, p.yaw_lock, p.attitude_rate, p.vehicle_rate, p.gimbal_device_id
+        p.manager_component,
+        p.yaw_lock,
+        p.attitude_rate,
+        p.vehicle_rate,
+        p.gimbal_device_id,
+        p.channels(),
+        p.rc_dead_band,
     )
     return BridgeConfig(camera, gimbal, p.landing_target)
 
@@ -103,7 +109,6 @@ class MavlinkNode(Node):
         self._bridge: Bridge | None = None
         self._gimbal = GimbalTopics(self, self._settings.yaw_lock)
         self._read: list[_Reading] = []
-        self._instant: Instant | None = None  # of the tick in work
         self._knows_steering = False
 
     def start(self) -> None:
@@ -141,7 +146,6 @@ class MavlinkNode(Node):
     def tick(self) -> float | None:
         """Wait shortly for MAVLink, do what is due; see `run_node`."""
         assert self._bridge is not None
-        self._instant = None
         self._bridge.poll(POLL_S)
         now_s = time.monotonic()
         for reading in self._read:
@@ -154,7 +158,6 @@ class MavlinkNode(Node):
     def close(self) -> None:
         """Zero rates on the wire, the gimbal given back, links closed; the node is of no use afterwards."""
         if self._bridge is not None:
-            self._instant = None
             self._bridge.close()
         self.destroy_node()
 
@@ -175,10 +178,7 @@ class MavlinkNode(Node):
         self._knows_steering = True
 
     def _now(self) -> Instant:
-        """The moment at which this tick began to work: first asked for when the bridge has waited."""
-        if self._instant is None:
-            self._instant = Instant(self.get_clock().now().nanoseconds, time.monotonic())
-        return self._instant
+        return Instant(self.get_clock().now().nanoseconds, time.monotonic())
 
     def _report(self, severity: Severity, text: str) -> None:
         # One call for each: rclpy ties the severity to the line of code.

@@ -70,6 +70,15 @@ class BridgeParameters(CheckedSettings):
         " asked",
         within=(0.0, 200.0),
     )
+    rc_channels: str = setting(
+        "",
+        "RC channels, 1 to 18, by which the pilot moves the gimbal, separated by spaces: they end steering",
+    )
+    rc_dead_band: int = setting(
+        100,
+        "such a channel is moved when it differs by more since steering was enabled, us",
+        within=(1, 1000),
+    )
     landing_target: bool = setting(False, "send LANDING_TARGET, for a camera that looks down")
 
     def __post_init__(self) -> None:
@@ -79,6 +88,14 @@ class BridgeParameters(CheckedSettings):
                 f"links names {len(self.addresses())} addresses; give 1 to {MOST_LINKS}, such as"
                 " udpout:127.0.0.1:14550"
             )
+
+        self.channels()
+
+    def channels(self) -> tuple[int, ...]:
+        words = self.rc_channels.split()
+        if not all(word.isdecimal() and 1 <= int(word) <= 18 for word in words):
+            raise InputError(f"rc_channels is {self.rc_channels!r}; give numbers from 1 to 18, such as 6 7")
+        return tuple(map(int, words))
 
     def addresses(self) -> list[str]:
         return self.links.split()

@@ -1,0 +1,88 @@
+"""Whether the gimbal stands, by its own attitude."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from efftam_ros.flight.angles import axis_direction, normalised, wrapped
+from efftam_ros.flight.attitude import VehicleHistory
+from efftam_ros.flight.values import AttitudeSample, Rates, VehicleSample, YawFrame
+
+# It stands when its angles stayed within this for so long; at least so many attitudes say so, none later.
+STANDS_S, SPREAD, LEAST = 0.5, math.radians(0.25), 3
+# A slow link brings two attitudes a second: a longer pause is no word.
+PAUSE_S = 0.6
+# Rates that differ by half and by so much are not the same, rad/s.
+OTHERWISE = math.radians(1.0)
+
+
+class Standstill:
+    """The last second of the gimbal's angles. Times are steady ones, of arrival."""
+
+    def __init__(self) -> None:
+        self._vehicle = VehicleHistory()
+        self._seen: deque[tuple[float, float, float, float]] = deque()  # when, pitch, yaw, the other yaw
+
+    def turned(self, sample: VehicleSample) -> None:
+        """The vehicle's heading: it tells the yaw of the frame that the attitude does not count in."""
+        self._vehicle.add(sample)
+
+    def take(self, sample: AttitudeSample, now_s: float) -> None:
+        q = normalised(sample.q)
+        if q is None:
+            return
+        yaw, pitch = axis_direction(q)
+        heading = self._vehicle.at(sample.stamp_ns)
+        other = math.nan
+        if heading is not None:
+            other = yaw - heading if sample.yaw_frame is YawFrame.EARTH else yaw + heading
+        self._seen.append((now_s, pitch, yaw, other))
+        while now_s - self._seen[0][0] > 2 * STANDS_S:
+            self._seen.popleft()
+
+    def is_known(self, now_s: float) -> bool:
+        return bool(self._seen) and now_s - self._seen[-1][0] <= PAUSE_S
+
+    def reaches(self, since_s: float, now_s: float) -> bool:
+        """Whether the last 0.5 s, all of it after ``since_s``, are known."""
+        return len(self._window(since_s, now_s)) >= LEAST
+
+    def stands(self, since_s: float, now_s: float) -> bool:
+        """Whether it stood for all of the last 0.5 s, after ``since_s``. It stands towards the
+        vehicle's nose or towards north: under a turning vehicle one of both angles turns."""
+        seen = self._window(since_s, now_s)
+        if len(seen) < LEAST:
+            return False
+        pitch, yaw, other = (_spread([angles[axis] for angles in seen]) for axis in (1, 2, 3))
+        return pitch <= SPREAD and (yaw <= SPREAD or other <= SPREAD)
+
+    def turns_otherwise(self, rates: Rates, since_s: float, now_s: float) -> bool:
+        """Whether it moved for the last 0.5 s after ``since_s`` and not by these rates: another moves it."""
+        seen = self._window(since_s, now_s)
+        if len(seen) < LEAST or self.stands(since_s, now_s):
+            return False
+        first, last = seen[0], seen[-1]
+        passed_s = last[0] - first[0]
+        differs = _differs((last[1] - first[1]) / passed_s, rates.pitch)
+        yaws = [wrapped(last[axis] - first[axis]) / passed_s for axis in (2, 3)]
+        return differs or all(math.isnan(yaw) or _differs(yaw, rates.yaw) for yaw in yaws)
+
+    def _window(self, since_s: float, now_s: float) -> list[tuple[float, float, float, float]]:
+        """What was seen in the last 0.5 s with one before; empty where that does not reach back so far."""
+        after = [angles for angles in self._seen if angles[0] >= since_s]
+        if not self.is_known(now_s):
+            return []
+        older = [angles for angles in after if now_s - angles[0] >= STANDS_S]
+        return after[len(older) - 1 :] if older else []
+
+
+def _spread(angles: list[float]) -> float:
+    """How far they lie from the first; infinite where one is not known."""
+    if any(map(math.isnan, angles)):
+        return math.inf
+    return max(abs(wrapped(angle - angles[0])) for angle in angles)
+
+
+def _differs(rate: float, wish: float) -> bool:
+    return abs(rate - wish) > max(0.5 * abs(wish), OTHERWISE)
