@@ -26,7 +26,7 @@ import cv2
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.progress import progress_bar
-from training.labelling.archive import DONE, pack, read_removed, restore
+from training.labelling.archive import DONE, pack, read_remarks, restore
 from training.labelling.clips import clip_size, describe, shrunk_tracks, write_clip
 from training.labelling.followers import Follower, open_followers
 from training.labelling.proposals import propose
@@ -212,7 +212,7 @@ def _counted(out: Path) -> tuple[int, int]:
 def _pack(args: argparse.Namespace) -> int:
     count = len(list(args.out.glob("*/meta.json")))
     with progress_bar(count, "packing", unit="clip", quiet=args.quiet) as bar:
-        clips, tracks = pack(args.out, args.pack, read_removed(), bar.update)
+        clips, tracks = pack(args.out, args.pack, read_remarks(), bar.update)
     print(f"{args.pack}: {clips} clips, {tracks} tracks, {args.pack.stat().st_size / 1e6:.2f} MB")
     return 0
 

@@ -19,7 +19,7 @@ from efftam_ros.core.geometry import Box
 from efftam_ros.tools.common.video import NS, VideoWriter
 from training.__main__ import main
 from training.label import Tools, label, open_tasks
-from training.labelling.archive import DONE, pack, pack_runs, read_removed, restore, unpack_runs
+from training.labelling.archive import DONE, KINDS, pack, pack_runs, read_remarks, restore, unpack_runs
 from training.labelling.clips import read_masks
 from training.labelling.followers import open_followers
 from training.labelling.proposals import GRID, MOTION, Proposal, bounds, grid_clicks, motion_clicks, propose
@@ -27,10 +27,11 @@ from training.labelling.reserved import reserved_name
 from training.labelling.scenes import read_frames, read_numbers, segments
 from training.labelling.segmenter import Frame, MobileSam, Outline
 from training.labelling.sources import Video, read_videos
+from training.labelling.surroundings import apartness, goes_along, is_compact, ring_likeness
 from training.labelling.tracks import Track, clips_of, find_tracks
 from training.material import FOOTAGE_WIDTH, load_material, pack_material
 
-WIDE, HIGH, SIDE, FRAMES = 640, 360, 60, 60
+WIDE, HIGH, SIDE, FRAMES = 640, 360, 60, 110
 COMMIT = "a" * 40
 RESERVED_PATHS = [
     "data/LaSOT/bear-2.mp4",
@@ -49,7 +50,7 @@ RESERVED_PATHS = [
 
 def corner(index: int) -> tuple[int, int]:
     """Where the square is in frame ``index``: x, y in px."""
-    return 40 + 5 * index, 100 + index
+    return 40 + 4 * index, 100 + index
 
 
 def picture(index: int) -> Frame:
@@ -171,7 +172,7 @@ def test_reserved_names_are_found_anywhere_in_a_row_and_as_whole_words_only(tmp_
 def test_own_lists_name_no_reserved_data_set() -> None:
     listed = Path(__file__).parents[2] / "training" / "label_sources.csv"
     assert len(read_videos([str(listed)])) > 100
-    read_removed()
+    assert set(read_remarks().values()) <= set(KINDS)
 
 
 def test_a_moving_object_becomes_a_clip_that_training_loads(
@@ -255,12 +256,19 @@ def test_restored_labels_have_identical_masks(
     assert (out / originals[0].name).stat().st_mtime_ns == restored_at
 
 
-def test_removed_tracks_are_not_packed(labelled: Path, clones: tuple[Path, Video], tmp_path: Path) -> None:
+def test_wrong_and_double_tracks_are_not_packed(
+    labelled: Path, clones: tuple[Path, Video], tmp_path: Path
+) -> None:
     names = [path.parent.name for path in labelled.glob("*/meta.json")]
     with pytest.raises(InputError, match="no labelled clip"):
-        pack(labelled, tmp_path / "labels.zip", {name: {1} for name in names})
-    clips, _ = pack(labelled, tmp_path / "labels.zip", {names[0]: {2}})
-    assert clips == len(names)
+        pack(labelled, tmp_path / "labels.zip", {(name, 1): "wrong" for name in names})
+    remarks = {(names[0], 1): "part", (names[1], 1): "double"}
+    clips, _ = pack(labelled, tmp_path / "labels.zip", remarks)
+    assert clips == len(names) - 1
+    restore(tmp_path / "labels.zip", tmp_path / "out", clones[0])
+    meta = json.loads((tmp_path / "out" / names[0] / "meta.json").read_text())
+    assert meta["figures"][0]["remark"] == "part"
+    assert not (tmp_path / "out" / names[1]).exists()
 
 
 def test_equal_labels_pack_into_equal_files(labelled: Path, tmp_path: Path) -> None:
@@ -333,6 +341,43 @@ def track_of(first: Hand, second: Hand, eye: Eye | None = None) -> tuple[list[Tr
     mask = square(frames[0])
     proposal = Proposal(mask, bounds(mask), GRID)
     return find_tracks(eye or Eye(), (first, second), frames, [proposal, proposal], fates), fates
+
+
+def test_strips_and_scattered_masks_are_no_objects() -> None:
+    mask = np.zeros((100, 100), bool)
+    mask[20:60, 30:50] = True
+    assert is_compact(mask)
+    mask[70:80, 30:50] = True  # a fifth of it elsewhere
+    assert not is_compact(mask)
+    strip = np.zeros((100, 100), bool)
+    strip[10:90, 40:50] = True
+    assert not is_compact(strip)
+    assert not is_compact(np.zeros((100, 100), bool))
+
+
+def test_what_moves_with_its_surroundings_is_told_from_what_moves_over_them() -> None:
+    rng = np.random.default_rng(5)
+    noise = cv2.resize(rng.integers(0, 255, (60, 80, 3)).astype(np.uint8), (320, 240))
+    masks, boxes, over, along = [], [], [], []
+    for step in range(6):
+        mask = np.zeros((240, 320), bool)
+        mask[90:140, 40 + 20 * step : 90 + 20 * step] = True
+        masks.append(mask)
+        boxes.append(bounds(mask))
+        frame = noise.copy()
+        frame[mask] = (20, 20, 230)
+        over.append(frame)
+        along.append(np.roll(noise, 20 * step, axis=1))
+    assert ring_likeness(along, masks, boxes) > 0.9
+    assert abs(ring_likeness(over, masks, boxes)) < 0.4
+    assert ring_likeness([np.full_like(noise, 90)] * 6, masks, boxes) == 0
+    own = np.full((240, 320, 2), 3, np.float32)
+    assert apartness(own, masks[0]) < 0.01
+    own[~masks[0]] = 0
+    assert apartness(own, masks[0]) > 0.9
+    assert goes_along(0.01, 0.9)
+    assert not goes_along(0.9, 0.9)
+    assert not goes_along(0.01, 0.0)
 
 
 def test_an_object_proposed_twice_is_one_track() -> None:

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,19 @@ from training.labelling.scenes import read_numbers
 from training.labelling.sources import Video
 
 DONE = "done"  # folder of the marks, in a folder of clips
-REMOVED = Path(__file__).with_name("removed.csv")
+REMARKS = Path(__file__).with_name("remarks.csv")
+KINDS = ("whole", "part", "wrong", "double")  # of remarks; tracks that are one of the last two are left out
+LEFT_OUT = KINDS[2:]
+Remarks = Mapping[tuple[str, int], str]
+"""One of `KINDS` by clip and track, from 1."""
+
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of the archive's members: equal labels give an equal file
 
 
-def read_removed(path: Path = REMOVED) -> dict[str, set[int]]:
-    """Tracks that turned out wrong when looked at: their numbers, from 1, by clip."""
-    removed: dict[str, set[int]] = {}
+def read_remarks(path: Path = REMARKS) -> Remarks:
+    """What tracks are that were looked at."""
     with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            removed.setdefault(row["clip"], set()).add(int(row["track"]))
-    return removed
+        return {(row["clip"], int(row["track"])): row["remark"] for row in csv.DictReader(file)}
 
 
 def pack_runs(masks: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
@@ -73,10 +75,11 @@ def unpack_runs(packed: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
 def pack(
     folder: Path,
     out: Path,
-    removed: dict[str, set[int]],
+    remarks: Remarks,
     progress: Callable[[int], object] = lambda count: None,
 ) -> tuple[int, int]:
-    """Write the labels of a folder of clips into one file, without the removed tracks.
+    """Write the labels of a folder of clips into one file. Tracks that are wrong or double are left out; what
+    is said of the others becomes one of their figures.
 
     ``progress`` gets the number of clips dealt with. Returns the numbers of clips and tracks.
     """
@@ -84,12 +87,13 @@ def pack(
     for meta_file in sorted(folder.glob("*/meta.json")):
         progress(1)
         meta, masks = json.loads(meta_file.read_text()), read_masks(meta_file.parent)
-        kept = [i for i in range(len(masks)) if i + 1 not in removed.get(meta["name"], set())]
+        said = [remarks.get((meta["name"], i + 1)) for i in range(len(masks))]
+        kept = [i for i, remark in enumerate(said) if remark not in LEFT_OUT]
         if not kept:
             continue
-        if len(kept) < len(masks):
+        if len(kept) < len(masks) or any(said):
             source = {key: meta[key] for key in Video("", "", "").source()}
-            figures = [meta["figures"][i] for i in kept]
+            figures = [{**meta["figures"][i], **({"remark": said[i]} if said[i] else {})} for i in kept]
             meta = describe(meta["name"], source, meta["frames_in_source"], masks[kept], figures)
         content = io.BytesIO()
         np.savez(content, **pack_runs(masks[kept]))  # type: ignore[arg-type]

@@ -16,8 +16,9 @@ import numpy as np
 
 from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools.eval.sequences import mask_box
-from training.labelling.scenes import MOVES, motion
+from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
+from training.labelling.surroundings import apartness, is_compact
 
 MOTION, GRID = "motion", "click"  # kinds of a proposal, as they stand in meta.json
 MOTION_CLICKS, APART = 14, 14  # number of clicks; px between them at the width where motion is measured
@@ -32,11 +33,13 @@ SURE, STABLE = 0.8, 0.75  # the network's quality; overlap of a mask with that o
 
 @dataclass(frozen=True)
 class Proposal:
-    """An object of the first frame; ``kind``: `MOTION` or `GRID`."""
+    """An object of the first frame. ``kind``: `MOTION` or `GRID`; ``apart``: how much what is around it moves
+    otherwise, as a share of its own motion."""
 
     mask: Mask
     box: Box
     kind: str
+    apart: float = 1.0
 
 
 def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -> list[Proposal]:
@@ -51,6 +54,7 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         if _is_object(outline)
     ]
     found = [one for one in found if _is_target(one[1], first)][:CANDIDATES]
+    own, *_ = own_motion(first, frames[2])
     kept: list[Proposal] = []
     again = segmenter.outline([(first, box) for _, box, _ in found])
     for (mask, box, kind), outline in zip(found, again, strict=True):
@@ -58,8 +62,9 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         is_stable = (
             outline.quality > SURE and overlap(mask, outline.mask) > STABLE and iou(tight, box) > STABLE
         )
-        if is_stable and all(overlap(outline.mask, other.mask) < 0.5 for other in kept):
-            kept.append(Proposal(outline.mask, tight, kind))
+        is_new = all(overlap(outline.mask, other.mask) < 0.5 for other in kept)
+        if is_stable and is_new and is_compact(outline.mask):
+            kept.append(Proposal(outline.mask, tight, kind, apartness(own, outline.mask)))
     whole = [one for one in kept if not any(_is_part(one.mask, other.mask) for other in kept)]
     moving = [one for one in whole if one.kind == MOTION][:OBJECTS]
     return moving + [one for one in whole if one.kind == GRID][: OBJECTS // 2]

@@ -106,10 +106,20 @@ def _change(frames: Sequence[Frame]) -> NDArray[np.float64]:
 
 def motion(first: Frame, second: Frame) -> tuple[NDArray[np.float32], float]:
     """How much each place moves otherwise than the camera and has structure to click at, [h, w]; its scale to
-    the frame's px.
+    the frame's px."""
+    own, ego, grey, scale = own_motion(first, second)
+    speed = np.linalg.norm(own, axis=2)
+    speed[speed < 0.8 + 0.15 * np.linalg.norm(ego, axis=2)] = 0  # px: parallax and the flow's errors
+    edges = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1)) / 4
+    score = np.minimum(speed, 6) * np.minimum(edges, 30)  # nothing counts more for being still faster
+    return np.asarray(cv2.GaussianBlur(score.astype(np.float32), (0, 0), 3), np.float32), scale
 
-    The camera's motion is an affine fit to the optical flow.
-    """
+
+def own_motion(
+    first: Frame, second: Frame
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint8], float]:
+    """Optical flow otherwise than the camera's and the camera's, px, [h, w, 2], the first frame in grey, and
+    their scale to the frame's px. The camera's motion is an affine fit to the flow."""
     scale = min(1.0, PLACE / first.shape[1])
     a, b = (
         cv2.resize(
@@ -124,8 +134,4 @@ def motion(first: Frame, second: Frame) -> tuple[NDArray[np.float32], float]:
     camera, _ = cv2.estimateAffine2D(grid, grid + shift, ransacReprojThreshold=1.0)
     still = np.zeros_like(points)
     ego = still if camera is None else points @ camera[:, :2].T + camera[:, 2] - points
-    own = np.linalg.norm(flow - ego, axis=2)
-    own[own < 0.8 + 0.15 * np.linalg.norm(ego, axis=2)] = 0  # px: parallax and the flow's errors
-    edges = np.hypot(cv2.Sobel(a, cv2.CV_32F, 1, 0), cv2.Sobel(a, cv2.CV_32F, 0, 1)) / 4
-    score = np.minimum(own, 6) * np.minimum(edges, 30)  # nothing counts more for being still faster
-    return np.asarray(cv2.GaussianBlur(score.astype(np.float32), (0, 0), 3), np.float32), scale
+    return (flow - ego).astype(np.float32), ego.astype(np.float32), np.asarray(a, np.uint8), scale

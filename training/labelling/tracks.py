@@ -20,6 +20,7 @@ from efftam_ros.core.geometry import Box, iou
 from training.labelling.followers import Follower
 from training.labelling.proposals import SURE, Proposal, bounds
 from training.labelling.segmenter import Frame, Mask, Segmenter
+from training.labelling.surroundings import goes_along, ring_likeness
 
 EVERY = 3  # frames from one label to the next: five labels a second
 AGREE = 0.5  # overlap of the trackers' boxes, and of the ways forward and back, frame by frame
@@ -62,7 +63,7 @@ def find_tracks(
     fates: Counter[str],
 ) -> list[Track]:
     """Tracks of a segment, no two of one object, the longest first. ``fates`` counts what became of the
-    proposals: kept, lost, still, unfit or double."""
+    proposals: kept, lost, still, unfit, along (with its surroundings) or double."""
     ways = [way for one in proposals if (way := _followed(followers, frames, one, fates)) is not None]
     # All masks of a segment share the encoded images.
     items = [(frames[i], box) for way in ways for i, box in zip(way.frames[1:], way.boxes[1:], strict=True)]
@@ -80,7 +81,13 @@ def find_tracks(
         if len(masks) < max(LABELS, KEPT * len(way.frames)):
             fates["unfit"] += 1
             continue
-        found.append(Track(masks, {**way.figures, "kept": len(masks) / len(way.frames)}))
+        outlined = list(masks.values())
+        ring = ring_likeness([frames[i] for i in masks], outlined, [bounds(mask) for mask in outlined])
+        if goes_along(way.proposal.apart, ring):
+            fates["along"] += 1
+            continue
+        kept = len(masks) / len(way.frames)
+        found.append(Track(masks, {**way.figures, "kept": kept, "apart": way.proposal.apart, "ring": ring}))
     unique: list[Track] = []
     for track in sorted(found, key=lambda one: -len(one.masks)):
         is_new = not any(_is_same(track, other) for other in unique)
