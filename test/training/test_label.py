@@ -24,7 +24,7 @@ from training.labelling.clips import read_masks
 from training.labelling.followers import open_followers
 from training.labelling.proposals import GRID, MOTION, Proposal, bounds, grid_clicks, motion_clicks, propose
 from training.labelling.reserved import reserved_name
-from training.labelling.scenes import read_frames, read_numbers, segments
+from training.labelling.scenes import motion, read_frames, read_numbers, segments
 from training.labelling.segmenter import Frame, MobileSam, Outline
 from training.labelling.sources import Video, read_videos
 from training.labelling.surroundings import apartness, goes_along, is_compact, ring_likeness
@@ -336,6 +336,17 @@ def test_clicks_go_where_something_moves_and_on_the_grid_where_it_changed() -> N
     assert propose(Eye(), [picture(0)] * 30, grid=True) == []
 
 
+def test_what_soon_leaves_the_picture_does_not_count_as_motion() -> None:
+    scores = []
+    for shift in (0, 500):
+        first, second = (np.roll(picture(index), shift, 1) for index in (0, 4))
+        score, scale = motion(first, second)
+        x, y = (int(scale * (place + SIDE / 2)) for place in corner(0))
+        x += int(scale * shift)
+        scores.append(float(score[y - 8 : y + 8, x - 8 : x + 8].max()))
+    assert scores[0] > 4 * scores[1]
+
+
 def track_of(first: Hand, second: Hand, eye: Eye | None = None) -> tuple[list[Track], Counter[str]]:
     frames, fates = [picture(i) for i in range(30)], Counter[str]()
     mask = square(frames[0])
@@ -391,6 +402,8 @@ def test_an_object_proposed_twice_is_one_track() -> None:
 def test_a_track_ends_where_the_trackers_part() -> None:
     tracks, _ = track_of(Hand(), Hand(leaves=22))
     assert sorted(tracks[0].masks) == list(range(0, 22, 3))
+    tracks, _ = track_of(Hand(), Hand(leaves=14))
+    assert sorted(tracks[0].masks) == list(range(0, 14, 2))
     assert track_of(Hand(), Hand(leaves=10))[1] == {"lost": 2}
     assert track_of(Hand(score=0.2), Hand())[1] == {"lost": 2}
 

@@ -19,6 +19,7 @@ SIDE = 800  # px, longest side of a frame: an encoded image has 1024
 SECONDS = 30  # of a video: more gives more of the same scene
 LENGTH = 48  # frames of a segment, 3 s: most trackers lose what lasts longer, and then all is lost
 LEAST_LENGTH = 18  # frames, six labels at every third
+STAYS = 12  # frames for which what moves on must stay in the picture: other things leave it unlabelled
 PLACE = 480  # px, width at which motion is measured
 CUT = 12.0  # grey levels of mean change, and ...
 CUT_RATIO = 4.0  # ... times the change around, at which a cut begins a new scene
@@ -105,13 +106,16 @@ def _change(frames: Sequence[Frame]) -> NDArray[np.float64]:
 
 
 def motion(first: Frame, second: Frame) -> tuple[NDArray[np.float32], float]:
-    """How much each place moves otherwise than the camera and has structure to click at, [h, w]; its scale to
-    the frame's px."""
+    """How much each place moves otherwise than the camera and has structure to click at, [h, w], 0 where it
+    will soon have left the picture; its scale to the frame's px. ``second``: two frames after the first."""
     own, ego, grey, scale = own_motion(first, second)
     speed = np.linalg.norm(own, axis=2)
     speed[speed < 0.8 + 0.15 * np.linalg.norm(ego, axis=2)] = 0  # px: parallax and the flow's errors
     edges = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1)) / 4
     score = np.minimum(speed, 6) * np.minimum(edges, 30)  # nothing counts more for being still faster
+    height, width = grey.shape
+    x, y = (own + ego).transpose(2, 0, 1) * (STAYS / 2) + np.mgrid[:height, :width][::-1]
+    score[(x < 0) | (y < 0) | (x > width) | (y > height)] = 0
     return np.asarray(cv2.GaussianBlur(score.astype(np.float32), (0, 0), 3), np.float32), scale
 
 

@@ -22,7 +22,7 @@ from training.labelling.proposals import SURE, Proposal, bounds
 from training.labelling.segmenter import Frame, Mask, Segmenter
 from training.labelling.surroundings import goes_along, ring_likeness
 
-EVERY = 3  # frames from one label to the next: five labels a second
+EVERY, DENSE = 3, 2  # frames from one label to the next: five a second; more where a track is short
 AGREE = 0.5  # overlap of the trackers' boxes, and of the ways forward and back, frame by frame
 SCORE = 0.45  # of a tracker that knows how sure it is
 CYCLE = 0.6  # overlap with the start when back there, and median overlap of both ways
@@ -124,7 +124,7 @@ def _followed(
 ) -> _Way | None:
     forth = _forward(followers, frames, proposal.box)
     for stop in (len(forth), int(len(forth) * SHORTER)):
-        if stop < EVERY * LABELS:
+        if stop < DENSE * LABELS:
             break
         part = forth[:stop]
         ahead = [_mean(a, b) for a, b, _ in part]
@@ -135,7 +135,8 @@ def _followed(
         same = [iou(one, other) for one, other in zip(ahead, back, strict=True)]
         if iou(back[0], proposal.box) <= CYCLE or float(np.median(same)) <= CYCLE:
             continue
-        sure = [i for i in range(0, stop, EVERY) if same[i] > AGREE and not part[i][2]]
+        step = EVERY if stop >= EVERY * LABELS else DENSE
+        sure = [i for i in range(0, stop, step) if same[i] > AGREE and not part[i][2]]
         boxes = [_mean(ahead[i], back[i]) for i in sure]
         if len(sure) < LABELS or sure[0] != 0:
             break
