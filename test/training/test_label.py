@@ -6,7 +6,7 @@ import csv
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import cv2
@@ -87,10 +87,12 @@ class Eye:
         self.asked += len(items)
         return [Outline(square(frame), self.quality) for frame, _ in items]
 
-    def click(self, frame: Frame, points: Sequence[tuple[float, float]]) -> list[tuple[int, Outline]]:
-        mask = square(frame)
-        on = [i for i, (x, y) in enumerate(points) if mask[int(y), int(x)]]
-        return [(on[0], Outline(mask, self.quality))] if on else []
+    def click(
+        self, frame: Frame, points: Sequence[tuple[float, float]], wanted: Callable[[Outline], bool]
+    ) -> list[tuple[int, Outline]]:
+        outline = Outline(square(frame), self.quality)
+        on = [i for i, (x, y) in enumerate(points) if outline.mask[int(y), int(x)]]
+        return [(on[0], outline)] if on and wanted(outline) else []
 
 
 class Hand:

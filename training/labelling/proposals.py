@@ -50,9 +50,9 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         clicks += [(x, y, GRID) for x, y in grid_clicks(frames)]
     found = [
         (outline.mask, bounds(outline.mask), clicks[index][2])
-        for index, outline in segmenter.click(first, [(x, y) for x, y, _ in clicks])
-        if _is_object(outline)
+        for index, outline in segmenter.click(first, [(x, y) for x, y, _ in clicks], _is_object)
     ]
+    # Objects that are too large to be followed keep their parts from being proposed.
     found = [one for one in found if _is_target(one[1], first)][:CANDIDATES]
     own, *_ = own_motion(first, frames[2])
     kept: list[Proposal] = []
@@ -103,9 +103,10 @@ def overlap(one: Mask, other: Mask) -> float:
 
 
 def _is_object(outline: Outline) -> bool:
+    """Is it sure, dense, and no ground or sky?"""
     area, box = int(outline.mask.sum()), bounds(outline.mask)
-    is_sure = outline.quality > SURE and 0 < area < MOST_OF_CLICK * outline.mask.size
-    return is_sure and area > FILLS * box.width * box.height
+    is_dense = FILLS * box.width * box.height < area < MOST_OF_CLICK * outline.mask.size
+    return outline.quality > SURE and is_dense
 
 
 def _is_target(box: Box, frame: Frame) -> bool:

@@ -7,7 +7,7 @@ and no worse (mean J of nine sequences with true boxes: 0.80, as with an image e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,9 +49,11 @@ class Segmenter(Protocol):
         """The mask of what is in each box."""
         ...
 
-    def click(self, frame: Frame, points: Sequence[tuple[float, float]]) -> list[tuple[int, Outline]]:
-        """Masks of what is at the points (x, y, px), with the point's index; none for a point in an earlier
-        mask."""
+    def click(
+        self, frame: Frame, points: Sequence[tuple[float, float]], wanted: Callable[[Outline], bool]
+    ) -> list[tuple[int, Outline]]:
+        """The wanted masks of what is at the points (x, y, px), with the point's index; none for a point in
+        an earlier one."""
         ...
 
 
@@ -68,7 +70,9 @@ class MobileSam:
             found += self._sheet(items[start : start + TILES * TILES])
         return found
 
-    def click(self, frame: Frame, points: Sequence[tuple[float, float]]) -> list[tuple[int, Outline]]:
+    def click(
+        self, frame: Frame, points: Sequence[tuple[float, float]], wanted: Callable[[Outline], bool]
+    ) -> list[tuple[int, Outline]]:
         if not points:
             return []
         height, width = frame.shape[:2]
@@ -84,7 +88,8 @@ class MobileSam:
                 continue
             at = np.array([(x * scale, y * scale), (0, 0)])
             logits, quality = self._decode(features, at, (CLICK, NOTHING))
-            found.append((index, Outline(cv2.resize(logits[:rows, :columns], (width, height)) > 0, quality)))
+            outline = Outline(cv2.resize(logits[:rows, :columns], (width, height)) > 0, quality)
+            found += [(index, outline)] if wanted(outline) else []
         return found
 
     def _sheet(self, items: Sequence[tuple[Frame, Box]]) -> list[Outline]:
