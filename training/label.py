@@ -23,19 +23,21 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.tools.common.progress import progress_bar
 from training.labelling.archive import DONE, pack, read_remarks, restore
 from training.labelling.clips import clip_size, describe, shrunk_tracks, write_clip
 from training.labelling.followers import Follower, open_followers
-from training.labelling.proposals import propose
-from training.labelling.scenes import LEAST_LENGTH, read_frames, segments
+from training.labelling.proposals import Proposal, propose
+from training.labelling.scenes import LEAST_LENGTH, Segment, read_dense, read_frames, segments
 from training.labelling.segmenter import MobileSam, Segmenter
 from training.labelling.sources import Video, read_videos
 from training.labelling.tracks import clips_of, find_tracks
 
 SEGMENTS = 3  # of a video, by default: more show the same scene again
+FAST = 0.1  # sizes a frame, the objects' median: above, every frame of the file is followed
 MOST_CLIPS = 10  # of a segment: clips of one video are numbered, so that they belong to one scene
 
 
@@ -102,13 +104,10 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
     """Write the clips of a segment; numbers of tracks and frames, fates of the proposals, CPU time."""
     started, fates, tracks, labels = time.process_time(), Counter[str](), 0, 0
     with task.video.opened(clones) as path:
-        film = read_frames(path)
-    found = list(segments(film.frames, task.segment + 1)) if len(film.frames) > LEAST_LENGTH else []
-    if task.segment < len(found):
-        part = slice(*found[task.segment])
-        frames, numbers = film.frames[part], film.numbers[part]
+        film, proposals = _proposed(path, task.segment, tools.segmenter, grid)
+    if proposals:
+        frames, numbers = film.frames, film.numbers
         height, width = frames[0].shape[:2]
-        proposals = propose(tools.segmenter, frames, grid)
         unique = find_tracks(tools.segmenter, tools.followers, frames, proposals, fates)
         for number, (where, group) in zip(range(MOST_CLIPS), clips_of(unique), strict=False):
             masks, figures = shrunk_tracks(where, group, clip_size(width, height))
@@ -120,6 +119,21 @@ def _label(task: Task, out: Path, tools: Tools, clones: Path | None, grid: bool)
             tracks, labels = tracks + len(masks), labels + len(masks) * len(where)
     spent = round(time.process_time() - started, 1)
     return {"tracks": tracks, "frames": labels, "fates": dict(fates), "cpu_s": spent}
+
+
+def _proposed(path: Path, number: int, segmenter: Segmenter, grid: bool) -> tuple[Segment, list[Proposal]]:
+    """A segment of a video, with all of the file's frames if its objects move fast, and these objects; none
+    if the video has no such segment."""
+    film = read_frames(path)
+    found = list(segments(film.frames, number + 1)) if len(film.frames) > LEAST_LENGTH else []
+    if number >= len(found):
+        return film, []
+    part = slice(*found[number])
+    segment = Segment(film.frames[part], film.numbers[part])
+    proposals = propose(segmenter, segment.frames, grid)
+    if proposals and float(np.median([one.pace for one in proposals])) > FAST:
+        segment = read_dense(path, segment)
+    return segment, proposals
 
 
 _tools: Tools  # of a process of the pool

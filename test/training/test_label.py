@@ -27,7 +27,7 @@ from training.labelling.reserved import reserved_name
 from training.labelling.scenes import motion, read_frames, read_numbers, segments
 from training.labelling.segmenter import Frame, MobileSam, Outline
 from training.labelling.sources import Video, read_videos
-from training.labelling.surroundings import apartness, goes_along, is_compact, ring_likeness
+from training.labelling.surroundings import apartness, goes_along, is_compact, pace_of, ring_likeness
 from training.labelling.tracks import Track, clips_of, find_tracks
 from training.material import FOOTAGE_WIDTH, load_material, pack_material
 
@@ -64,11 +64,11 @@ def picture(index: int) -> Frame:
     return np.asarray(frame, np.uint8)
 
 
-def write_video(path: Path, count: int = FRAMES) -> Path:
+def write_video(path: Path, count: int = FRAMES, fps: int = 15) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with VideoWriter(path, WIDE, HIGH, 15, crf=14) as writer:
+    with VideoWriter(path, WIDE, HIGH, fps, crf=14) as writer:
         for index in range(count):
-            writer.write(picture(index), index * NS // 15)
+            writer.write(picture(index), index * NS // fps)
     return path
 
 
@@ -216,6 +216,20 @@ def test_what_is_done_is_not_done_again(labelled: Path, clones: tuple[Path, Vide
     clips = [path for path in before if DONE not in path.parts and path.is_file()]
     assert clips
     assert all(path.stat().st_mtime_ns == before[path] for path in clips)
+
+
+def test_every_frame_is_followed_where_objects_are_fast(tmp_path: Path) -> None:
+    video = Video(
+        "", "", str(write_video(tmp_path / "fast.mp4", fps=30))
+    )  # 8 px, a seventh of its size, in 1/15 s
+    label(open_tasks([video], tmp_path, 1), tmp_path, tools())
+    meta = json.loads(next(tmp_path.glob("*/meta.json")).read_text())
+    assert set(np.diff(meta["frames_in_source"])) == {3}
+    slow = Video("", "", str(write_video(tmp_path / "slow.mp4", fps=15)))
+    label(open_tasks([slow], tmp_path / "out", 1), tmp_path / "out", tools())
+    meta = json.loads(next((tmp_path / "out").glob("*/meta.json")).read_text())
+    assert set(np.diff(meta["frames_in_source"])) == {3}
+    assert pace_of(np.full((36, 64, 2), 4, np.float32), square(picture(0))) > 0.4
 
 
 def test_first_segments_of_all_videos_come_first(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools.eval.sequences import mask_box
 from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
-from training.labelling.surroundings import apartness, is_compact
+from training.labelling.surroundings import apartness, is_compact, pace_of
 
 MOTION, GRID = "motion", "click"  # kinds of a proposal, as they stand in meta.json
 MOTION_CLICKS, APART = 14, 14  # number of clicks; px between them at the width where motion is measured
@@ -33,13 +33,17 @@ SURE, STABLE = 0.8, 0.75  # the network's quality; overlap of a mask with that o
 
 @dataclass(frozen=True)
 class Proposal:
-    """An object of the first frame. ``kind``: `MOTION` or `GRID`; ``apart``: how much what is around it moves
-    otherwise, as a share of its own motion."""
+    """An object of the first frame.
+
+    ``kind``: `MOTION` or `GRID`; ``apart``: how much what is around it moves otherwise, as a share of its own
+    motion; ``pace``: its sizes that it moves in the picture from frame to frame.
+    """
 
     mask: Mask
     box: Box
     kind: str
     apart: float = 1.0
+    pace: float = 0.0
 
 
 def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -> list[Proposal]:
@@ -54,7 +58,7 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
     ]
     # Objects that are too large to be followed keep their parts from being proposed.
     found = [one for one in found if _is_target(one[1], first)][:CANDIDATES]
-    own, *_ = own_motion(first, frames[2])
+    own, ego, *_ = own_motion(first, frames[2])
     kept: list[Proposal] = []
     again = segmenter.outline([(first, box) for _, box, _ in found])
     for (mask, box, kind), outline in zip(found, again, strict=True):
@@ -64,7 +68,8 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         )
         is_new = all(overlap(outline.mask, other.mask) < 0.5 for other in kept)
         if is_stable and is_new and is_compact(outline.mask):
-            kept.append(Proposal(outline.mask, tight, kind, apartness(own, outline.mask)))
+            apart, pace = apartness(own, outline.mask), pace_of(own + ego, outline.mask)
+            kept.append(Proposal(outline.mask, tight, kind, apart, pace))
     whole = [one for one in kept if not any(_is_part(one.mask, other.mask) for other in kept)]
     moving = [one for one in whole if one.kind == MOTION][:OBJECTS]
     return moving + [one for one in whole if one.kind == GRID][: OBJECTS // 2]

@@ -53,6 +53,13 @@ def read_frames(path: Path) -> Segment:
     return Segment(frames, [step * i for i in range(len(frames))])
 
 
+def read_dense(path: Path, segment: Segment) -> Segment:
+    """Every frame of the file from a segment's first on, as many as it has at most. For what moves fast: at
+    `FPS` the trackers lose a car that comes along a motorway within eight frames."""
+    numbers = list(range(segment.numbers[0], segment.numbers[-1] + 1))[: len(segment.numbers)]
+    return Segment(read_numbers(path, numbers), numbers)
+
+
 def read_numbers(path: Path, numbers: Sequence[int]) -> list[Frame]:
     """Frames with these numbers (ascending), as `read_frames` gives them. Raises InputError when one is
     missing."""

@@ -56,6 +56,16 @@ def apartness(own: NDArray[np.float32], mask: Mask) -> float:
     return float(np.linalg.norm(here - around) / max(float(np.linalg.norm(here)), 0.1))
 
 
+def pace_of(flow: NDArray[np.float32], mask: Mask) -> float:
+    """The sizes of a mask that it moves from frame to frame. ``flow``: over two frames, px, [h, w, 2]."""
+    height, width = flow.shape[:2]
+    small = cv2.resize(mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST)
+    inside = flow[np.asarray(small) > 0]
+    if not len(inside):
+        return 0.0
+    return float(np.linalg.norm(np.median(inside, 0))) / 2 / float(np.sqrt(len(inside)))
+
+
 def ring_likeness(frames: Sequence[Frame], masks: Sequence[Mask], boxes: Sequence[Box]) -> float:
     """How like the surroundings at the start those of later frames are, when target lies on target: median
     correlation, -1..1, over the half of the frames in which the target is farthest from its start; 0 where
