@@ -27,7 +27,14 @@ from training.labelling.reserved import reserved_name
 from training.labelling.scenes import motion, read_frames, read_numbers, segments
 from training.labelling.segmenter import Frame, MobileSam, Outline
 from training.labelling.sources import Video, read_videos
-from training.labelling.surroundings import apartness, goes_along, is_compact, pace_of, ring_likeness
+from training.labelling.surroundings import (
+    LEAST_SPEED,
+    apartness,
+    goes_along,
+    is_compact,
+    pace_of,
+    ring_likeness,
+)
 from training.labelling.tracks import Track, clips_of, find_tracks
 from training.material import FOOTAGE_WIDTH, load_material, pack_material
 
@@ -399,9 +406,12 @@ def test_what_moves_with_its_surroundings_is_told_from_what_moves_over_them() ->
     assert abs(ring_likeness(over, masks, boxes)) < 0.4
     assert ring_likeness([np.full_like(noise, 90)] * 6, masks, boxes) == 0
     own = np.full((240, 320, 2), 3, np.float32)
-    assert apartness(own, masks[0]) < 0.01
+    assert apartness(own, masks[0]) == pytest.approx((0, 3 * 2**0.5))
     own[~masks[0]] = 0
-    assert apartness(own, masks[0]) > 0.9
+    apart, speed = apartness(own, masks[0])
+    assert apart > 0.9
+    assert speed > LEAST_SPEED
+    assert apartness(own, np.roll(masks[0], 54, axis=1))[1] < LEAST_SPEED  # stands beside what moves
     assert goes_along(0.01, 0.9)
     assert not goes_along(0.9, 0.9)
     assert not goes_along(0.01, 0.0)

@@ -27,8 +27,14 @@ from training.labelling.sources import Video
 
 DONE = "done"  # folder of the marks, in a folder of clips
 REMARKS = Path(__file__).with_name("remarks.csv")
-KINDS = ("whole", "part", "wrong", "double")  # of remarks; tracks that are one of the last two are left out
-LEFT_OUT = KINDS[2:]
+KINDS = (
+    "whole",
+    "part",
+    "group",
+    "wrong",
+    "double",
+)  # of remarks; tracks that are one of the last two are left out
+LEFT_OUT = KINDS[3:]
 Remarks = Mapping[tuple[str, int], str]
 """One of `KINDS` by clip and track, from 1."""
 

@@ -18,7 +18,7 @@ from efftam_ros.core.geometry import Box, iou
 from efftam_ros.tools.eval.sequences import mask_box
 from training.labelling.scenes import MOVES, motion, own_motion
 from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
-from training.labelling.surroundings import apartness, is_compact, pace_of
+from training.labelling.surroundings import LEAST_SPEED, apartness, is_compact, pace_of
 
 MOTION, GRID = "motion", "click"  # kinds of a proposal, as they stand in meta.json
 MOTION_CLICKS, APART = 14, 14  # number of clicks; px between them at the width where motion is measured
@@ -68,8 +68,10 @@ def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -
         )
         is_new = all(overlap(outline.mask, other.mask) < 0.5 for other in kept)
         if is_stable and is_new and is_compact(outline.mask):
-            apart, pace = apartness(own, outline.mask), pace_of(own + ego, outline.mask)
-            kept.append(Proposal(outline.mask, tight, kind, apart, pace))
+            apart, speed = apartness(own, outline.mask)
+            if speed > LEAST_SPEED or kind == GRID:
+                pace = pace_of(own + ego, outline.mask)
+                kept.append(Proposal(outline.mask, tight, kind, apart, pace))
     whole = [one for one in kept if not any(_is_part(one.mask, other.mask) for other in kept)]
     moving = [one for one in whole if one.kind == MOTION][:OBJECTS]
     return moving + [one for one in whole if one.kind == GRID][: OBJECTS // 2]

@@ -2,7 +2,7 @@
 
 Of 104 tracks that motion proposed and that were looked at, 14 were no object: edges of shelves and doors,
 folds, gaps, most of them where a hand-held camera passes close things, whose parallax looks like motion. The
-tests take eight of these out, with 4 of 57 whole objects and 5 of 32 parts.
+tests take seven of these out, with 2 of 57 whole objects and 6 of 32 parts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from training.labelling.segmenter import Frame, Mask
 LONGEST = 4.0  # times as long as wide: edges and strips; objects had 3.3 at most
 LARGEST = 0.9  # share of the largest piece of a mask: what is seen in several pieces is behind something
 GAP, BAND, LEAST_BAND = 4, 0.3, 4  # px from mask to ring; the ring's width in sizes, and px at least
+LEAST_SPEED = 0.8  # px over two frames, own motion: what moves less is uncovered by what moves
 APART = 0.125  # share of the own motion by which that of the ring differs at least, if the ring goes along
 VIEW, VIEW_SIZES = 64, 2.2  # px and target sizes of the views that are compared
 VIEW_GAP, VIEW_BAND = 3, 11  # px from mask to ring in a view, and to the ring's end
-ALIKE, TEXTURE = 0.4, 12.0  # correlation of the rings of two views; grey levels below which it says nothing
+ALIKE, TEXTURE = 0.65, 12.0  # correlation of the rings of two views; grey levels below which it says nothing
 LEAST_RING = 80  # px of a view
 
 
@@ -36,8 +37,9 @@ def is_compact(mask: Mask) -> bool:
     return max(areas) >= LARGEST * sum(areas) and max(sides) <= LONGEST * max(min(sides), 1.0)
 
 
-def apartness(own: NDArray[np.float32], mask: Mask) -> float:
-    """How much the ring around a mask moves otherwise than the mask, as a share of the mask's motion.
+def apartness(own: NDArray[np.float32], mask: Mask) -> tuple[float, float]:
+    """How much the ring around a mask moves otherwise than the mask, as a share of the mask's motion; and the
+    mask's motion, px.
 
     Args:
         own: Motion otherwise than the camera's, px, [h, w, 2].
@@ -51,9 +53,10 @@ def apartness(own: NDArray[np.float32], mask: Mask) -> float:
     inside = eroded if eroded.sum() > 20 else small
     ring = cv2.subtract(_grown(small, GAP + int(max(LEAST_BAND, BAND * size))), _grown(small, GAP))
     if not inside.any() or not ring.any():
-        return 1.0
+        return 1.0, 0.0
     here, around = (np.median(own[np.asarray(part) > 0], 0) for part in (inside, ring))
-    return float(np.linalg.norm(here - around) / max(float(np.linalg.norm(here)), 0.1))
+    speed = float(np.linalg.norm(here))
+    return float(np.linalg.norm(here - around)) / max(speed, 0.1), speed
 
 
 def pace_of(flow: NDArray[np.float32], mask: Mask) -> float:
