@@ -2,8 +2,8 @@
 
 Of 104 tracks that motion proposed and that were looked at, 14 were no object: edges of shelves and doors,
 folds, gaps, most of them where a hand-held camera passes close things, whose parallax looks like motion. The
-tests take seven of these out, with 2 of 57 whole objects and 6 of 32 parts. Of 120 tracks that were made with
-them, 12 were no object, 23 parts, 4 groups, one double and 80 whole.
+tests take seven of these out, with 2 of 57 whole objects and 6 of 32 parts. Of 140 tracks that were made with
+them, 13 were no object, 28 parts, 4 groups, one double and 94 whole.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Two trackers go forward together and, from where they last agreed, backward; where all four agree a mask is
 made of the mean box, and kept if it fits. No frame is marked as one without the target: nothing here is
 certain enough for that. What passes is easy (no occlusion, no jerk). From true boxes 0.9 % of the masks'
-boxes had an overlap below 0.5 with the truth (214 frames of 16 sequences); of what motion proposes one track in
-ten is no object (see surroundings.py).
+boxes had an overlap below 0.5 with the truth (214 frames of 16 sequences); of what motion proposes one track
+in ten is no object (see surroundings.py).
 """
 
 from __future__ import annotations
