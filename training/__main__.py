@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_collect(commands.add_parser("collect", help="bring back footage that public repositories bundle"))
+    _add_label(commands.add_parser("label", help="label footage that has no labels"))
     _add_data(commands.add_parser("data", help="pack cut-outs, photographs and footage into one file"))
     _add_train(commands.add_parser("train", help="train, or resume, and write checkpoints, log and plot"))
     _add_distil(commands.add_parser("distil", help="distil a new image encoder from other networks"))
@@ -62,6 +63,13 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
 
     collect.add_arguments(parser)
     parser.set_defaults(run=collect.run)
+
+
+def _add_label(parser: argparse.ArgumentParser) -> None:
+    from training import label
+
+    label.add_arguments(parser)
+    parser.set_defaults(run=label.run)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

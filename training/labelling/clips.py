@@ -1,0 +1,127 @@
+"""A labelled clip on disk, in the format of sequences_train: video.mp4, masks.npz, boxes.csv, meta.json."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from efftam_ros.tools.common.video import NS, VideoWriter
+from efftam_ros.tools.eval.sequences import mask_box
+from training.labelling.scenes import FPS
+from training.labelling.segmenter import Frame
+from training.labelling.tracks import EVERY, Track
+from training.material import FOOTAGE_WIDTH
+
+LEAST_AREA = 40  # px, of a mask in the clip: less is no outline
+CRF = 24
+RATE = FPS / EVERY  # frames a second, nominal: frames whose mask did not fit are left out
+MADE_BY = "python -m training label (FEAR-XS, NanoTrack V3, MobileSAM), not by hand"
+
+
+def clip_size(width: int, height: int) -> tuple[int, int]:
+    """Width and height of the clip of frames of this size, px; even, for the video."""
+    scale = min(1.0, FOOTAGE_WIDTH / width)
+    return int(width * scale) // 2 * 2, int(height * scale) // 2 * 2
+
+
+def shrunk_tracks(
+    where: Sequence[int], tracks: Sequence[Track], size: tuple[int, int]
+) -> tuple[NDArray[np.bool_], list[dict[str, Any]]]:
+    """Masks of the tracks that are large enough in every frame of the clip, bool [tracks, frames, H, W], and
+    their figures."""
+    kept, figures = [], []
+    for track in tracks:
+        masks = [_resized(track.masks[i].astype(np.uint8) * np.uint8(255), size) > 127 for i in where]
+        if min(int(mask.sum()) for mask in masks) >= LEAST_AREA:
+            kept.append(np.stack(masks))
+            figures.append(track.figures)
+    shape = (0, len(where), size[1], size[0])
+    return (np.stack(kept) if kept else np.zeros(shape, bool)), figures
+
+
+def describe(
+    name: str,
+    source: dict[str, str],
+    numbers: Sequence[int],
+    masks: NDArray[np.bool_],
+    figures: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """The content of meta.json: where the frames come from, how large the targets are, how they passed."""
+    tracks, frames, height, width = masks.shape
+    sizes = [float(np.sqrt(mask.sum())) for track in masks for mask in track]
+    return {
+        "name": name,
+        "data_set": "pseudo",
+        **source,
+        "frames_in_source": [int(n) for n in numbers],
+        "frames": frames,
+        "width": width,
+        "height": height,
+        "targets": tracks,
+        "target": {
+            "sqrt_area_px": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)},
+            "frames_absent": 0,
+        },
+        "ground_truth": MADE_BY,
+        "encoding": f"H.264 CRF {CRF} yuv420p",
+        "has_masks": True,
+        "figures": [
+            {key: round(value, 3) if isinstance(value, float) else value for key, value in one.items()}
+            for one in figures
+        ],
+    }
+
+
+def write_clip(folder: Path, frames: Sequence[Frame], masks: NDArray[np.bool_], meta: dict[str, Any]) -> None:
+    """Write a clip, which appears under its name when it is complete. ``frames``: those of the masks [tracks,
+    frames, H, W], of any size."""
+    size = masks.shape[3], masks.shape[2]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".clip_", dir=folder.parent) as place:
+        part = Path(place) / folder.name
+        part.mkdir()
+        with VideoWriter(part / "video.mp4", *size, RATE, crf=CRF) as writer:
+            for index, frame in enumerate(frames):
+                writer.write(_resized(frame, size), round(index * NS / RATE))
+        endings = [f"_{number + 1}" if number else "" for number in range(len(masks))]
+        bits = {
+            f"bits{ending}": np.packbits(track.reshape(len(track), -1), axis=1)
+            for ending, track in zip(endings, masks, strict=True)
+        }
+        shape = np.array(masks.shape[1:])
+        np.savez_compressed(part / "masks.npz", shape=shape, **bits)  # type: ignore[arg-type]
+        for ending, track in zip(endings, masks, strict=True):
+            (part / f"boxes{ending}.csv").write_text(_boxes(track))
+        (part / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+        part.rename(folder)
+
+
+def read_masks(folder: Path) -> NDArray[np.bool_]:
+    """The masks of a clip, bool [tracks, frames, H, W]."""
+    with np.load(folder / "masks.npz") as stored:
+        frames, height, width = (int(n) for n in stored["shape"])
+        tracks = [
+            np.unpackbits(stored[key].reshape(frames, -1), axis=1, count=height * width)
+            for key in stored.files
+            if key.startswith("bits")
+        ]
+    return np.stack(tracks).reshape(len(tracks), frames, height, width).astype(bool)
+
+
+def _boxes(track: NDArray[np.bool_]) -> str:
+    rows = [",".join([str(n), *(f"{v:g}" for v in mask_box(mask))]) for n, mask in enumerate(track)]
+    return "\n".join(["frame,x,y,w,h", *rows, ""])
+
+
+def _resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The image itself if it has the size, width and height in px."""
+    if image.shape[1::-1] == size:
+        return image
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)

@@ -1,0 +1,128 @@
+"""Objects of a segment's first frame that are worth following.
+
+Clicks go where something moves otherwise than the camera and has structure; optionally on a grid as well,
+where anything changes. Whole, moving objects come from motion; the grid gives parts too, and texture that
+slides along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.tools.eval.sequences import mask_box
+from training.labelling.scenes import MOVES, motion, own_motion
+from training.labelling.segmenter import Frame, Mask, Outline, Segmenter
+from training.labelling.surroundings import LEAST_SPEED, apartness, is_compact, pace_of
+
+MOTION, GRID = "motion", "click"  # kinds of a proposal, as they stand in meta.json
+MOTION_CLICKS, APART = 14, 14  # number of clicks; px between them at the width where motion is measured
+COLUMNS, ROWS = 7, 5  # of the grid
+CHANGES = 8.0  # grey levels, mean over 31 px, within a third of the segment: elsewhere the grid has no click
+LEAST, MOST = 10.0, 300.0  # px, square root of a proposal's box area: below there is no outline, above parts
+MOST_OF_FRAME, MOST_OF_CLICK = 0.4, 0.25  # share of the frame: its box, its mask
+FILLS = 0.25  # share of its box that a mask fills at least: less is a scatter of bits
+CANDIDATES, OBJECTS = 18, 6  # masks that are tried for stability; objects that are followed
+SURE, STABLE = 0.8, 0.75  # the network's quality; overlap of a mask with that of its own box
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An object of the first frame.
+
+    ``kind``: `MOTION` or `GRID`; ``apart``: how much what is around it moves otherwise, as a share of its own
+    motion; ``pace``: its sizes that it moves in the picture from frame to frame.
+    """
+
+    mask: Mask
+    box: Box
+    kind: str
+    apart: float = 1.0
+    pace: float = 0.0
+
+
+def propose(segmenter: Segmenter, frames: Sequence[Frame], grid: bool = False) -> list[Proposal]:
+    """Objects to follow, those that move first. ``grid``: with clicks on a grid as well."""
+    first = frames[0]
+    clicks = [(x, y, MOTION) for x, y in motion_clicks(frames)]
+    if grid:
+        clicks += [(x, y, GRID) for x, y in grid_clicks(frames)]
+    found = [
+        (outline.mask, bounds(outline.mask), clicks[index][2])
+        for index, outline in segmenter.click(first, [(x, y) for x, y, _ in clicks], _is_object)
+    ]
+    # Objects that are too large to be followed keep their parts from being proposed.
+    found = [one for one in found if _is_target(one[1], first)][:CANDIDATES]
+    own, ego, *_ = own_motion(first, frames[2])
+    kept: list[Proposal] = []
+    again = segmenter.outline([(first, box) for _, box, _ in found])
+    for (mask, box, kind), outline in zip(found, again, strict=True):
+        tight = bounds(outline.mask)
+        is_stable = (
+            outline.quality > SURE and overlap(mask, outline.mask) > STABLE and iou(tight, box) > STABLE
+        )
+        is_new = all(overlap(outline.mask, other.mask) < 0.5 for other in kept)
+        if is_stable and is_new and is_compact(outline.mask):
+            apart, speed = apartness(own, outline.mask)
+            if speed > LEAST_SPEED or kind == GRID:
+                pace = pace_of(own + ego, outline.mask)
+                kept.append(Proposal(outline.mask, tight, kind, apart, pace))
+    whole = [one for one in kept if not any(_is_part(one.mask, other.mask) for other in kept)]
+    moving = [one for one in whole if one.kind == MOTION][:OBJECTS]
+    return moving + [one for one in whole if one.kind == GRID][: OBJECTS // 2]
+
+
+def motion_clicks(frames: Sequence[Frame]) -> list[tuple[float, float]]:
+    """The places that move most on their own, px."""
+    score, scale = motion(frames[0], frames[2])
+    points: list[tuple[float, float]] = []
+    while len(points) < MOTION_CLICKS and score.max() > MOVES:
+        y, x = np.unravel_index(int(score.argmax()), score.shape)
+        points.append((float(x) / scale, float(y) / scale))
+        cv2.circle(score, (int(x), int(y)), APART, (0.0,), -1)
+    return points
+
+
+def grid_clicks(frames: Sequence[Frame]) -> list[tuple[float, float]]:
+    """Points of a grid where the picture changes within the segment, px."""
+    later = frames[len(frames) // 3]
+    change = cv2.blur(cv2.absdiff(frames[0], later).max(2), (31, 31))
+    height, width = change.shape
+    xs = (np.arange(COLUMNS) + 0.5) * width / COLUMNS
+    ys = (np.arange(ROWS) + 0.5) * height / ROWS
+    return [(float(x), float(y)) for x in xs for y in ys if change[int(y), int(x)] > CHANGES]
+
+
+def bounds(mask: Mask) -> Box:
+    """The tight box of a mask; empty (0, 0, 0, 0) if the mask is."""
+    box = mask_box(mask)
+    return Box(0.0, 0.0, 0.0, 0.0) if math.isnan(box[0]) else Box(*map(float, box))
+
+
+def overlap(one: Mask, other: Mask) -> float:
+    """Intersection over union of masks."""
+    return float((one & other).sum() / max(int((one | other).sum()), 1))
+
+
+def _is_object(outline: Outline) -> bool:
+    """Is it sure, dense, and no ground or sky?"""
+    area, box = int(outline.mask.sum()), bounds(outline.mask)
+    is_dense = FILLS * box.width * box.height < area < MOST_OF_CLICK * outline.mask.size
+    return outline.quality > SURE and is_dense
+
+
+def _is_target(box: Box, frame: Frame) -> bool:
+    """Has a size that can be followed and outlined, and touches one edge of the frame at most."""
+    height, width = frame.shape[:2]
+    edges = (box.x <= 1) + (box.y <= 1) + (box.x1 >= width - 1) + (box.y1 >= height - 1)
+    area = box.width * box.height
+    return LEAST <= math.sqrt(area) <= MOST and area < MOST_OF_FRAME * width * height and edges < 2
+
+
+def _is_part(mask: Mask, other: Mask) -> bool:
+    return bool(other.sum() > 1.2 * mask.sum() and (mask & other).sum() > 0.8 * mask.sum())
