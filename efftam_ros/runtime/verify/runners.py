@@ -70,17 +70,19 @@ class DeviceRunner:
     ) -> dict[str, tuple[DeviceBuffer, HostBuffer]]:
         """Bind new memory that ``stack`` frees, with the inputs copied into it. Returns that of the
         outputs."""
-        for name in self._graph.inputs:
-            values = np.ascontiguousarray(inputs[name])
-            device, host = self._place(name, values.shape, values.nbytes, stack)
-            host.view(values.dtype, values.shape)[...] = values
-            self._stream.copy_in(device.pointer, host, values.nbytes)
         outputs = {}
-        for name, tensor in self._graph.outputs.items():
-            shape = _output_shape(tensor.shape, inputs)
-            nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
-            outputs[name] = self._place(name, shape, nbytes, stack)
-        stack.callback(self._stream.synchronize)  # before anything above is freed, also after an error
+        try:
+            for name in self._graph.inputs:
+                values = np.ascontiguousarray(inputs[name])
+                device, host = self._place(name, values.shape, values.nbytes, stack)
+                host.view(values.dtype, values.shape)[...] = values
+                self._stream.copy_in(device.pointer, host, values.nbytes)
+            for name, tensor in self._graph.outputs.items():
+                shape = _output_shape(tensor.shape, inputs)
+                nbytes = int(np.prod(shape)) * np.dtype(tensor.dtype).itemsize
+                outputs[name] = self._place(name, shape, nbytes, stack)
+        finally:  # before anything above is freed, also after an error
+            stack.callback(self._stream.synchronize)
         return outputs
 
     def run(self) -> None:
