@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 SAMPLES = 4
 """Places along each side of a box."""
-TEMPLATES = 2
+TEMPLATES = 3
 """Templates that a pipeline keeps."""
 STRIDE = 16
 """Network px per cell of the features."""
