@@ -480,9 +480,10 @@ class Tracker:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
-        box, presence, quality = None, 0.0, 0.0
+        box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
+            likeness = self._identity.likeness(candidates, choice.index)
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
         measured = box is not None
@@ -496,6 +497,7 @@ class Tracker:
             measured=measured,
             presence=presence,
             quality=quality,
+            likeness=likeness,
             age_s=0.0 if measured else self._target.age_s(frame.stamp_ns),
             motion=motion,
             view=view,

@@ -269,6 +269,7 @@ class Track:
         measured: True when ``box`` was measured in this image.
         presence: Probability that the target is in view, 0..1.
         quality: Predicted mask IoU, 0..1.
+        likeness: To the selected target, -1..1; NaN where it is not known.
         age_s: Time since the last measured box, s (0 when measured, NaN before the first).
         motion: The filter's estimate or None.
         view: The region given to the network.
@@ -287,6 +288,7 @@ class Track:
     measured: bool = False
     presence: float = 0.0
     quality: float = 0.0
+    likeness: float = float("nan")
     age_s: float = float("nan")
     motion: Motion | None = None
     view: View | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -62,4 +64,6 @@ def test_the_usual_area_follows_the_size_of_the_images():
     model = known(area=900.0)
     model.resize(4.0)
     assert model.usual_area == 3600.0
-    assert model.llr(3600.0, 0.8, 4.0, None, math.nan) == known(area=900.0).llr(900.0, 0.8, 4.0, None, math.nan)
+    assert model.llr(3600.0, 0.8, 4.0, None, math.nan) == known(area=900.0).llr(
+        900.0, 0.8, 4.0, None, math.nan
+    )

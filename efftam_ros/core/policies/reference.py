@@ -37,9 +37,7 @@ class ReferencePolicy(ABC):
     def resize(self, area_factor: float) -> None:
         return
 
-    def detections(
-        self, candidates: Candidates, describe: Describe, identity: Identity
-    ) -> list[Detection]:
+    def detections(self, candidates: Candidates, describe: Describe, identity: Identity) -> list[Detection]:
         return []
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
