@@ -33,7 +33,6 @@ class Record:
     presence_logit: float
     motion_iou: float | None = None
     is_spaced: bool = True
-    stamp_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,19 +171,15 @@ class MemoryBank:
         frames, rows = zip(*attention.maps, strict=True) if attention.maps else ((), ())
         return MemoryPlan(tuple(map(slot, frames)), tuple(rows), tuple(map(slot, attention.pointers)))
 
-    def drop(self, records: Sequence[Record]) -> None:
-        """Forget frames."""
-        for old in records:
-            self._free.append(self._slots.pop(old.frame))
-            self.records.remove(old)
-
     def add(self, record: Record) -> int:
         """Store a frame and return its slot, evicting frames that no later frame will attend to."""
         if record.frame in self._slots:
             raise ValueError(f"frame {record.frame} is already remembered")
         if not self._free:
             needed = self.rule.needed([*self.records, record], record.frame + 1)
-            self.drop([r for r in self.records if r.frame not in needed])
+            for old in [r for r in self.records if r.frame not in needed]:
+                self._free.append(self._slots.pop(old.frame))
+                self.records.remove(old)
         if not self._free:
             raise ValueError(f"all {len(self._slots)} memory slots hold frames that are still needed")
         slot = self._free.pop()
@@ -224,14 +219,10 @@ class FrameMemory:
         is_spaced = spaced_ns is None or not 0 <= stamp_ns - spaced_ns < SPACING_NS
         if is_spaced:
             self._spaced_ns = stamp_ns
-        record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced, stamp_ns)
+        record = Record(self._frame, prompted, quality, presence_logit, motion_iou, is_spaced)
         self._frame += 1
         return self._bank.add(record)
 
     def skip(self) -> None:
         """Close the frame without keeping it."""
         self._frame += 1
-
-    def forget_since(self, stamp_ns: int) -> None:
-        """Forget the frames after a stamp, except prompted ones."""
-        self._bank.drop([r for r in self._bank.records if not r.prompted and r.stamp_ns > stamp_ns])

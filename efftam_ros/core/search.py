@@ -348,8 +348,6 @@ class Reacquisition:
     def __init__(self) -> None:
         self.last_seen: Sighting | None = None
         """The last confirmed frame's."""
-        self.last_like: Sighting | None = None
-        """That of the last confirmed frame on which it was like the target (`Identity`)."""
         self.is_camera_known = False
         """Whether the camera's motion to the present image is known."""
         self._compared_ns: int | None = None  # when the kept image was last compared
@@ -376,10 +374,6 @@ class Reacquisition:
         if self.prior is None and motion is not None:
             now = motion.ground
             self.prior = PositionPrior(now.stamp_ns, now.box, now.velocity)
-
-    def start(self, seen: Sighting) -> None:
-        """Start the prior at a sighting."""
-        self.prior = PositionPrior(seen.stamp_ns, seen.box, seen.velocity)
 
     def resize(self, matrix: Matrix) -> None:
         """The images' size changed: ``matrix`` maps old pixels to new ones."""

@@ -15,7 +15,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Identity
+from efftam_ros.core.identity import Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import TargetMotion
 from efftam_ros.core.policies import make_policy
@@ -166,7 +166,7 @@ class Tracker:
         self.memory = FrameMemory(MemoryBank(self._policy.rule, self._pipeline.spec.slots))
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
-        self._search, self._identity = Reacquisition(), Identity()
+        self._search, self._templates = Reacquisition(), Templates()
         self._blind: BlindSearch | None = None  # since the target is lost, for policies that do not search
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
@@ -249,7 +249,6 @@ class Tracker:
             drawn=box,
             is_prompted=True,
         )
-        self._identity = Identity(self._pipeline.spec.templates if self._policy.searches else 0, stamp)
         choice = self._policy.begin(candidates, context)
         start = choice.box or box or visible[0]
         window.settle(start)
@@ -262,7 +261,9 @@ class Tracker:
             self._camera.estimate(frame.image, stamp, None)
         self._target.select(stamp)
         self._last = stamp, size
-        if self._policy.searches and self._pipeline.spec.templates:
+        count = self._pipeline.spec.templates if self._policy.searches else 0
+        self._templates = Templates(count, stamp)
+        if count:
             self._pending.append(partial(self._pipeline.take_template, 0, box or start))
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
@@ -288,7 +289,6 @@ class Tracker:
         motion = None if known is None else known.predicted(stamp)
         expected = None if motion is None else motion.at(stamp, camera=False)
         self._shown = None
-        self._identity.begin(stamp)
         windows: tuple[View, ...] = ()
         try:
             if interruption or state in MISSED:
@@ -336,13 +336,10 @@ class Tracker:
             points=points,
             is_confirmed=self._target.confirmed,
             confirmed_ns=self._target.confirmed_ns,
-            identity=self._identity,
         )
         choice = self._policy.choose(candidates, context)
         confirmed = choice.box is not None and self._target.hit(stamp)
-        if choice.drifted:
-            self._give_up(size)
-        elif choice.box is None:
+        if choice.box is None:
             self._target.miss(stamp)
         self._remember(candidates, choice, context, confirmed)
         if choice.box is None:
@@ -399,24 +396,13 @@ class Tracker:
             search.begin(size, self._motion.filter)
             windows = search.windows(stamp, size, extent, side, self._target.config.search_windows)
             found = self._pipeline.search(frame.image, windows, self.memory.plan())
-            seen = [self._policy.detections(candidates, describe, self._identity) for candidates in found]
+            seen = [self._policy.detections(candidates, describe) for candidates in found]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             return search.view(extent, side), tuple(windows)
         if extent is not None and is_lost:
             self._blind = self._blind or BlindSearch()
             return self._blind.view(size, place, extent, side), ()
         return self._window.view(size, place, self._target.age_s(self._last[0])), ()
-
-    def _give_up(self, image_size: tuple[int, int]) -> None:
-        """Something else is followed: search for the target from where it was last like itself, and forget
-        what was remembered since."""
-        self._target.lose()
-        self.memory.forget_since(self._identity.like_ns)
-        self._motion.lose()
-        self._search.begin(image_size, None)
-        if self._search.last_like is not None:
-            self._search.start(self._search.last_like)
-        self._identity.restart()
 
     def _interrupt(self, stamp_ns: int, size: tuple[int, int]) -> None:
         """The motion estimate does not hold for this image. Of an image of another size, which shows the same
@@ -462,15 +448,13 @@ class Tracker:
     def _confirm(self, frame: Frame, box: Box, velocity: tuple[float, float]) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
         self._search.last_seen, self._blind = Sighting(frame.stamp_ns, box, velocity), None
-        if self._identity.like_ns == frame.stamp_ns:
-            self._search.last_like = self._search.last_seen
         if self._search.is_running:
             self._search.stop()
         if self._camera is not None:
             self._pending.append(partial(self._camera.keep, box))
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
-        template = self._identity.renew()
+        template = self._templates.renew(frame.stamp_ns)
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))
 
@@ -483,7 +467,7 @@ class Tracker:
         box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
-            likeness = self._identity.likeness(candidates, choice.index)
+            likeness = self._templates.likeness(candidates, choice.index, frame.stamp_ns)
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
         measured = box is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -43,10 +41,10 @@ def known(quality: float = 0.8, area: float = 900.0, llr: float = 2.0) -> Target
 
 def test_a_candidate_weighs_less_the_more_its_area_differs_and_much_less_beyond_three_times():
     model = known()
-    weights = [model.llr(900.0 * factor, 0.8, 4.0, None, math.nan) for factor in (1.0, 2.0, 2.9, 3.1)]
+    weights = [model.llr(900.0 * factor, 0.8, 4.0, None) for factor in (1.0, 2.0, 2.9, 3.1)]
     assert weights == sorted(weights, reverse=True)
     assert weights[2] - weights[3] > 2 * (weights[0] - weights[1]) * np.log(3.1 / 2.9) / np.log(2)
-    assert model.llr(None, 0.8, 4.0, None, math.nan) == weights[0]
+    assert model.llr(None, 0.8, 4.0, None) == weights[0]
 
 
 def test_a_return_may_weigh_a_little_less_than_confirmed_frames_do_but_never_less_than_nothing():
@@ -64,6 +62,4 @@ def test_the_usual_area_follows_the_size_of_the_images():
     model = known(area=900.0)
     model.resize(4.0)
     assert model.usual_area == 3600.0
-    assert model.llr(3600.0, 0.8, 4.0, None, math.nan) == known(area=900.0).llr(
-        900.0, 0.8, 4.0, None, math.nan
-    )
+    assert model.llr(3600.0, 0.8, 4.0, None) == known(area=900.0).llr(900.0, 0.8, 4.0, None)

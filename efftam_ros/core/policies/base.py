@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Identity
 from efftam_ros.core.memory import Rule
 from efftam_ros.core.motion import MotionFilter
 from efftam_ros.core.policies.target_model import Descriptor
@@ -42,7 +41,6 @@ class FrameContext:
         is_confirmed: Whether the state before this frame claims the target: the track is unbroken.
         confirmed_ns: Stamp of the last confirmed frame, ns.
         is_prompted: Whether the target is selected on this frame.
-        identity: Tells the likeness of candidates to the target.
     """
 
     stamp_ns: int
@@ -58,7 +56,6 @@ class FrameContext:
     is_confirmed: bool = True
     confirmed_ns: int | None = None
     is_prompted: bool = False
-    identity: Identity = field(default_factory=Identity)
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Choice:
     box, None when the candidate is not accepted; ``reason``: why it is not, one line; ``motion_iou``: IoU
     with the predicted box, where the policy uses it; ``jumped``: accepted away from the predicted position,
     so that the motion filter is re-initialised; ``partial``: accepted, but only part of the target is
-    visible; ``drifted``: what was followed is not the target, which is searched for from now on."""
+    visible."""
 
     index: int
     present: bool
@@ -78,7 +75,6 @@ class Choice:
     motion_iou: float | None = None
     jumped: bool = False
     partial: bool = False
-    drifted: bool = False
 
 
 class Policy(Protocol):
@@ -104,7 +100,7 @@ class Policy(Protocol):
         """Carry over what is known in pixels: the images' area changed by this factor."""
         ...
 
-    def detections(self, candidates: Candidates, describe: Describe, identity: Identity) -> list[Detection]:
+    def detections(self, candidates: Candidates, describe: Describe) -> list[Detection]:
         """Weigh the candidates of a window."""
         ...
 

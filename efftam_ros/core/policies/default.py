@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.geometry import Box, iou
-from efftam_ros.core.identity import Identity
 from efftam_ros.core.memory import RankedFrames
 from efftam_ros.core.policies.base import (
     Choice,
@@ -38,7 +37,7 @@ DOUBTED_FRAMES = 6  # frames that need evidence afterwards: until new points hav
 @dataclass(frozen=True)
 class VisibleCandidate:
     """A candidate with a mask. ``area``: px^2; ``quality``: predicted IoU; ``overlap``: with the predicted
-    box; ``score``: by which the candidates are ranked; ``likeness``: to the target, NaN if unknown."""
+    box; ``score``: by which the candidates are ranked."""
 
     index: int
     box: Box
@@ -46,7 +45,6 @@ class VisibleCandidate:
     quality: float
     overlap: float
     score: float
-    likeness: float
 
 
 class DefaultPolicy:
@@ -120,22 +118,12 @@ class DefaultPolicy:
         return accept_if_visible(candidates, best_quality(candidates), present=True)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
-        choice = self._choose(candidates, context)
-        if choice.box is None or not context.is_confirmed:
-            return choice
-        likeness = context.identity.likeness(candidates, choice.index)
-        if not context.identity.has_drifted(likeness):
-            return choice
-        reason = f"what was followed is not like the target any more (likeness {likeness:.2f})"
-        return replace(choice, box=None, reason=reason, drifted=True)
-
-    def _choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._doubted = max(0, self._doubted - 1)
         if context.state in MISSED:
             return self._choose_return(candidates, context)
         if candidates.presence < self.config.presence_threshold:
             return Choice(best_quality(candidates), False, None, absence_reason(candidates))
-        ranked = self._ranked(candidates, context.identity, context.expected)
+        ranked = self._ranked(candidates, context.expected)
         if not ranked:
             return Choice(best_quality(candidates), False, None, "every mask is empty")
         reason = None
@@ -155,7 +143,7 @@ class DefaultPolicy:
         search.begin(context.image_size, context.motion)
         self._observe(candidates, context)
         present = candidates.presence >= self.config.presence_threshold
-        ranked = self._ranked(candidates, context.identity) if present else []
+        ranked = self._ranked(candidates, None) if present else []
         least = self.RETURN_SHARE * self._model.usual_quality
         clear = [seen for seen in ranked if not seen.quality < least]
         for seen in clear:
@@ -177,7 +165,7 @@ class DefaultPolicy:
 
     def _observe(self, candidates: Candidates, context: FrameContext) -> None:
         """Add what the frame's own view shows to the search."""
-        shown = [(context.view, self.detections(candidates, context.describe, context.identity))]
+        shown = [(context.view, self.detections(candidates, context.describe))]
         context.search.observe(context.stamp_ns, shown)
 
     def _is_near(self, box: Box, context: FrameContext) -> bool:
@@ -214,8 +202,7 @@ class DefaultPolicy:
         if context.is_confirmed and self._doubted and not is_sure:
             # Without the size, which may change: a car approaches, or leaves the image.
             descriptor = context.describe(seen.box)
-            llr = model.llr(None, seen.quality, presence_logit, descriptor, seen.likeness)
-            least = model.least_llr
+            llr, least = model.llr(None, seen.quality, presence_logit, descriptor), model.least_llr
             if not llr > least:
                 return "the points followed have ended, and what is seen is unlike the target"
         return None
@@ -233,24 +220,21 @@ class DefaultPolicy:
         return 1.0 if usual is None else area / usual
 
     def _llr(self, seen: VisibleCandidate, presence_logit: float, context: FrameContext) -> float:
-        descriptor = context.describe(seen.box)
-        return self._model.llr(seen.area, seen.quality, presence_logit, descriptor, seen.likeness)
+        return self._model.llr(seen.area, seen.quality, presence_logit, context.describe(seen.box))
 
-    def detections(self, candidates: Candidates, describe: Describe, identity: Identity) -> list[Detection]:
+    def detections(self, candidates: Candidates, describe: Describe) -> list[Detection]:
         """Of candidates that overlap only the best."""
         if not candidates.is_finite or candidates.presence < self.LEAST_PRESENCE:
             return []
         found: list[Detection] = []
-        for seen in self._ranked(candidates, identity):
+        for seen in self._ranked(candidates, None):
             if all(iou(seen.box, other.box) < SAME_IOU for other in found):
                 descriptor, logit = describe(seen.box), candidates.presence_logit
-                llr = self._model.llr(seen.area, seen.quality, logit, descriptor, seen.likeness)
+                llr = self._model.llr(seen.area, seen.quality, logit, descriptor)
                 found.append(Detection(seen.box, seen.quality, llr))
         return found
 
-    def _ranked(
-        self, candidates: Candidates, identity: Identity, expected: Motion | None = None
-    ) -> list[VisibleCandidate]:
+    def _ranked(self, candidates: Candidates, expected: Motion | None) -> list[VisibleCandidate]:
         """The non-empty candidates, best first."""
         found = []
         favours = self._scale.favour(candidates)
@@ -258,8 +242,7 @@ class DefaultPolicy:
             quality = float(candidates.ious[index])
             overlap = iou(box, expected.box) if expected is not None else 0.0
             score = quality + favours[index] + self.config.motion_weight * overlap
-            likeness, area = identity.likeness(candidates, index), box.width * box.height
-            found.append(VisibleCandidate(index, box, area, quality, overlap, score, likeness))
+            found.append(VisibleCandidate(index, box, box.width * box.height, quality, overlap, score))
         found.sort(key=attrgetter("score"), reverse=True)
         return found
 
@@ -277,8 +260,7 @@ class DefaultPolicy:
             is_itself = share >= self.WHOLE_SHARE and not is_merged
             keeps = quality > self.config.memory_quality and is_clear and is_itself
         descriptor = context.describe(choice.box)
-        likeness = context.identity.likeness(candidates, choice.index)
-        llr = model.llr(area, quality, candidates.presence_logit, descriptor, likeness)
+        llr = model.llr(area, quality, candidates.presence_logit, descriptor)
         if keeps and descriptor is not None:
             model.appearance.add(descriptor)
         model.add(area, quality, llr, keeps)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from efftam_ros.core.config import TrackerConfig
-from efftam_ros.core.identity import Identity
 from efftam_ros.core.memory import AttendedFrames, RecentFrames, Record, Rule
 from efftam_ros.core.policies.base import (
     Choice,
@@ -37,7 +36,7 @@ class ReferencePolicy(ABC):
     def resize(self, area_factor: float) -> None:
         return
 
-    def detections(self, candidates: Candidates, describe: Describe, identity: Identity) -> list[Detection]:
+    def detections(self, candidates: Candidates, describe: Describe) -> list[Detection]:
         return []
 
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:

@@ -23,9 +23,6 @@ MAX_AREA_RATIO = 3.0
 # footage's choosing half 5 wrong objects are accepted and 106 absent frames claimed without it, 3 and 56 with
 # it; 52 targets are regained in both.
 RETURN_MARGIN = 1.2
-# Of likeness: LLR per unit, where it tells nothing, and its bounds. Right boxes are above 0.53 in 19 of 20
-# images, wrong ones below 0.52.
-LIKENESS_WEIGHT, EVEN_LIKENESS, MOST_UNLIKE, MOST_LIKE = 8.0, 0.5, 3.0, 0.0
 
 
 class Appearance:
@@ -92,17 +89,12 @@ class TargetModel:
         self.usual_area = median(self._confirmed_areas) if self._confirmed_areas else None
 
     def llr(
-        self,
-        area: float | None,
-        quality: float,
-        presence_logit: float,
-        descriptor: Descriptor | None,
-        likeness: float,
+        self, area: float | None, quality: float, presence_logit: float, descriptor: Descriptor | None
     ) -> float:
         """Log-likelihood ratio that a candidate is the target rather than something else.
 
         ``area``: px^2, None: not weighed; ``quality``: predicted IoU; ``descriptor``: of its colours, None:
-        unknown; ``likeness``: to the target's templates, NaN: unknown.
+        unknown.
         """
         usual = self.usual_quality if self._qualities else quality
         size = 0.0
@@ -114,6 +106,4 @@ class TargetModel:
         # The weights were chosen on detections recorded at losses of the target (docs/tracking.md), their
         # scale so that the sum over several detections weighs against the prior as it should.
         seen = 0.33 * min(max(presence_logit, -3.0), 4.0) + 1.6 * min(quality / max(usual, 0.1), 1.2)
-        if not math.isnan(likeness):
-            seen += min(max(LIKENESS_WEIGHT * (likeness - EVEN_LIKENESS), -MOST_UNLIKE), MOST_LIKE)
         return seen - 0.33 * size - 8.0 * min(change, 0.3) - 1.0
