@@ -66,6 +66,7 @@ class Result:
         velocity: Of the box's centre, px/s; None while the target is LOST.
         presence: Probability that the target is in view, 0..1.
         quality: The network's estimate of the mask's IoU with the target, 0..1.
+        likeness: To the selected target, -1..1; NaN where it is not known.
         age: Time since the last measured box, s.
         reason: Why the target is not tracked; "" if it is.
     """
@@ -79,6 +80,7 @@ class Result:
         self.velocity: Velocity | None = None if motion is None else _finite(Velocity(*motion.velocity))
         self.presence: float = track.presence
         self.quality: float = track.quality
+        self.likeness: float = track.likeness
         self.age: float = track.age_s
         self.reason: str = track.reason
         self._owner = owner

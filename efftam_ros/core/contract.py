@@ -29,6 +29,7 @@ class Pipeline(Protocol):
         attend(plan)            # tracked frames only
         decode(prompt)          # the only synchronisation of a frame; prompt=None on tracked frames
         remember(choice, slot, present)   # only if the frame is to be stored
+        take_template(index, box)         # only where the target's appearance is to be kept
         mask(choice)            # only if a mask is needed
 
     Between frames, `search` evaluates several windows of one image. Tensors (features, maps, pointers,
@@ -80,6 +81,14 @@ class Pipeline(Protocol):
         """Encode candidate ``choice`` of this frame into ring slot ``slot`` (map and pointer).
 
         If ``present`` is False, the mask is stored as empty and the pointer as the network's "no object".
+        """
+        ...
+
+    def take_template(self, index: int, box: Box) -> None:
+        """Keep this frame's features over a box, image px, as template ``index``, with which later candidates
+        are compared (`Candidates.likeness`). Template 0 is the prompted frame's: it replaces all others.
+
+        Raises IndexError for a template that the pipeline does not keep, ValueError for an empty box.
         """
         ...
 

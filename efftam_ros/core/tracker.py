@@ -15,6 +15,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.identity import Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import TargetMotion
 from efftam_ros.core.policies import make_policy
@@ -165,7 +166,7 @@ class Tracker:
         self.memory = FrameMemory(MemoryBank(self._policy.rule, self._pipeline.spec.slots))
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
-        self._search = Reacquisition()
+        self._search, self._templates = Reacquisition(), Templates()
         self._blind: BlindSearch | None = None  # since the target is lost, for policies that do not search
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
@@ -260,6 +261,10 @@ class Tracker:
             self._camera.estimate(frame.image, stamp, None)
         self._target.select(stamp)
         self._last = stamp, size
+        count = self._pipeline.spec.templates if self._policy.searches else 0
+        self._templates = Templates(count, stamp)
+        if count:
+            self._pending.append(partial(self._pipeline.take_template, 0, box or start))
         self._remember(candidates, choice, context, confirmed=True)
         self._forget_points()
         if choice.box is not None:
@@ -449,6 +454,9 @@ class Tracker:
             self._pending.append(partial(self._camera.keep, box))
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
+        template = self._templates.renew(frame.stamp_ns)
+        if template is not None:
+            self._pending.append(partial(self._pipeline.take_template, template, box))
 
     def _track(
         self, frame: Frame, view: View, candidates: Candidates | None, choice: Choice | None, reason: str
@@ -456,9 +464,10 @@ class Tracker:
         motion, state = None, self._target.state
         if self._motion.filter is not None and state is not TrackState.LOST:
             motion = self._motion.filter.at(frame.stamp_ns)
-        box, presence, quality = None, 0.0, 0.0
+        box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
+            likeness = self._templates.likeness(candidates, choice.index, frame.stamp_ns)
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
         measured = box is not None
@@ -472,6 +481,7 @@ class Tracker:
             measured=measured,
             presence=presence,
             quality=quality,
+            likeness=likeness,
             age_s=0.0 if measured else self._target.age_s(frame.stamp_ns),
             motion=motion,
             view=view,

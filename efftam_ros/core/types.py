@@ -120,12 +120,15 @@ class Candidates:
         areas: float32 [K], image px^2.
         ious: float32 [K], predicted mask IoU, 0..1.
         presence_logit: Above 0 when the network sees the target.
+        likeness: float32 [K, T], to each template of the target, -1..1 (`Pipeline.take_template`); NaN where
+            the mask is empty or the template is missing. None: the pipeline does not compute it.
     """
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence_logit: float
+    likeness: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.ious)
@@ -186,6 +189,7 @@ class PipelineSpec:
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
         default_view: "full" or "window".
         window_factor: Side of the window in target sizes.
+        templates: Templates that `Pipeline.take_template` keeps; 0: there is no likeness.
     """
 
     name: str
@@ -198,6 +202,7 @@ class PipelineSpec:
     default_view: str = "full"
     window_factor: float = 5.0
     max_prompts: int | None = None
+    templates: int = 0
 
 
 @dataclass(frozen=True)
@@ -264,6 +269,7 @@ class Track:
         measured: True when ``box`` was measured in this image.
         presence: Probability that the target is in view, 0..1.
         quality: Predicted mask IoU, 0..1.
+        likeness: To the selected target, -1..1; NaN where it is not known.
         age_s: Time since the last measured box, s (0 when measured, NaN before the first).
         motion: The filter's estimate or None.
         view: The region given to the network.
@@ -282,6 +288,7 @@ class Track:
     measured: bool = False
     presence: float = 0.0
     quality: float = 0.0
+    likeness: float = float("nan")
     age_s: float = float("nan")
     motion: Motion | None = None
     view: View | None = None

@@ -262,8 +262,13 @@ def bbox_fields(
     """
     fields = _answer_fields(track, header, selection, withheld, target_id)
     width, height = track.image_size
-    more = {"quality": float(track.quality), "image_width": int(width), "image_height": int(height)}
-    return fields | _box_fields(track.box) | more | {"reason": fields["reason"] or track.reason}
+    scores = {"quality": float(track.quality), "likeness": float(track.likeness)}
+    more = {
+        "image_width": int(width),
+        "image_height": int(height),
+        "reason": fields["reason"] or track.reason,
+    }
+    return fields | _box_fields(track.box) | scores | more
 
 
 def velocity_fields(

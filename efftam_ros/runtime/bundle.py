@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from efftam_ros.core.errors import InputError, shown
 from efftam_ros.core.types import PipelineSpec
+from efftam_ros.runtime.likeness import TEMPLATES
 from efftam_ros.runtime.onnx_files import external_files
 from efftam_ros.runtime.signatures import Shape, Tensor, check_signatures
 
@@ -180,6 +181,7 @@ class _Manifest:
             recent_maps=self._count("protocol.recent_maps", 0),
             default_view=self._one_of("protocol.default_view", ("full", "window")),
             window_factor=self._number("protocol.window_factor", 1.0, 100.0),
+            templates=TEMPLATES,
         )
         files = self._get("files", dict)
         for file in files:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import View
+from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.image.masks import boxes_and_areas
 from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt
@@ -23,12 +23,14 @@ SINGLE = (0,)
 
 class Answers(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
-    in network px, ``ious`` [4], ``presence`` logit."""
+    in network px, ``ious`` [4], ``presence`` logit; ``cosines`` float32 [4, T, P], place by place, of the
+    boxes with each template (`likeness`)."""
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
     ious: NDArray[np.float32]
     presence: float
+    cosines: NDArray[np.float32] | None = None
 
 
 def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Candidates:
@@ -39,11 +41,15 @@ def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Can
     chosen = slice(rows[0], rows[-1] + 1)
     boxes, areas = view.edges_to_image(answers.boxes[chosen]), answers.areas[chosen]
     boxes[areas == 0] = np.nan
+    likeness = None if answers.cosines is None else answers.cosines[chosen].mean(axis=2, dtype=np.float32)
+    if likeness is not None:
+        likeness[areas == 0] = np.nan
     return Candidates(
         boxes=boxes,
         areas=(areas / (view.scale_x * view.scale_y)).astype(np.float32),
         ious=answers.ious[chosen].astype(np.float32),
         presence_logit=float(answers.presence),
+        likeness=likeness,
     )
 
 
@@ -68,6 +74,7 @@ class FramePipeline(ABC):
         self._rows: Sequence[int] = ()  # of the decoder's output, by candidate
         self._search_s = 0.0
         self._has_searched = False  # since the last frame
+        self._has_template = np.zeros(spec.templates, bool)
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
@@ -113,6 +120,18 @@ class FramePipeline(ABC):
         self._check_slots(slot)
         self._remember(self._rows[choice], slot, present)
 
+    def take_template(self, index: int, box: Box) -> None:
+        if self._view is None:
+            raise self._misuse()
+        if not 0 <= index < self.spec.templates:
+            raise IndexError(f"template {index} is beyond the {self.spec.templates} that are kept")
+        if box.is_empty:
+            raise ValueError(f"a template of the box {box.xywh()}; give one with an area")
+        if index == 0:
+            self._has_template[:] = False
+        self._has_template[index] = True
+        self._take_template(index, np.array(self._view.to_network(box).edges(), np.float32))
+
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         self._view = None
         if self._is_closed:
@@ -155,12 +174,18 @@ class FramePipeline(ABC):
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return rows_as_candidates(view, answers, self._rows)
+        return self._known(rows_as_candidates(view, answers, self._rows))
+
+    def _known(self, found: Candidates) -> Candidates:
+        """The candidates, with NaN as likeness to templates that were not taken."""
+        if found.likeness is not None:
+            found.likeness[:, ~self._has_template] = np.nan
+        return found
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         return [
-            rows_as_candidates(view, answers, ALTERNATIVES)
+            self._known(rows_as_candidates(view, answers, ALTERNATIVES))
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 
@@ -191,6 +216,11 @@ class FramePipeline(ABC):
     @abstractmethod
     def _remember(self, row: int, slot: int, present: bool) -> None:
         """Encode a row of the decoder's output into a ring slot."""
+
+    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
+        """Keep the features over a box, float32 [4] edges in network px, as a template. Not called where the
+        spec has no templates."""
+        raise NotImplementedError
 
     @abstractmethod
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:

@@ -232,6 +232,7 @@ def track_record(index: int, track: Track) -> dict[str, Any]:
         "measured": track.measured,
         "presence": track.presence,
         "iou": track.quality,
+        "likeness": None if math.isnan(track.likeness) else track.likeness,
         "velocity": None if track.motion is None else _finite(track.motion.velocity),
         "windows": len(track.windows),
         "camera_motion": None if track.camera is None else track.camera.reason or "known",

@@ -218,6 +218,7 @@ def test_the_velocity_of_a_tracked_target(types, header):
     assert message.valid
     assert (message.selection, message.measured, message.age) == (7, True, 0.0)
     assert message.presence == pytest.approx(0.97)
+    assert math.isnan(message.likeness)
     assert (message.width, message.height, message.width_rate, message.height_rate) == (
         30.0,
         40.0,

@@ -218,6 +218,7 @@ class TestTheFrame:
             "cuLaunchKernel",  # gather
             "memory_attention_fixed",
             "mask_decoder",
+            "cuLaunchKernel",  # likeness
             "cuMemcpyDtoHAsync",  # boxes and scores
             "cuEventSynchronize",
             "cuMemcpyHtoDAsync",  # decision

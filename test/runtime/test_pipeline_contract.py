@@ -209,3 +209,52 @@ def test_nothing_comes_after_closing_which_may_be_done_twice(maker: str, shipped
     ):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+
+
+def test_a_target_is_like_its_template_and_the_ground_beside_it_is_not(pipeline: Pipeline) -> None:
+    if not pipeline.spec.templates:
+        pytest.skip("this pipeline has no likeness")
+    prompted(pipeline)
+    pipeline.take_template(0, BOX)
+    found = tracked(pipeline, 1)
+    if found.likeness is None:
+        pytest.skip("nothing is computed here")
+    own = found.likeness[:, 0].copy()
+    assert np.isnan(found.likeness[:, 1]).all()
+    pipeline.take_template(1, found.box(0).moved(2.0 * BOX.width, 0.0))
+    beside = tracked(pipeline, 1).likeness
+    assert beside is not None
+    assert np.array_equal(beside[:, 0], own)
+    assert own.max() > 0.8 > 0.5 > beside[:, 1].max()
+
+
+def test_a_search_tells_the_likeness_that_a_frame_would(pipeline: Pipeline) -> None:
+    if not pipeline.spec.templates:
+        pytest.skip("this pipeline has no likeness")
+    prompted(pipeline)
+    pipeline.take_template(0, BOX)
+    views = [window(pipeline, 1), window(pipeline, 1, 40.0)]
+    for view, found in zip(views, pipeline.search(image(1), views, ONE_MAP), strict=True):
+        alone = tracked(pipeline, 1, view)
+        assert (found.likeness is None) == (alone.likeness is None)
+        if found.likeness is not None:
+            assert np.array_equal(found.likeness, alone.likeness, equal_nan=True)
+
+
+def test_the_first_template_of_a_target_replaces_all_earlier_ones(pipeline: Pipeline) -> None:
+    if not pipeline.spec.templates:
+        pytest.skip("this pipeline has no likeness")
+    for index in (0, 1, 0):
+        prompted(pipeline)
+        pipeline.take_template(index, BOX)
+    likeness = tracked(pipeline, 1).likeness
+    assert likeness is None or np.isnan(likeness[:, 1]).all()
+
+
+def test_a_template_must_exist_and_have_an_area(pipeline: Pipeline) -> None:
+    prompted(pipeline)
+    with pytest.raises(IndexError):
+        pipeline.take_template(pipeline.spec.templates, BOX)
+    if pipeline.spec.templates:
+        with pytest.raises(ValueError, match="area"):
+            pipeline.take_template(0, Box(1.0, 1.0, 0.0, 5.0))

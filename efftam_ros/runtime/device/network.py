@@ -6,13 +6,17 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from efftam_ros.runtime.bundle import Bundle
 from efftam_ros.runtime.cuda.module import KernelSet
 from efftam_ros.runtime.cuda.stream import Stream
 from efftam_ros.runtime.device.memory import ATTENTION, GRAPHS
 from efftam_ros.runtime.device.section import Section, Stage, StageClock
-from efftam_ros.runtime.device.tensors import DECISION, PLAN, PROMPTED, TRACKING, DeviceTensors
+from efftam_ros.runtime.device.tensors import DECISION, PLAN, PROMPTED, TEMPLATE, TRACKING, DeviceTensors
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.likeness import STRIDE
 
 if TYPE_CHECKING:
     from efftam_ros.runtime.device.graph import Binding, DeviceGraph, GraphOpener
@@ -93,6 +97,7 @@ class DeviceNetwork:
         if prompt is not None:
             self._bind_prompt(binding, PROMPTED, self._tensors.tokens(prompt))
         self._run("mask_decoder", binding)
+        self._compare.run(self._stream)
         self._tensors.copy_answers_out(self._stream, 0)
         if prompt is not None and prompt.logits is not None:
             self._tensors.stage(self._stream, "masks", prompt.logits)  # for the single answer, row 0
@@ -106,6 +111,15 @@ class DeviceNetwork:
         """From the network's input to the decoder's outputs, on the memory that is laid out."""
         for name in ("image_encoder", ATTENTION, "mask_decoder"):
             self.tracked[name].run()
+        self._compare.run(self._stream)
+
+    def take_template(self, index: int, edges: NDArray[np.float32]) -> None:
+        """Keep this frame's features over a box, float32 [4] edges in network px."""
+        parameters = self._tensors.parameters
+        # An earlier frame's copy from this pinned memory has ended: this frame's answers were waited for.
+        parameters.view(TEMPLATE).view(np.float32)[4 * index : 4 * index + 4] = edges
+        parameters.upload(self._stream, TEMPLATE, edges.nbytes, edges.nbytes * index)
+        self._templates[index].run(self._stream)
 
     def keep_prompted(self) -> None:
         """`keep` for a prompted frame."""
@@ -165,6 +179,20 @@ class DeviceNetwork:
             *map(at, ("map", "stored_pointer", "ring_maps", "ring_pointers")),
             layout.map_size, layout.pointer_channels, int(layout.rounds),
         )  # fmt: skip
+        templates, samples, channels = self._tensors.shapes["templates"]
+        grid = self._tensors.shapes["features"][3]
+        self._compare = kernels.launch(
+            "likeness", (4 * templates * samples, 1),
+            *map(at, ("boxes", "features", "templates", "cosines")), 4, templates, channels, grid, STRIDE,
+        )  # fmt: skip
+        self._templates = [
+            kernels.launch(
+                "take_template", (samples * channels, 1),
+                at(TEMPLATE) + 16 * index, at("features"), at("templates") + 4 * index * samples * channels,
+                channels, grid, STRIDE,
+            )
+            for index in range(templates)
+        ]  # fmt: skip
 
     def _make_sections(self) -> None:
         """What a tracked frame runs, in order; its answers are those of view 0 of a search."""
@@ -173,7 +201,7 @@ class DeviceNetwork:
         stages = [
             Stage("image_encoder", (tracked["image_encoder"],)),
             Stage("memory_attention", attention),
-            Stage("mask_decoder", (tracked["mask_decoder"],)),
+            Stage("mask_decoder", (tracked["mask_decoder"], partial(self._compare.run, stream))),
         ]
         answers = partial(self._tensors.copy_answers_out, stream, 0)
         self.track = Section(stream, self._clock, stages, after=(answers,))

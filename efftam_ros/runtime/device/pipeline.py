@@ -195,6 +195,9 @@ class DevicePipeline(FramePipeline):
         else:
             self._network.keep.run()
 
+    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
+        self._network.take_template(index, edges)
+
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
         self._threads.make_current()
         return self._masks.make(row, view, width, height)

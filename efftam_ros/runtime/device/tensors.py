@@ -18,8 +18,10 @@ from efftam_ros.runtime.device.image import MASK, VIEW_BYTES
 from efftam_ros.runtime.device.memory import MemoryLayout
 from efftam_ros.runtime.frame_state import Answers
 from efftam_ros.runtime.image.prompts import MOST_POINTS, EncodedPrompt
+from efftam_ros.runtime.likeness import SAMPLES
 
 PREPROCESS, PLAN, DECISION, SEARCH = "preprocess", "plan", "decision", "search_views"
+TEMPLATE = "template_boxes"
 TRACKING, PROMPTED = "tracking", "prompted"
 """Whose prompt tensors: what tracked frames are decoded with, made once, and the last prompted frame's."""
 SEARCH_VIEWS = 16
@@ -48,10 +50,10 @@ class Parameters:
         """Device address of a block."""
         return self._arena.pointer(name) + offset
 
-    def upload(self, stream: Stream, name: str, nbytes: int | None = None) -> None:
-        """Copy a block, or its first bytes, to the device."""
+    def upload(self, stream: Stream, name: str, nbytes: int | None = None, offset: int = 0) -> None:
+        """Copy a block, or ``nbytes`` of it from ``offset`` on, to the device."""
         size = self._sizes[name] if nbytes is None else nbytes
-        stream.copy_in(self._arena.pointer(name), self._host, size, self._offsets[name])
+        stream.copy_in(self.pointer(name, offset), self._host, size, self._offsets[name] + offset)
 
     def uploading(self, stream: Stream, name: str) -> Callable[[], None]:
         """`upload` of a whole block, as a step of a `Section`."""
@@ -79,6 +81,7 @@ class DeviceTensors:
             DECISION: 16,
             MASK: MASK_VIEW.itemsize,
             SEARCH: SEARCH_VIEWS * VIEW_BYTES,
+            TEMPLATE: 16 * bundle.spec.templates,
         }
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
         self._arena = Arena(cuda, self.shapes)
@@ -87,7 +90,7 @@ class DeviceTensors:
         closing.callback(self.parameters.free)
         self.plan = self.parameters.view(PLAN).view(np.int32)
         self.decision = self.parameters.view(DECISION).view(np.int32)
-        self._answers_bytes = self._arena.span("boxes", "presence")
+        self._answers_bytes = self._arena.span("boxes", "cosines")
         self._answers = HostBuffer(cuda, SEARCH_VIEWS * aligned(self._answers_bytes))
         closing.callback(self._answers.free)
         self.answer_views = [self._answers_at(index) for index in range(SEARCH_VIEWS)]
@@ -127,24 +130,26 @@ class DeviceTensors:
         stream.copy_out(self._answers, self.at("boxes"), nbytes, index * aligned(nbytes))
 
     def answers_of(self, index: int) -> Answers:
-        boxes, areas, ious, presence = self.answer_views[index]
-        return Answers(boxes, areas, ious, float(presence[0]))
+        boxes, areas, ious, presence, cosines = self.answer_views[index]
+        return Answers(boxes, areas, ious, float(presence[0]), cosines)
 
     def _answers_at(self, index: int) -> list[NDArray[np.float32]]:
-        """Boxes, areas, IoUs and presence at their ``index``-th place on the host."""
+        """Boxes, areas, IoUs, presence and cosines at their ``index``-th place on the host."""
         at = index * aligned(self._answers_bytes)
         return [
             self._answers.view(np.float32, self.shapes[name], at + self._arena.offset(name, "boxes"))
-            for name in ("boxes", "areas", "ious", "presence")
+            for name in ("boxes", "areas", "ious", "presence", "cosines")
         ]
 
     def _network_shapes(self, bundle: Bundle) -> dict[str, tuple[int, ...]]:
         layout, side = self.layout, bundle.spec.image_side
         encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
-        decoder = bundle.graphs["mask_decoder"].outputs
+        decoder, templates = bundle.graphs["mask_decoder"].outputs, bundle.spec.templates
         shapes: dict[str, tuple[int, ...]] = {
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),
+            "cosines": (4, templates, SAMPLES**2),
+            "templates": (templates, SAMPLES**2, int(encoder["features"].shape[1])),
             "image": (1, 3, side, side),
             **{name: _static(tensor.shape) for name, tensor in encoder.items()},
             "conditioned": _static(prompt["conditioned"].shape),

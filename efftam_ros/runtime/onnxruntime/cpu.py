@@ -21,6 +21,7 @@ from efftam_ros.runtime.frame_state import Answers, FramePipeline, round_bfloat1
 from efftam_ros.runtime.image.masks import image_mask
 from efftam_ros.runtime.image.preprocess import Preprocessor
 from efftam_ros.runtime.image.prompts import EncodedPrompt, no_prompt
+from efftam_ros.runtime.likeness import SAMPLES, cosines, sampled
 from efftam_ros.runtime.signatures import NEEDED
 
 PROVIDER = "CPUExecutionProvider"
@@ -181,6 +182,7 @@ class OrtPipeline(FramePipeline):
         ]
         self._flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
         features = self._features["features"]
+        self._templates = np.zeros((self.spec.templates, SAMPLES**2, features.array.shape[1]), np.float32)
         self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
         self._graphs["memory_attention"].bind(features=features, conditioned=self._conditioned)
         self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
@@ -211,13 +213,18 @@ class OrtPipeline(FramePipeline):
         self._stage_seconds["mask_decoder"] = self._graphs["mask_decoder"].timed_run()
         if prompt is not None and prompt.logits is not None:
             self._answers["masks"].array[0, 0] = prompt.logits
-        answers = self._answers
+        answers, features = self._answers, self._features["features"].array[0]
+        boxes = answers["boxes"].array
         return Answers(
-            answers["boxes"].array,
+            boxes,
             answers["areas"].array,
             answers["ious"].array,
             float(answers["presence"].array[0]),
+            cosines(sampled(features, boxes), self._templates),
         )
+
+    def _take_template(self, index: int, edges: NDArray[np.float32]) -> None:
+        self._templates[index] = sampled(self._features["features"].array[0], edges[None])[0]
 
     def _remember(self, row: int, slot: int, present: bool) -> None:
         is_prompted = self.prompt is not None

@@ -120,6 +120,7 @@ class RerunFile:
             is_known = all(map(math.isfinite, truth))
             self._show(f"{at}/image/truth", self._boxes([truth]) if is_known else None)
         self._stream.log(f"{at}/presence", rr.Scalars(track.presence))
+        self._stream.log(f"{at}/likeness", rr.Scalars(track.likeness))
         self._stream.log(f"{at}/velocity", rr.Scalars(velocity))
         if self._shown.get(f"{at}/state") != track.state:
             self._shown[f"{at}/state"] = track.state
@@ -130,6 +131,7 @@ class RerunFile:
         states, styles = [state.name for state in STATE_STYLES], STATE_STYLES.values()
         for entity, style in {
             "presence": rr.SeriesLines(names="presence"),
+            "likeness": rr.SeriesLines(names="likeness"),
             "velocity": rr.SeriesLines(names=["velocity x, px/s", "velocity y, px/s"]),
             "state": rr.StateConfiguration(values=states, colors=[style.rgb for style in styles]),
         }.items():
