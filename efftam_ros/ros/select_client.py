@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import signal
 import sys
@@ -48,11 +49,10 @@ def _run(stop: StopFlag, request: dict[str, Any]) -> int:
         import rclpy
         from rclpy.signals import SignalHandlerOptions
 
-        from efftam_ros.srv import SelectTarget
+        importlib.import_module("efftam_ros.srv")  # the messages are built
     except ImportError as error:
         print(NO_ROS.format(error=error), file=sys.stderr)
         return 2
-    assert SelectTarget  # the messages are built
     try:
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:

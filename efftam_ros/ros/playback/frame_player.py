@@ -104,7 +104,7 @@ class Player:
             yield self._answer(stamp, sent)
 
     def _wait_for_answer(self, stamp: int, index: int) -> None:
-        answered = [self._boxes, self._velocities]
+        answered: list[dict[int, Any]] = [self._boxes, self._velocities]
         self._wait(lambda: all(stamp in known for known in answered), f"no answer for image {index}", 30)
         if self._boxes[stamp][0].measured:
             self._wait(lambda: stamp in self._masks, f"no mask for image {index}", 10)
