@@ -20,6 +20,10 @@ settings.register_profile("efftam", deadline=None)
 settings.load_profile("efftam")
 
 sys.path.insert(0, str(Path(__file__).parent))
+# Processes under test also find what is not installed: simulation, benchmarks.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parent.parent)]
+)
 
 
 # A process of Fast DDS has locked its shared memory so long after it made it, s.
