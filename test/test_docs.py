@@ -31,6 +31,7 @@ MOST_LINES = {
     "docs/api.md": 85,
     "docs/benchmarks.md": 80,
     "docs/bundle.md": 70,
+    "docs/camera.md": 20,
     "docs/flight.md": 150,
     "docs/gpu.md": 140,
     "docs/node.md": 120,

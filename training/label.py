@@ -24,9 +24,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-from efftam_ros.tools.common.progress import progress_bar
 
 from efftam_ros.core.errors import InputError
+from efftam_ros.tools.common.terminal import progress_bar
 from training.labelling.archive import DONE, pack, read_remarks, restore
 from training.labelling.clips import clip_size, describe, shrunk_tracks, write_clip
 from training.labelling.followers import Follower, open_followers

@@ -222,7 +222,7 @@ def test_header_folders_of_the_build_container_become_those_of_this_python(tmp_p
     assert fix_exports.repair(tmp_path) == 0
 
 
-@pytest.mark.parametrize("name", ["test", "demo", "setup_env", "coverage", "figures"])
+@pytest.mark.parametrize("name", ["test", "demo", "setup_env", "figures"])
 def test_scripts_explain_themselves_without_installing_anything(name, tmp_path):
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)

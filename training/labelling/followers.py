@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from efftam_ros.tools.eval.peers.fear import SEARCH_PX, Fear
-from efftam_ros.tools.eval.peers.model_files import Floats, PeerModel, find_files
-from efftam_ros.tools.eval.peers.nanotrack import open_nanotrack
 
+from benchmarks.peers.fear import SEARCH_PX, Fear
+from benchmarks.peers.model_files import Floats, PeerModel, find_files
+from benchmarks.peers.nanotrack import open_nanotrack
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from training.labelling.segmenter import Frame

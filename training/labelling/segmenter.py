@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import cv2
 import numpy as np
-from efftam_ros.runtime.threads import set_threads
 from numpy.typing import NDArray
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.runtime.onnxruntime.cpu import set_threads
 
 Frame = NDArray[np.uint8]
 """An image, uint8 [H, W, 3] BGR."""
