@@ -126,7 +126,7 @@ class IdlePipeline(DevicePipeline):
             raise InputError(f"cuda-bindings can't be imported ({error}); {NO_BINDINGS}") from error
         cuda = Cuda(IdleDriver(real))
         super().__init__(bundle, cuda, FACTS, Stream(cuda), _IdleGraphs())
-        boxes, areas, ious, presence = self._tensors.answer_views[0]
+        boxes, areas, ious, presence, _ = self._tensors.answer_views[0]
         side = self.spec.image_side
         boxes[:] = np.array([0.4, 0.4, 0.6, 0.6]) * side + np.arange(4)[:, None]
         areas[:] = 0.03 * side**2

@@ -131,7 +131,9 @@ def takes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def start(**ms: float) -> None:
         monkeypatch.setattr(
-            trials, "times_ms", lambda cuda, stream, graphs, inputs: {form: ms[form] for form in graphs}
+            trials.EngineTrials,
+            "_measured",
+            lambda self, graphs, inputs, stack: {form: ms[form] for form in graphs},
         )
 
     return start

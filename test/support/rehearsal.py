@@ -44,7 +44,7 @@ def start(folder: str) -> None:
     from runtime.tensorrt.fake_tensorrt import make_fake
 
     from efftam_ros.runtime.cuda.kernel_table import KERNELS
-    from efftam_ros.runtime.device import opening, pipeline
+    from efftam_ros.runtime.device import opening, tensors
     from efftam_ros.runtime.verify import verify
     from support.gpu_rig import divided_arena
 
@@ -60,7 +60,7 @@ def start(folder: str) -> None:
     sys.modules["tensorrt"] = tensorrt
     engines = Path(folder) / "engines"
     engines.mkdir(exist_ok=True)
-    pipeline.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
+    tensors.Arena = partial(divided_arena, gpu)  # type: ignore[assignment, misc]
     opening.engine_folder = lambda: engines
     verify.CLIP_FRAMES = CLIP_FRAMES
     from golden import clip
