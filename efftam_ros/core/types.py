@@ -269,7 +269,6 @@ class Track:
         measured: True when ``box`` was measured in this image.
         presence: Probability that the target is in view, 0..1.
         quality: Predicted mask IoU, 0..1.
-        likeness: To the selected target, -1..1; NaN where it is not known.
         age_s: Time since the last measured box, s (0 when measured, NaN before the first).
         motion: The filter's estimate or None.
         view: The region given to the network.
@@ -280,6 +279,7 @@ class Track:
         windows: Windows of this image searched for a missed target.
         hypotheses: Possible positions of a missed target.
         camera: The camera's motion; None if it was not requested.
+        likeness: To the selected target, -1..1; NaN where it is not known.
     """
 
     stamp_ns: int
@@ -288,7 +288,6 @@ class Track:
     measured: bool = False
     presence: float = 0.0
     quality: float = 0.0
-    likeness: float = float("nan")
     age_s: float = float("nan")
     motion: Motion | None = None
     view: View | None = None
@@ -299,3 +298,4 @@ class Track:
     windows: tuple[View, ...] = ()
     hypotheses: tuple[ScoredBox, ...] = ()
     camera: CameraMotion | None = None
+    likeness: float = float("nan")

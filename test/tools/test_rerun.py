@@ -59,11 +59,11 @@ def test_a_run_of_a_video_shows_each_image_with_its_result(efftam, square_video:
         f"/first/{name}"
         for name in (
             *("image", "image/box", "image/mask", "image/velocity"),
-            *("presence", "velocity", "state"),
+            *("presence", "likeness", "velocity", "state"),
         )
     }
     stamps = [i * 100_000_000 for i in range(12)]
-    for name in ("image", "image/box", "image/mask", "presence", "velocity"):
+    for name in ("image", "image/box", "image/mask", "presence", "likeness", "velocity"):
         assert [time for time, _ in rows[f"/first/{name}"]] == stamps, name
     jpeg = bytes(np.array(rows["/first/image"][3][1]["EncodedImage:blob"], np.uint8).tobytes())
     shown = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)

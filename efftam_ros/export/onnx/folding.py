@@ -90,7 +90,7 @@ def evaluated(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Arrays) -> Ar
     graph = onnx.helper.make_graph([node], "fold", inputs, [output])
     single = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     results: Any = ReferenceEvaluator(single).run(None, feeds)
-    return np.ascontiguousarray(results[0])
+    return np.array(results[0], order="C")
 
 
 def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays) -> Array | None:
