@@ -105,6 +105,7 @@ def test_without_a_gpu_nothing_is_measured(
     monkeypatch.setattr("efftam_ros.runtime.tensorrt.library.load_library", lambda: None)
     monkeypatch.setattr("efftam_ros.tools.eval.int8.cost_of_int8", lambda *_: pytest.fail("measured"))
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    monkeypatch.setattr("efftam_ros.runtime.cuda.api.has_driver", lambda: True)
     assert command("--sequences", sequence) == 2
     refusal(capsys, "cuda-bindings can't be imported", "pip install")
 

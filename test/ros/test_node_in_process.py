@@ -25,8 +25,11 @@ pytestmark = pytest.mark.ros
 class Failing(LevelPipeline):
     """Divides by zero while ``fails``, in its masks while ``fails_in_masks``."""
 
-    spec = PipelineSpec(name="failing", image_side=512, default_view="window")
     fails = fails_in_masks = False
+
+    def __init__(self):
+        super().__init__()
+        self.spec = PipelineSpec(name="failing", image_side=512, default_view="window")
 
     def encode(self, image, view):
         if self.fails:
