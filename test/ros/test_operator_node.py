@@ -146,10 +146,13 @@ def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(lasting_chain
     peer, page = lasting_chain.peer, lasting_chain.page()
     start = lasting_chain.show_until_seen(page, 0)
     number = peer.follow(start, bright_box(0)).selection
-    for i in range(start + 1, start + 4):
+    checked = 0
+    for i in range(start + 1, start + 12):
         message, stamp = peer.show(i, scene(i - start)), stamp_of(i)
         peer.wait(lambda stamp=stamp: stamp in page.stamps, f"the picture of image {i}")
         told = page.target(stamp_of(i))
+        if told is None:
+            continue  # shown before its answer came
         assert told["box"] == pytest.approx(box_of(message).xywh(), abs=0.01)
         assert told["selection"] == message.selection == number
         assert told["state"] in ("ACQUIRING", "TRACKING")
@@ -159,6 +162,10 @@ def test_picture_and_box_of_an_image_reach_the_page_with_its_stamp(lasting_chain
         shown = cv2.imdecode(np.frombuffer(page.frames[-1].payload, np.uint8), cv2.IMREAD_COLOR)
         assert shown.shape == scene(0).shape
         assert np.abs(shown.astype(int) - scene(i - start)).mean() < 5
+        checked += 1
+        if checked == 3:
+            break
+    assert checked == 3
 
 
 def test_nothing_is_subscribed_while_nobody_watches(chain):
