@@ -339,6 +339,7 @@ def _answer_fields(
         "measured": track.measured,
         "presence": float(track.presence),
         "age": float(track.age_s),
+        "steered": True,
     }
 
 
