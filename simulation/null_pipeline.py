@@ -25,9 +25,9 @@ class NullPipeline(FramePipeline):
     Bad images, prompts and calls out of order are refused as the real pipelines refuse them.
     """
 
-    def __init__(self, spec: PipelineSpec | None = None) -> None:
-        super().__init__(spec or PipelineSpec(name="null", image_side=512))
-        self._candidates = certain_candidate(Box(0.0, 0.0, 0.0, 0.0))
+    def __init__(self, spec: PipelineSpec | None = None, lanes: int = 1) -> None:
+        super().__init__(spec or PipelineSpec(name="null", image_side=512), lanes)
+        self._candidates = [certain_candidate(Box(0.0, 0.0, 0.0, 0.0))] * lanes
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
@@ -35,13 +35,13 @@ class NullPipeline(FramePipeline):
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         if prompt is not None:
-            self._candidates = certain_candidate(_target(prompt).clipped(*self.image_size))
-        self._rows = range(len(self._candidates))
-        return self._candidates
+            self._candidates[self._lane] = certain_candidate(_target(prompt).clipped(*self.image_size))
+        self._rows = range(len(self._candidates[self._lane]))
+        return self._candidates[self._lane]
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         check_image(image)
-        return [self._candidates] * len(views)
+        return [self._candidates[self._lane]] * len(views)
 
     def _encode(self, image: Image, view: View) -> None:
         check_image(image)
@@ -59,7 +59,7 @@ class NullPipeline(FramePipeline):
         return
 
     def _mask(self, row: int, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return rectangle_mask(self._candidates.box(row), width, height)
+        return rectangle_mask(self._candidates[self._lane].box(row), width, height)
 
     def _close(self) -> None:
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,6 @@ class AttitudeMotion:
 
     def reset(self) -> None:
         self._previous: NDArray[np.float64] | None = None
-        self._kept: NDArray[np.float64] | None = None
         self._size = (0, 0)
 
     def set_intrinsics(self, intrinsics: Matrix | None) -> None:
@@ -66,7 +66,7 @@ class AttitudeMotion:
                 return
             self._samples.append((stamp_ns, np.asarray(rotation, np.float64)))
 
-    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         previous, self._size = self._previous, (image.width, image.height)
         with self._lock:
             self._previous = present = self._at(stamp_ns)
@@ -75,13 +75,14 @@ class AttitudeMotion:
             return CameraMotion(None, missing)
         return self._motion(previous, present, "previous", MOST_SHIFT)
 
-    def keep(self, target: Box | None) -> None:
-        self._kept = self._previous
+    def keep(self, targets: Sequence[Box]) -> NDArray[np.float64] | None:
+        return self._previous
 
-    def since_kept(self) -> CameraMotion:
+    def since(self, kept: object) -> CameraMotion:
         if self._previous is None:
             return CameraMotion(None, "no attitude for the image")
-        return self._motion(self._kept, self._previous, "kept", MOST_KEPT_SHIFT)
+        before = kept if isinstance(kept, np.ndarray) else None
+        return self._motion(before, self._previous, "kept", MOST_KEPT_SHIFT)
 
     def _motion(
         self,
@@ -157,19 +158,19 @@ class GuidedMotion:
         self._attitude.reset()
         self._images.reset()
 
-    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
-        by_attitude = self._attitude.estimate(image, stamp_ns, target)
-        by_images = self._images.estimate(image, stamp_ns, target, by_attitude.matrix)
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
+        by_attitude = self._attitude.estimate(image, stamp_ns, targets)
+        by_images = self._images.estimate(image, stamp_ns, targets, by_attitude.matrix)
         if by_attitude.matrix is not None and by_images.matrix is not None:
             self._compare(by_attitude.matrix, by_images.matrix, np.array([image.width, image.height]) / 2)
         return self._combined(by_attitude, by_images)
 
-    def keep(self, target: Box | None) -> None:
-        self._attitude.keep(target)
-        self._images.keep(target)
+    def keep(self, targets: Sequence[Box]) -> tuple[object, object]:
+        return self._attitude.keep(targets), self._images.keep(targets)
 
-    def since_kept(self) -> CameraMotion:
-        return self._combined(self._attitude.since_kept(), self._images.since_kept())
+    def since(self, kept: object) -> CameraMotion:
+        by_attitude, by_images = kept if isinstance(kept, tuple) else (None, None)
+        return self._combined(self._attitude.since(by_attitude), self._images.since(by_images))
 
     def _combined(self, by_attitude: CameraMotion, by_images: CameraMotion) -> CameraMotion:
         fault = by_attitude.reason or self._contradiction()

@@ -16,6 +16,8 @@ CAMERA_MOTIONS = ("auto", "topic", "off")
 VIEWS = ("bundle", "full", "window")
 SHARE = (0.0, 1.0)
 """Range of a probability, an overlap or another share."""
+MOST_TARGETS = 8
+"""Most targets that are followed at once."""
 MOST_TEXT = 1024
 """Most characters of a text setting, such as a path."""
 

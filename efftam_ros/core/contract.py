@@ -23,7 +23,7 @@ from efftam_ros.core.types import (
 
 
 class Pipeline(Protocol):
-    """Runs the network for one target. Calls per frame, in this order::
+    """Runs the network for one target, or for one target per lane. Calls per frame, in this order::
 
         encode(image, view)
         attend(plan)            # tracked frames only
@@ -39,6 +39,20 @@ class Pipeline(Protocol):
 
     @property
     def spec(self) -> PipelineSpec: ...
+
+    @property
+    def lanes(self) -> int:
+        """Memories of the network: how many targets it serves."""
+        ...
+
+    def lane(self, index: int) -> Pipeline:
+        """One of them as a pipeline, with slots and templates of its own; the pipeline itself is lane 0.
+
+        The network works for one lane at a time: a frame ends where another lane encodes or searches, and
+        what belongs to it raises RuntimeError then. Of an image that several lanes encode in the same view
+        the features are computed once. Raises IndexError.
+        """
+        ...
 
     @property
     def is_asynchronous(self) -> bool:
@@ -112,25 +126,25 @@ class Pipeline(Protocol):
 class CameraMotionSource(Protocol):
     """Estimates the camera's motion for each image."""
 
-    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         """Estimate the motion since the image of the previous call. Does not raise on a bad image.
 
-        ``target``: box of the target in the previous image, px, not empty; it is excluded because it moves on
-        its own.
+        ``targets``: boxes in the previous image, px, not empty; they are excluded because they move on their
+        own.
         """
         ...
 
-    def keep(self, target: Box | None) -> None:
-        """Keep the image of the last call of `estimate`, on which the target was seen, to recognise the place
-        again."""
+    def keep(self, targets: Sequence[Box]) -> object:
+        """The image of the last call of `estimate`, on which these targets were seen, to recognise the place
+        again with `since`; None where there is none."""
         ...
 
-    def since_kept(self) -> CameraMotion:
-        """The motion from the kept image to that of the last call of `estimate`, over any time between."""
+    def since(self, kept: object) -> CameraMotion:
+        """The motion from a kept image to that of the last call of `estimate`, over any time between."""
         ...
 
     def reset(self) -> None:
-        """Forget the previous image and the kept one; the next one starts a new sequence."""
+        """Forget the previous image; the next one starts a new sequence."""
         ...
 
 
@@ -138,7 +152,7 @@ class GuidedSource(CameraMotionSource, Protocol):
     """A `CameraMotionSource` that accepts an initial guess."""
 
     def estimate(
-        self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
+        self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None
     ) -> CameraMotion:
         """As `CameraMotionSource.estimate`. ``guess``: homography [3, 3] px near which the motion is looked
         for first, or None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -136,6 +136,8 @@ class Tracker:
         """
         config = config or TrackerConfig()
         self._pipeline, self._appearance = pipeline, appearance
+        self.rivals: Sequence[Box] = ()
+        """Boxes of the other targets in the next image, px (`TargetSet`)."""
         self._policy = make_policy(pipeline.spec, config)
         self._camera, self._points = (camera, points) if self._policy.searches else (None, None)
         self._target = TargetState(config)
@@ -173,6 +175,7 @@ class Tracker:
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], None]] = []  # what `commit` calls
+        self._kept: object = None  # the camera's place in the last confirmed image
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -258,7 +261,7 @@ class Tracker:
             self._extent = make_extent(box, choice.box, size)
         if self._camera is not None:
             self._camera.reset()
-            self._camera.estimate(frame.image, stamp, None)
+            self._camera.estimate(frame.image, stamp, self.rivals)
         self._target.select(stamp)
         self._last = stamp, size
         count = self._pipeline.spec.templates if self._policy.searches else 0
@@ -362,10 +365,10 @@ class Tracker:
     def _follow_camera(self, source: CameraMotionSource, frame: Frame, dt_s: float) -> CameraMotion:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         motion, state = self._motion, self._target.state
-        target = None
+        moving = [*self.rivals]
         if motion.filter is not None and state is not TrackState.LOST:
-            target = motion.filter.box
-        camera = source.estimate(frame.image, frame.stamp_ns, target)
+            moving.append(motion.filter.box)
+        camera = source.estimate(frame.image, frame.stamp_ns, moving)
         matrix, is_missed = camera.matrix, state in MISSED
         if is_missed and matrix is not None and motion.is_behind(matrix):
             motion.lose()
@@ -375,7 +378,7 @@ class Tracker:
         if self._search.is_running:
             self._search.follow_camera(matrix)
         if is_missed and self._search.compares(frame.stamp_ns):
-            kept = source.since_kept()
+            kept = source.since(self._kept)
             if kept.matrix is not None:
                 self._search.recognise_place(kept.matrix, frame.stamp_ns)
         return camera
@@ -451,7 +454,7 @@ class Tracker:
         if self._search.is_running:
             self._search.stop()
         if self._camera is not None:
-            self._pending.append(partial(self._camera.keep, box))
+            self._kept = self._camera.keep([box, *self.rivals])
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
         template = self._templates.renew(frame.stamp_ns)

@@ -122,6 +122,8 @@ class Candidates:
         presence_logit: Above 0 when the network sees the target.
         likeness: float32 [K, T], to each template of the target, -1..1 (`Pipeline.take_template`); NaN where
             the mask is empty or the template is missing. None: the pipeline does not compute it.
+        by_lane: float32 [K, L, T], the same to the templates of every lane (`Pipeline.lane`); None where
+            there is one.
     """
 
     boxes: NDArray[np.float32]
@@ -129,6 +131,7 @@ class Candidates:
     ious: NDArray[np.float32]
     presence_logit: float
     likeness: NDArray[np.float32] | None = None
+    by_lane: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.ious)

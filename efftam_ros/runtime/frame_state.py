@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from efftam_ros.core.geometry import Box, View
 from efftam_ros.core.types import Candidates, Image, MemoryPlan, PipelineSpec, Prompt
 from efftam_ros.runtime.image.masks import boxes_and_areas
 from efftam_ros.runtime.image.prompts import CERTAIN, EncodedPrompt, encode_prompt
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import Pipeline
 
 ALTERNATIVES = (1, 2, 3)
 """Rows of the decoder's output that compete on tracked frames and after a single point."""
@@ -24,7 +29,7 @@ SINGLE = (0,)
 class Answers(NamedTuple):
     """The mask decoder's small outputs: ``boxes`` float32 [4,4] (left, top, right, bottom) and ``areas`` [4]
     in network px, ``ious`` [4], ``presence`` logit; ``cosines`` float32 [4, T, P], place by place, of the
-    boxes with each template (`likeness`)."""
+    boxes with the templates of all lanes (`likeness`)."""
 
     boxes: NDArray[np.float32]
     areas: NDArray[np.float32]
@@ -53,19 +58,35 @@ def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Can
     )
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """Whose features there are: of this image in this view, for these lanes so far."""
+
+    image: weakref.ref[Image]
+    view: View
+    lanes: set[int]
+
+    def serves(self, image: Image, view: View, lane: int) -> bool:
+        """Whether this lane can use them. The lane that they were made for wants its image anew."""
+        return lane not in self.lanes and self.image() is image and self.view == view
+
+
 class FramePipeline(ABC):
     """The `Pipeline` contract around what a back end computes.
 
     A derived class implements the methods with an underscore; they are called in order and with checked
-    arguments. One without a network also overrides `_decoded` and `_searched`.
+    arguments, slots and templates counted through all lanes. One without a network also overrides `_decoded`
+    and `_searched`.
     """
 
     is_asynchronous = False
     _stage_seconds: Mapping[str, float]
     """See `Pipeline.stage_seconds`, without the search."""
 
-    def __init__(self, spec: PipelineSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: PipelineSpec, lanes: int = 1) -> None:
+        self.spec, self.lanes = spec, lanes
+        self._lane = 0  # whose frame this is
+        self._encoded: _Encoded | None = None
         self.prompt: EncodedPrompt | None = None
         """Of a prompted frame, once its prompt was encoded."""
         self.image_size = (0, 0)
@@ -74,12 +95,27 @@ class FramePipeline(ABC):
         self._rows: Sequence[int] = ()  # of the decoder's output, by candidate
         self._search_s = 0.0
         self._has_searched = False  # since the last frame
-        self._has_template = np.zeros(spec.templates, bool)
+        self._has_template = np.zeros((lanes, spec.templates), bool)
 
     @property
     def stage_seconds(self) -> Mapping[str, float]:
         seconds = self._stage_seconds
         return {**seconds, "search": self._search_s} if self._search_s else seconds
+
+    def lane(self, index: int) -> Pipeline:
+        if not 0 <= index < self.lanes:
+            raise IndexError(f"lane {index} is beyond the {self.lanes} of this pipeline")
+        return self if self.lanes == 1 else Lane(self, index)
+
+    def turn_to(self, lane: int) -> None:
+        """The calls that follow are for this lane; another's frame can't be continued."""
+        if lane != self._lane:
+            self._lane, self._view = lane, None
+
+    def require_turn(self, lane: int) -> None:
+        """Raises RuntimeError when another lane's image was encoded since."""
+        if lane != self._lane:
+            raise self._misuse()
 
     def prefetch(self, image: Image) -> None:
         return
@@ -90,7 +126,14 @@ class FramePipeline(ABC):
         if self._is_closed:
             raise self._misuse()
         self._search_s, self._has_searched = self._search_s if self._has_searched else 0.0, False
-        self._encode(image, view)
+        if self._encoded is not None and self._encoded.serves(image, view, self._lane):
+            self._encoded.lanes.add(self._lane)
+            self._reuse()
+        else:
+            self._encoded = None
+            self._encode(image, view)
+            if self.lanes > 1:
+                self._encoded = _Encoded(weakref.ref(image), view, {self._lane})
         self._view, self.image_size = view, (image.width, image.height)
 
     def attend(self, plan: MemoryPlan) -> None:
@@ -98,7 +141,7 @@ class FramePipeline(ABC):
             raise self._misuse()
         self._check_slots(*plan.slots, *plan.pointer_slots)
         if plan.slots:
-            self._attend(plan)
+            self._attend(self._placed(plan))
         else:
             self._condition(None)
         self.prompt, self._is_attended = None, True
@@ -118,7 +161,7 @@ class FramePipeline(ABC):
         if self._view is None:
             raise self._misuse()
         self._check_slots(slot)
-        self._remember(self._rows[choice], slot, present)
+        self._remember(self._rows[choice], self._lane * self.spec.slots + slot, present)
 
     def take_template(self, index: int, box: Box) -> None:
         if self._view is None:
@@ -128,19 +171,20 @@ class FramePipeline(ABC):
         if box.is_empty:
             raise ValueError(f"a template of the box {box.xywh()}; give one with an area")
         if index == 0:
-            self._has_template[:] = False
-        self._has_template[index] = True
-        self._take_template(index, np.array(self._view.to_network(box).edges(), np.float32))
+            self._has_template[self._lane] = False
+        self._has_template[self._lane, index] = True
+        edges = np.array(self._view.to_network(box).edges(), np.float32)
+        self._take_template(self._lane * self.spec.templates + index, edges)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._view = None
+        self._view = self._encoded = None
         if self._is_closed:
             raise self._misuse()
         if not plan.slots:
             raise ValueError("search without memory: give a plan with at least one slot")
         self._check_slots(*plan.slots, *plan.pointer_slots)
         start = time.perf_counter()
-        found = self._searched(image, views, plan)
+        found = self._searched(image, views, self._placed(plan))
         self._search_s, self._has_searched = time.perf_counter() - start, True
         return found
 
@@ -166,6 +210,14 @@ class FramePipeline(ABC):
             bad = min(slots) if min(slots) < 0 else max(slots)
             raise IndexError(f"slot {bad} is beyond the ring's {self.spec.slots}")
 
+    def _placed(self, plan: MemoryPlan) -> MemoryPlan:
+        """The plan with this lane's slots counted through all lanes."""
+        first = self._lane * self.spec.slots
+        if not first:
+            return plan
+        slots, pointers = (tuple(first + n for n in some) for some in (plan.slots, plan.pointer_slots))
+        return replace(plan, slots=slots, pointer_slots=pointers)
+
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         """The candidates of this frame, in image px; of a mask prompt its own mask."""
         encoded = self.prompt
@@ -177,10 +229,14 @@ class FramePipeline(ABC):
         return self._known(rows_as_candidates(view, answers, self._rows))
 
     def _known(self, found: Candidates) -> Candidates:
-        """The candidates, with NaN as likeness to templates that were not taken."""
-        if found.likeness is not None:
-            found.likeness[:, ~self._has_template] = np.nan
-        return found
+        """The candidates with this lane's likeness and that of all, NaN for templates that were not taken."""
+        if found.likeness is None:
+            return found
+        found.likeness[:, ~self._has_template.ravel()] = np.nan
+        if self.lanes == 1:
+            return found
+        by_lane = found.likeness.reshape(len(found), *self._has_template.shape)
+        return replace(found, likeness=by_lane[:, self._lane], by_lane=by_lane)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
@@ -199,6 +255,10 @@ class FramePipeline(ABC):
     @abstractmethod
     def _encode(self, image: Image, view: View) -> None:
         """Preprocess and run the image encoder."""
+
+    def _reuse(self) -> None:
+        """The features of the last `_encode` are this frame's too: another lane's, of the same view."""
+        return
 
     @abstractmethod
     def _condition(self, prompt: EncodedPrompt | None) -> None:
@@ -229,6 +289,49 @@ class FramePipeline(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Free everything; called once."""
+
+
+class Lane:
+    """One of a pipeline's memories, itself a `Pipeline`: slots and templates of its own, and the network,
+    which works for one lane at a time. A frame ends where another lane encodes or searches."""
+
+    def __init__(self, whole: FramePipeline, index: int) -> None:
+        self._whole, self._index = whole, index
+        self.spec, self.lanes, self.is_asynchronous = whole.spec, whole.lanes, whole.is_asynchronous
+        self.lane, self.prefetch, self.close = whole.lane, whole.prefetch, whole.close
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        return self._whole.stage_seconds
+
+    def encode(self, image: Image, view: View) -> None:
+        self._whole.turn_to(self._index)
+        self._whole.encode(image, view)
+
+    def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
+        self._whole.turn_to(self._index)
+        return self._whole.search(image, views, plan)
+
+    def attend(self, plan: MemoryPlan) -> None:
+        self._own.attend(plan)
+
+    def decode(self, prompt: Prompt | None) -> Candidates:
+        return self._own.decode(prompt)
+
+    def remember(self, choice: int, slot: int, present: bool) -> None:
+        self._own.remember(choice, slot, present)
+
+    def take_template(self, index: int, box: Box) -> None:
+        self._own.take_template(index, box)
+
+    def mask(self, choice: int) -> NDArray[np.uint8]:
+        return self._own.mask(choice)
+
+    @property
+    def _own(self) -> FramePipeline:
+        """The pipeline, if this lane's frame is the present one."""
+        self._whole.require_turn(self._index)
+        return self._whole
 
 
 def round_bfloat16(values: NDArray[np.float32]) -> None:

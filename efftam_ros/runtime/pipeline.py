@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from efftam_ros.core.config import MOST_TARGETS, TrackerConfig
 from efftam_ros.core.errors import BackendError, InputError, shown
 from efftam_ros.runtime.bundle import Bundle, default_bundle
 
 if TYPE_CHECKING:
-    from efftam_ros.core.config import TrackerConfig
     from efftam_ros.core.contract import CameraMotionSource, Pipeline
+    from efftam_ros.core.targets import TargetSet
     from efftam_ros.core.tracker import Tracker
 
 PRECISIONS = ("auto", "fp32", "fp16", "int8")
@@ -43,11 +44,11 @@ class Backend:
     """A row of the table, all that the node, the commands, the doctor and gpu_check know of a back end.
 
     ``name`` as users write it; ``opener``: "module:function", which without a GPU makes a `Pipeline` from
-    (bundle, threads), with one a `GraphOpener` from (bundle, precision, facts, stream, engine folder);
-    ``auto``: what precision "auto" is ("tf32": FP32 whose products may round their factors to 10 bits),
-    ``precisions`` what can be asked for besides; ``install``: commands that install what it needs; ``gpu``:
-    it needs an NVIDIA GPU; ``engines``: it runs engines that `efftam build` makes, a set for each precision;
-    ``captured``: its frames are CUDA graphs, with no launch outside them.
+    (bundle, threads, None, lanes), with one a `GraphOpener` from (bundle, precision, facts, stream, engine
+    folder); ``auto``: what precision "auto" is ("tf32": FP32 whose products may round their factors to 10
+    bits), ``precisions`` what can be asked for besides; ``install``: commands that install what it needs;
+    ``gpu``: it needs an NVIDIA GPU; ``engines``: it runs engines that `efftam build` makes, a set for each
+    precision; ``captured``: its frames are CUDA graphs, with no launch outside them.
     """
 
     name: str
@@ -159,6 +160,7 @@ def open_pipeline(
     verify: str = "quick",
     zero_copy: bool = False,
     precision: str = "auto",
+    max_targets: int = 1,
 ) -> Pipeline:
     """Load a bundle (default: the one that ships) into a back end, ready for the first frame.
 
@@ -166,6 +168,7 @@ def open_pipeline(
     compared with the CPU before a GPU is trusted, "quick" (every graph), "full" (a clip too) or "off".
     ``zero_copy``: the GPU reads images from the host's memory, which may pay on a GPU that shares it; else
     they are copied to the device's. ``precision``: of `PRECISIONS`, as far as the back end offers it.
+    ``max_targets``: lanes, each with the memory of one target.
 
     Raises InputError (unknown back end, precision that it does not offer, faulty bundle) and BackendError
     (never a slower back end in place of the one asked for).
@@ -174,6 +177,8 @@ def open_pipeline(
     resolved = row.resolved(precision)
     if threads < 0:
         raise InputError(f"threads is {threads}; give 0 (automatic) or a positive number")
+    if not 1 <= max_targets <= MOST_TARGETS:
+        raise InputError(f"max_targets is {max_targets}; give 1 to {MOST_TARGETS}")
     if verify not in VERIFY:
         raise InputError(f"verify is {verify!r}; choose one of {', '.join(VERIFY)}")
     if zero_copy and not row.gpu:
@@ -182,10 +187,10 @@ def open_pipeline(
         bundle = Bundle.load(bundle) if bundle is not None else default_bundle()
     try:
         if not row.gpu:
-            return function_of(row)(bundle, threads)
+            return function_of(row)(bundle, threads, None, max_targets)
         from efftam_ros.runtime.device.opening import open_device_pipeline
 
-        return open_device_pipeline(bundle, row, resolved, verify, zero_copy)
+        return open_device_pipeline(bundle, row, resolved, verify, zero_copy, max_targets)
     except ModuleNotFoundError as error:
         reason = f"the Python module {error.name} is not installed"
         raise _unavailable(row, reason, row.install.here()) from error
@@ -201,23 +206,36 @@ def open_tracker(
     ``attitude``: the source of the camera's motion for ``camera_motion`` "topic"; raises InputError when it
     is None then.
     """
-    from efftam_ros.core.config import TrackerConfig
     from efftam_ros.core.tracker import Tracker
     from efftam_ros.runtime.image.appearance import ColourAppearance
-    from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
     from efftam_ros.runtime.image.target_points import FlowPoints
 
     config = config or TrackerConfig()
-    camera: CameraMotionSource | None = None
+    return Tracker(pipeline, config, _camera_of(config, attitude), ColourAppearance(), FlowPoints())
+
+
+def open_targets(
+    pipeline: Pipeline, config: TrackerConfig | None = None, attitude: CameraMotionSource | None = None
+) -> TargetSet:
+    """As `open_tracker`, for as many targets as the pipeline has lanes."""
+    from efftam_ros.core.targets import TargetSet
+    from efftam_ros.runtime.image.appearance import ColourAppearance
+    from efftam_ros.runtime.image.target_points import FlowPoints
+
+    config = config or TrackerConfig()
+    return TargetSet(pipeline, config, _camera_of(config, attitude), ColourAppearance(), FlowPoints)
+
+
+def _camera_of(config: TrackerConfig, attitude: CameraMotionSource | None) -> CameraMotionSource | None:
+    from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
+
     if config.camera_motion == "auto":
-        camera = ImageCameraMotion()
-    elif config.camera_motion == "topic":
-        if attitude is None:
-            raise InputError(
-                "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
-            )
-        camera = attitude
-    return Tracker(pipeline, config, camera, ColourAppearance(), FlowPoints())
+        return ImageCameraMotion()
+    if config.camera_motion == "topic" and attitude is None:
+        raise InputError(
+            "camera_motion is 'topic', but nothing here tells the camera's attitude; choose auto or off"
+        )
+    return attitude if config.camera_motion == "topic" else None
 
 
 def function_of(row: Backend) -> Any:

@@ -133,7 +133,7 @@ def test_a_gyro_at_60_degrees_per_second_leaves_under_a_pixel_and_a_half():
     place = np.array([0.1, 0.05, 1.0])
     for i in range(int(fps * 0.5)):
         stamp = i * NS // fps
-        told = source.estimate(IMAGE, stamp, None)
+        told = source.estimate(IMAGE, stamp, ())
         now, before = (K @ yaw(rate * j / fps) @ place for j in (i, i - 1))
         now, before = now[:2] / now[2], before[:2] / before[2]
         if i:
@@ -148,23 +148,23 @@ def test_a_gyro_knows_the_way_back_to_a_kept_image_after_any_turn():
     source = AttitudeMotion(K)
     for i, angle in enumerate((0.0, 0.25, 0.5, 0.3, 0.1)):
         source.add(i * NS // 10, yaw(angle))
-        source.estimate(IMAGE, i * NS // 10, None)
+        source.estimate(IMAGE, i * NS // 10, ())
         if i == 0:
-            source.keep(None)
-    assert source.since_kept().matrix == pytest.approx(rotation_motion(K, yaw(0.1)))
+            place = source.keep([])
+    assert source.since(place).matrix == pytest.approx(rotation_motion(K, yaw(0.1)))
 
 
 def test_a_gyro_without_a_kept_image_says_so():
     source = AttitudeMotion(K)
     source.add(0, yaw(0))
-    source.estimate(IMAGE, 0, None)
-    assert source.since_kept().matrix is None
-    assert "kept" in source.since_kept().reason
+    source.estimate(IMAGE, 0, ())
+    assert source.since(None).matrix is None
+    assert "kept" in source.since(None).reason
 
 
 def test_a_gyro_that_does_not_know_the_present_image_knows_no_way_back():
     source = AttitudeMotion(K)
-    told = source.since_kept()
+    told = source.since(None)
     assert told.matrix is None
     assert "attitude" in told.reason
 
@@ -173,31 +173,31 @@ def test_between_two_samples_far_apart_an_image_near_one_of_them_is_told():
     source = AttitudeMotion(K)
     source.add(0, yaw(0.0))
     source.add(3 * NS // 10, yaw(0.3))
-    source.estimate(IMAGE, 0, None)
-    told = source.estimate(IMAGE, NS // 20, None)
+    source.estimate(IMAGE, 0, ())
+    told = source.estimate(IMAGE, NS // 20, ())
     assert told.matrix == pytest.approx(rotation_motion(K, yaw(0.05)), abs=1e-9)
-    assert source.estimate(IMAGE, 3 * NS // 20, None).matrix is None
+    assert source.estimate(IMAGE, 3 * NS // 20, ()).matrix is None
 
 
 def test_the_sample_that_is_named_is_the_nearest():
     source = AttitudeMotion(K)
     for second in (0, 1):
         source.add(second * NS, yaw(0))
-    assert "-4.00 s" in source.estimate(IMAGE, 5 * NS, None).reason
+    assert "-4.00 s" in source.estimate(IMAGE, 5 * NS, ()).reason
 
 
 def test_a_gyro_with_another_clock_is_no_motion_and_says_how_far_off_it_is():
     source = AttitudeMotion(K)
     source.add(0, yaw(0))
-    source.estimate(IMAGE, 0, None)
-    told = source.estimate(IMAGE, 5 * NS, None)
+    source.estimate(IMAGE, 0, ())
+    told = source.estimate(IMAGE, 5 * NS, ())
     assert told.matrix is None
     assert "-5.00 s" in told.reason
     assert "0.05 s" in told.reason
 
 
 def test_a_gyro_that_never_spoke_is_no_motion_and_says_so():
-    told = AttitudeMotion(K).estimate(IMAGE, 0, None)
+    told = AttitudeMotion(K).estimate(IMAGE, 0, ())
     assert told.matrix is None
     assert "no attitude" in told.reason
 
@@ -208,8 +208,8 @@ def test_a_clock_that_was_set_back_starts_over():
         source.add((100 * 50 + i) * NS // 50, yaw(0.01 * i))
     for i in range(10):
         source.add(i * NS // 50, yaw(0.01 * i))
-    source.estimate(IMAGE, 0, None)
-    told = source.estimate(IMAGE, NS // 10, None)
+    source.estimate(IMAGE, 0, ())
+    told = source.estimate(IMAGE, NS // 10, ())
     assert told.matrix == pytest.approx(rotation_motion(K, yaw(0.05)), abs=1e-9)
 
 
@@ -217,10 +217,10 @@ def test_beyond_the_newest_sample_the_turn_goes_on_for_a_twentieth_of_a_second()
     source = AttitudeMotion(K)
     for i in range(11):
         source.add(i * NS // 50, yaw(0.02 * i))
-    source.estimate(IMAGE, NS // 5, None)
-    later = source.estimate(IMAGE, NS * 25 // 100, None)
+    source.estimate(IMAGE, NS // 5, ())
+    later = source.estimate(IMAGE, NS * 25 // 100, ())
     assert later.matrix == pytest.approx(rotation_motion(K, yaw(0.05)), abs=1e-9)
-    assert source.estimate(IMAGE, NS * 26 // 100, None).matrix is None
+    assert source.estimate(IMAGE, NS * 26 // 100, ()).matrix is None
 
 
 class Scripted:
@@ -230,14 +230,14 @@ class Scripted:
         self.matrix, self.reason = matrix, reason
         self.guesses, self.calls = [], []
 
-    def estimate(self, image, stamp_ns, target, guess=None):
+    def estimate(self, image, stamp_ns, targets, guess=None):
         self.guesses.append(guess)
         return CameraMotion(self.matrix, self.reason)
 
-    def keep(self, target):
-        self.calls.append(("keep", target))
+    def keep(self, targets):
+        self.calls.append(("keep", targets))
 
-    def since_kept(self):
+    def since(self, kept):
         return CameraMotion(self.matrix, self.reason)
 
     def reset(self):
@@ -247,8 +247,8 @@ class Scripted:
 def guided(told, seen, images=12):
     """The last motion of an attitude and images, and the one since the kept image."""
     motion = GuidedMotion(told, seen)
-    answers = [motion.estimate(IMAGE, i, None) for i in range(images)]
-    return answers[-1], motion.since_kept()
+    answers = [motion.estimate(IMAGE, i, ()) for i in range(images)]
+    return answers[-1], motion.since(motion.keep([]))
 
 
 def test_the_images_are_told_where_to_look_and_what_they_find_there_holds():
@@ -277,14 +277,14 @@ def test_without_an_attitude_the_images_are_used_and_its_reason_is_told():
 def test_an_attitude_that_contradicts_the_images_is_not_used_and_both_are_told(told):
     images = Scripted(shift(20, 0))
     motion = GuidedMotion(Scripted(told), images)
-    answers = [motion.estimate(IMAGE, i, None) for i in range(12)]
+    answers = [motion.estimate(IMAGE, i, ()) for i in range(12)]
     assert [bool(one.reason) for one in answers] == [False] * 9 + [True] * 3
     assert answers[-1].matrix is images.matrix
     assert f"({told[0, 2]:.0f}, {told[1, 2]:.0f})" in answers[-1].reason
     assert "(20, 0)" in answers[-1].reason
     images.matrix = None
-    assert motion.estimate(IMAGE, 12, None).matrix is None
-    assert motion.since_kept().matrix is None
+    assert motion.estimate(IMAGE, 12, ()).matrix is None
+    assert motion.since(motion.keep([])).matrix is None
 
 
 @pytest.mark.parametrize(
@@ -304,6 +304,6 @@ def test_a_camera_that_also_travels_is_no_contradiction(told, seen):
 def test_both_keep_and_forget_an_image():
     told, seen, target = Scripted(shift(1, 1)), Scripted(shift(1, 1)), Box(1, 2, 3, 4)
     motion = GuidedMotion(told, seen)
-    motion.keep(target)
+    motion.keep([target])
     motion.reset()
-    assert told.calls == seen.calls == [("keep", target), "reset"]
+    assert told.calls == seen.calls == [("keep", [target]), "reset"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from support.scripted_pipeline import ScriptedPipeline
@@ -42,22 +44,21 @@ class Pan:
     ) -> None:
         self._frame, self._known, self._recognises, self._pans = 0, known, recognises, pans
         self._unknown_at = unknown_at
-        self._kept = 0
 
     def reset(self) -> None:
         self._frame = 0
 
-    def keep(self, target: Box | None) -> None:
-        self._kept = self._frame
+    def keep(self, targets: Sequence[Box]) -> int:
+        return self._frame
 
-    def since_kept(self) -> CameraMotion:
+    def since(self, kept: object) -> CameraMotion:
         if not self._recognises:
             return CameraMotion(None, "not known")
         matrix = np.eye(3)
-        matrix[0, 2] = PAN_PX * (max(0, self._frame - PANS_AT) - max(0, self._kept - PANS_AT))
+        matrix[0, 2] = PAN_PX * (max(0, self._frame - PANS_AT) - max(0, kept - PANS_AT))
         return CameraMotion(matrix)
 
-    def estimate(self, image: Image, stamp_ns: int, target: Box | None) -> CameraMotion:
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
         self._frame += 1
         if not self._known or self._frame - 1 == self._unknown_at:
             return CameraMotion(None, "not known")
@@ -160,14 +161,14 @@ def test_the_image_of_the_selection_is_kept_with_the_target_on_it():
     tracker = Tracker(pipeline, None, camera)
     tracker.step(Frame(IMAGE, 10**9), Prompt(box=START))
     tracker.commit()
-    assert kept == [START]
+    assert kept == [[START]]
 
 
 def test_the_kept_image_is_compared_at_most_eleven_times_a_second():
     camera = Pan(recognises=True)
     compared = []
-    since_kept = camera.since_kept
-    camera.since_kept = lambda: compared.append(1) or since_kept()
+    since = camera.since
+    camera.since = lambda kept: compared.append(1) or since(kept)
     follow(camera)
     missed_s = (FRAMES - GONE_AT - 1) * PERIOD_NS * 1e-9
     assert 1 <= len(compared) <= 1 + missed_s / 0.09

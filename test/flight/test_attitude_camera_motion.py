@@ -55,7 +55,7 @@ class Fed:
             self.feed.set_camera(CAMERA)
 
     def homography(self, t: float) -> np.ndarray | None:
-        return self.motion.estimate(IMAGE, round(t * NS), None).matrix
+        return self.motion.estimate(IMAGE, round(t * NS), ()).matrix
 
 
 def turned(before: tuple, after: tuple) -> np.ndarray:
@@ -203,7 +203,7 @@ def test_without_a_calibration_nothing_is_known_and_camera_info_is_named():
     fed = Fed(calibrated=False)
     for t in (0.0, 0.02, 0.04):
         attitudes_at_50_hz(fed, t)
-    told = fed.motion.estimate(IMAGE, 0, None)
+    told = fed.motion.estimate(IMAGE, 0, ())
     assert told.matrix is None
     assert "camera_info" in told.reason
 
@@ -214,6 +214,6 @@ def test_an_offset_moves_the_stamps():
     feed.set_camera(CAMERA)
     for i in range(11):
         feed.add_attitude(AttitudeSample(i * NS // 50, from_yaw_pitch(0.02 * i, 0.0), YawFrame.EARTH))
-    motion.estimate(IMAGE, NS // 2, None)
+    motion.estimate(IMAGE, NS // 2, ())
     want = turned(from_yaw_pitch(0.0, 0.0), from_yaw_pitch(0.1, 0.0))
-    assert motion.estimate(IMAGE, NS * 6 // 10, None).matrix == pytest.approx(want, abs=1e-9)
+    assert motion.estimate(IMAGE, NS * 6 // 10, ()).matrix == pytest.approx(want, abs=1e-9)

@@ -35,6 +35,7 @@ class ScriptedPipeline(NullPipeline):
         script: A sequence of Candidates, or a function of (frame index, view).
         spec: Constants of the network.
         found: Results of `search`, a function of (index of the next frame, view); default: the script's.
+        lanes: See `Pipeline.lane`; a script of several asks `in_lane` which one it plays for.
     """
 
     def __init__(
@@ -42,11 +43,16 @@ class ScriptedPipeline(NullPipeline):
         script: Script,
         spec: PipelineSpec | None = None,
         found: Callable[[int, View], Candidates] | None = None,
+        lanes: int = 1,
     ) -> None:
-        super().__init__(spec or PipelineSpec(name="scripted", image_side=512))
+        super().__init__(spec or PipelineSpec(name="scripted", image_side=512), lanes)
         self._script, self._found = script, found
         self._index = -1
         self.calls: list[Call] = []
+
+    @property
+    def in_lane(self) -> int:
+        return self._lane
 
     @property
     def frames(self) -> int:
@@ -71,9 +77,9 @@ class ScriptedPipeline(NullPipeline):
         return super().decode(prompt)
 
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
-        self._candidates = self._scripted(self._index, view)
-        self._rows = range(len(self._candidates))
-        return self._candidates
+        found = self._candidates[self._lane] = self._scripted(self._index, view)
+        self._rows = range(len(found))
+        return found
 
     def remember(self, choice: int, slot: int, present: bool) -> None:
         super().remember(choice, slot, present)

@@ -101,7 +101,7 @@ def test_the_gyro_tells_where_the_ground_went(clip):
     motion = pan.gyro(film.swing.turn_rad)
     blank = Image.from_array(np.zeros((360, 640, 3), np.uint8))
     for i in range(len(film)):
-        found = motion.estimate(blank, pan.stamp_ns(i / pan.FPS), None)
+        found = motion.estimate(blank, pan.stamp_ns(i / pan.FPS), ())
         if i == 0:
             continue
         ground = film.view(i / pan.FPS) @ np.linalg.inv(film.view((i - 1) / pan.FPS))

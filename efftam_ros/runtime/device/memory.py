@@ -23,9 +23,9 @@ GRAPHS = ("image_encoder", "prompt_encoder", ATTENTION, "mask_decoder", "memory_
 class MemoryLayout:
     """Sizes of the fixed form of memory attention.
 
-    ``slots`` of the ring; ``rows`` R temporal rows; ``tokens`` N and ``channels`` M of a map; ``pointers`` P
-    slots of ``pointer_channels`` C, each ``pointer_tokens`` keys; ``keys`` K; ``pooled``: the layout of the
-    keys (docs/bundle.md, key_bias); ``rounds``: maps are rounded to bfloat16 when stored.
+    ``slots`` of the rings of all lanes; ``rows`` R temporal rows; ``tokens`` N and ``channels`` M of a map;
+    ``pointers`` P slots of ``pointer_channels`` C, each ``pointer_tokens`` keys; ``keys`` K; ``pooled``: the
+    layout of the keys (docs/bundle.md, key_bias); ``rounds``: maps are rounded to bfloat16 when stored.
     """
 
     slots: int
@@ -40,7 +40,7 @@ class MemoryLayout:
     rounds: bool
 
     @classmethod
-    def of(cls, bundle: Bundle) -> MemoryLayout:
+    def of(cls, bundle: Bundle, lanes: int = 1) -> MemoryLayout:
         inputs = bundle.graphs[ATTENTION].inputs
         rows, tokens, channels = (int(axis) for axis in inputs["maps"].shape)
         pointers, pointer_channels = (int(axis) for axis in inputs["pointers"].shape)
@@ -48,7 +48,7 @@ class MemoryLayout:
         pooled = bundle.key_layout == "pooled"
         of_maps = tokens + rows * tokens // 4 if pooled else rows * tokens
         return cls(
-            slots=bundle.spec.slots,
+            slots=lanes * bundle.spec.slots,
             rows=rows,
             tokens=tokens,
             channels=channels,
@@ -90,7 +90,7 @@ class MemoryLayout:
         """
         named = (*plan.slots, *plan.pointer_slots)
         if max(named) >= self.slots or min(named) < 0:
-            raise IndexError(f"{plan} names a slot beyond the ring's {self.slots}")
+            raise IndexError(f"{plan} names a slot beyond the {self.slots} there are")
         if min(plan.rows) < 0 or max(plan.rows) >= self.rows or len(plan.pointer_slots) > self.pointers:
             raise IndexError(f"{plan} asks for more than {self.rows} rows and {self.pointers} pointers")
         if len(set(plan.rows)) < len(plan.rows):

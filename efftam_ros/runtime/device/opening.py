@@ -25,12 +25,17 @@ NEEDED_BYTES = 512 << 20
 
 
 def open_device_pipeline(
-    bundle: Bundle, backend: Backend, precision: str, verify: str, zero_copy: bool = False
+    bundle: Bundle,
+    backend: Backend,
+    precision: str,
+    verify: str,
+    zero_copy: bool = False,
+    max_targets: int = 1,
 ) -> Pipeline:
     """The pipeline of one of the back ends that run on a GPU.
 
-    ``precision``: as `Backend.resolved` returns it; ``verify``: of `pipeline.VERIFY`; ``zero_copy``: as in
-    `pipeline.open_pipeline`.
+    ``precision``: as `Backend.resolved` returns it; ``verify``: of `pipeline.VERIFY`; ``zero_copy`` and
+    ``max_targets``: as in `pipeline.open_pipeline`.
 
     Raises BackendError: no cuda-bindings, no driver, no GPU, too little memory, a library that is missing or
     can't run every heavy node there, an engine that was not built, a result that is not the CPU's. What the
@@ -46,7 +51,7 @@ def open_device_pipeline(
         except BaseException:
             stream.close()
             raise
-        pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy)
+        pipeline = DevicePipeline(bundle, cuda, facts, stream, opener, zero_copy, max_targets)
         try:
             if verify != "off":
                 _require_agreement(bundle, pipeline, verify, precision)

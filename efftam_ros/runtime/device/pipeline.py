@@ -60,12 +60,13 @@ class DevicePipeline(FramePipeline):
         stream: Stream,
         opener: GraphOpener,
         zero_copy: bool = False,
+        lanes: int = 1,
     ) -> None:
         """Takes over ``stream`` and ``opener`` and closes them. ``zero_copy``: kernels read images from
         pinned host memory. Raises BackendError (a graph that can't run on the GPU), CudaError (too little
         memory, no kernel for this GPU) and InputError."""
         # The fixed form of memory attention has one place per temporal row.
-        super().__init__(replace(bundle.spec, max_prompts=1))
+        super().__init__(replace(bundle.spec, max_prompts=1), lanes)
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
         self._in_flight = False  # something runs that the host has not waited for, besides the memory encoder
@@ -76,7 +77,7 @@ class DevicePipeline(FramePipeline):
         self._closing.callback(opener.close)
         try:
             self._images = self._closed(Stream(cuda))
-            self._tensors = DeviceTensors(bundle, cuda, self._closing)
+            self._tensors = DeviceTensors(bundle, cuda, self._closing, lanes)
             self._tensors.zero(stream)
             kernels = self._closed(KernelSet(cuda))
             self._image_ready, self._answered = self._closed(Event(cuda)), self._closed(Event(cuda))

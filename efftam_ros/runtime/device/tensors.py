@@ -68,9 +68,11 @@ class DeviceTensors:
     """All tensors of a network and of its memory in one allocation, and pinned memory for what the host gives
     and gets. `shapes` by name; `plan` and `decision` are the host's side of these two parameters."""
 
-    def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack) -> None:
-        """``closing`` frees it. Raises CudaError when device or system have too little memory."""
-        self.layout = MemoryLayout.of(bundle)
+    def __init__(self, bundle: Bundle, cuda: Cuda, closing: ExitStack, lanes: int) -> None:
+        """``closing`` frees it; ``lanes``: memories. Raises CudaError when device or system have too little
+        memory."""
+        self.layout = MemoryLayout.of(bundle, lanes)
+        self._templates = lanes * bundle.spec.templates
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
         """Side of the mask logits."""
         tokens = bundle.graphs["prompt_encoder"].outputs["sparse"].shape[1]
@@ -81,7 +83,7 @@ class DeviceTensors:
             DECISION: 16,
             MASK: MASK_VIEW.itemsize,
             SEARCH: SEARCH_VIEWS * VIEW_BYTES,
-            TEMPLATE: 16 * bundle.spec.templates,
+            TEMPLATE: 16 * self._templates,
         }
         self.shapes = self._network_shapes(bundle) | {name: (size // 4,) for name, size in blocks.items()}
         self._arena = Arena(cuda, self.shapes)
@@ -144,7 +146,7 @@ class DeviceTensors:
     def _network_shapes(self, bundle: Bundle) -> dict[str, tuple[int, ...]]:
         layout, side = self.layout, bundle.spec.image_side
         encoder, prompt = bundle.graphs["image_encoder"].outputs, bundle.graphs["prompt_encoder"].outputs
-        decoder, templates = bundle.graphs["mask_decoder"].outputs, bundle.spec.templates
+        decoder, templates = bundle.graphs["mask_decoder"].outputs, self._templates
         shapes: dict[str, tuple[int, ...]] = {
             # Side by side: what the host wants to know of a frame is one copy.
             "boxes": (4, 4), "areas": (4,), "ious": (4,), "presence": (1,),

@@ -6,6 +6,7 @@ Over large motions an image is registered with the kept one by SIFT features (Lo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,12 +95,12 @@ TARGET_MARGIN = 1.5  # sides of the excluded area around the target, in target s
 
 @dataclass
 class _Kept:
-    """The reduced image that later ones are registered with. ``target``: its box px, excluded from the
+    """The reduced image that later ones are registered with. ``targets``: boxes px, excluded from the
     features, which are detected when first needed."""
 
     grey: Grey
     size: tuple[int, int]
-    target: Box | None
+    targets: Sequence[Box]
     landmarks: Landmarks | None = None
 
 
@@ -122,17 +123,17 @@ class ImageCameraMotion:
         self._size = (0, 0)
         self._carried: Corners = NO_CORNERS
         self._carried_images = 0
-        self._kept: _Kept | None = None
+        self._present: Landmarks | None = None  # of the previous image, once needed
 
     def estimate(
-        self, image: Image, stamp_ns: int, target: Box | None, guess: Matrix | None = None
+        self, image: Image, stamp_ns: int, targets: Sequence[Box], guess: Matrix | None = None
     ) -> CameraMotion:
         try:
             small = _small_grey(image)
         except InputError as refusal:
             return CameraMotion(None, str(refusal))
         previous, size = self._previous, self._size
-        self._previous, self._size = small, (image.width, image.height)
+        self._previous, self._size, self._present = small, (image.width, image.height), None
         carried, self._carried = self._carried, NO_CORNERS
         if previous is None:
             return CameraMotion(None, "no previous image")
@@ -141,7 +142,7 @@ class ImageCameraMotion:
         scale = small.shape[1] / image.width
         if guess is not None:
             guess = _rescaled(guess, scale)
-        allowed = _allowed_mask(target, scale, previous.shape)
+        allowed = _allowed_mask(targets, scale, previous.shape)
         carried = carried[_are_allowed(carried, allowed)]
         self._carried_images += 1
         found: _Registration | str = ""
@@ -155,18 +156,18 @@ class ImageCameraMotion:
         self._carried = found.corners
         return _camera_motion(found.matrix, scale, size)
 
-    def keep(self, target: Box | None) -> None:
-        if self._previous is not None:
-            self._kept = _Kept(self._previous, self._size, target)
+    def keep(self, targets: Sequence[Box]) -> _Kept | None:
+        return None if self._previous is None else _Kept(self._previous, self._size, targets)
 
-    def since_kept(self) -> CameraMotion:
-        kept, present = self._kept, self._previous
-        if kept is None or present is None or kept.size != self._size:
+    def since(self, kept: object) -> CameraMotion:
+        present = self._previous
+        if not isinstance(kept, _Kept) or present is None or kept.size != self._size:
             return CameraMotion(None, "no image of this size was kept")
         scale = present.shape[1] / self._size[0]
         if kept.landmarks is None:
-            kept.landmarks = Landmarks.of(kept.grey, _allowed_mask(kept.target, scale, kept.grey.shape))
-        found = kept.landmarks.motion_to(Landmarks.of(present))
+            kept.landmarks = Landmarks.of(kept.grey, _allowed_mask(kept.targets, scale, kept.grey.shape))
+        self._present = self._present or Landmarks.of(present)
+        found = kept.landmarks.motion_to(self._present)
         return _camera_motion(found, scale, self._size, MOST_KEPT_SHIFT)
 
 
@@ -197,10 +198,10 @@ def _small_grey(image: Image) -> Grey:
     return grey.copy()  # it is kept, and may be a view of the image's bytes
 
 
-def _allowed_mask(target: Box | None, scale: float, shape: tuple[int, ...]) -> Grey:
-    """uint8 mask of a reduced image: 0 around the target, 255 elsewhere."""
+def _allowed_mask(targets: Sequence[Box], scale: float, shape: tuple[int, ...]) -> Grey:
+    """uint8 mask of a reduced image: 0 around the targets, 255 elsewhere."""
     allowed = np.full(shape, 255, np.uint8)
-    if target is not None:
+    for target in targets:
         size = np.array([target.width, target.height])
         centre = np.array([target.x, target.y]) + size / 2
         half = size * TARGET_MARGIN / 2

@@ -97,21 +97,21 @@ class _PromptTensors:
 class _MemoryAttention(BoundGraph):
     """Memory attention with the ring of maps and pointers, and those that a frame attends to side by side."""
 
-    def __init__(self, session: onnxruntime.InferenceSession, bundle: Bundle) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession, bundle: Bundle, lanes: int) -> None:
         super().__init__(session)
         outputs, count = bundle.graphs["memory_encoder"].outputs, bundle.spec.slots
         _, tokens, channels = _static(outputs["map"].shape)
         _, pointer_channels = _static(outputs["stored_pointer"].shape)
         self._rounds = bundle.memory_dtype == "bfloat16"
-        self._maps = np.zeros((count, tokens, channels), np.float32)
-        self._pointers = np.zeros((count, pointer_channels), np.float32)
+        self._maps = np.zeros((lanes * count, tokens, channels), np.float32)
+        self._pointers = np.zeros((lanes * count, pointer_channels), np.float32)
         self.slots = [
             {"map": SharedArray(maps), "stored_pointer": SharedArray(pointers)}
             for maps, pointers in zip(self._maps[:, None], self._pointers[:, None], strict=True)
         ]
         """Outputs of the memory encoder, by slot."""
         # One tensor per number of memories, because creating them takes time in every frame.
-        maps, pointers = np.zeros_like(self._maps), np.zeros_like(self._pointers)
+        maps, pointers = np.zeros_like(self._maps[:count]), np.zeros_like(self._pointers[:count])
         rows = np.zeros(count, np.int64)
         self._maps_of = [SharedArray(maps[:n]) for n in range(count + 1)]
         self._rows_of = [SharedArray(rows[:n]) for n in range(count + 1)]
@@ -151,13 +151,15 @@ class OrtPipeline(FramePipeline):
 
     _stage_seconds: dict[str, float]
 
-    def __init__(self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None) -> None:
+    def __init__(
+        self, bundle: Bundle, threads: int = 0, profile_folder: Path | None = None, lanes: int = 1
+    ) -> None:
         """Open the bundle's graphs. ``threads``: per graph, 0 for `default_threads`. ``profile_folder``: an
         existing folder for a trace of each graph's operators, see `end_profiling`. Raises InputError when a
         graph can't be loaded or has other tensors than the bundle says."""
-        super().__init__(bundle.spec)
+        super().__init__(bundle.spec, lanes)
         opened = {name: _open(bundle, name, threads or default_threads(), profile_folder) for name in NEEDED}
-        self._memory = _MemoryAttention(opened.pop("memory_attention"), bundle)
+        self._memory = _MemoryAttention(opened.pop("memory_attention"), bundle, lanes)
         self._graphs = {name: BoundGraph(session) for name, session in opened.items()}
         self._graphs["memory_attention"] = self._memory
         self._preprocess = Preprocessor(bundle.spec.image_side, bundle.mean, bundle.std)
@@ -182,16 +184,20 @@ class OrtPipeline(FramePipeline):
         ]
         self._flags = {"present": SharedArray.zeros(1), "binarize": SharedArray.zeros(1)}
         features = self._features["features"]
-        self._templates = np.zeros((self.spec.templates, SAMPLES**2, features.array.shape[1]), np.float32)
+        count, channels = self.lanes * self.spec.templates, features.array.shape[1]
+        self._templates = np.zeros((count, SAMPLES**2, channels), np.float32)
         self._graphs["image_encoder"].bind(image=SharedArray(self._preprocess.output), **self._features)
         self._graphs["memory_attention"].bind(features=features, conditioned=self._conditioned)
         self._graphs["mask_decoder"].bind(conditioned=self._conditioned, **self._features, **self._answers)
         self._graphs["memory_encoder"].bind(features=features, **self._flags)
 
-    def _encode(self, image: Image, view: View) -> None:
+    def _reuse(self) -> None:
         earlier = self._memory_encoder_s
         self._stage_seconds = {} if earlier is None else {"memory_encoder": earlier}
         self._memory_encoder_s = None
+
+    def _encode(self, image: Image, view: View) -> None:
+        self._reuse()
         start = time.perf_counter()
         self._preprocess(image, view)
         self._stage_seconds["preprocess"] = time.perf_counter() - start

@@ -1,0 +1,267 @@
+"""Several targets at once: a tracker each, on the lanes of one pipeline; one of them is steered by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, NamedTuple
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import CameraMotion, Frame, Image, Prompt, Track, TrackState
+
+if TYPE_CHECKING:
+    from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
+
+STEERED, NEXT_FREE = 0, 255
+"""What is asked for in place of an id: the target that is steered by (the only one), and a new one."""
+
+Prompts = Mapping[int, tuple[Prompt, bool]]
+NO_PROMPTS: Prompts = {}
+
+
+class Step(NamedTuple):
+    """One target's answer for an image."""
+
+    target_id: int
+    track: Track
+    tracker: Tracker
+
+
+class TargetSet:
+    """Follows up to as many targets as the pipeline has lanes. Not thread-safe, except for `prefetch`.
+
+    Ids are 0 to 254. `steered` is the target that is steered by: the first one, until `steer` names another;
+    once it is removed there is none until then.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        config: TrackerConfig | None = None,
+        camera: CameraMotionSource | None = None,
+        appearance: AppearanceSource | None = None,
+        points: Callable[[], PointSource] | None = None,
+    ) -> None:
+        """Without a target. ``points`` makes the source for one target; for the others see `Tracker`."""
+        self._pipeline = pipeline
+        self._targets: dict[int, Tracker] = {}
+        shared = None if camera is None else SharedCameraMotion(camera, self._targets)
+        self._free = [
+            Tracker(
+                pipeline.lane(index),
+                config,
+                None if shared is None else shared.of_target(),
+                appearance,
+                None if points is None else points(),
+            )
+            for index in reversed(range(pipeline.lanes))
+        ]
+        self._images = 0
+        self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
+        self.steered: int | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the targets, in order."""
+        return sorted(self._targets)
+
+    @property
+    def max_targets(self) -> int:
+        return len(self._free) + len(self._targets)
+
+    @property
+    def config(self) -> TrackerConfig:
+        return next(self._trackers).config
+
+    @property
+    def _trackers(self) -> Iterator[Tracker]:
+        yield from self._targets.values()
+        yield from self._free
+
+    def tracker(self, target_id: int) -> Tracker:
+        """The tracker of a target. Raises InputError when there is none."""
+        found = self._targets.get(target_id)
+        if found is None:
+            raise InputError(f"there is no target {target_id}; {self._listed}")
+        return found
+
+    def id_for(self, asked: int) -> int:
+        """The id that a selection asks for: `STEERED` is the steered or only target, else 0; `NEXT_FREE` a
+        new one. Raises InputError: not 0 to 255, too many targets, or several and none is steered."""
+        if not 0 <= asked <= NEXT_FREE:
+            raise InputError(f"target_id is {asked}; give 0 to 254, or {NEXT_FREE} for the next free one")
+        if asked == STEERED and self._targets:
+            if self.steered is None and len(self._targets) > 1:
+                raise InputError(f"no target is steered by, so 0 names none; {self._listed}")
+            return next(iter(self._targets)) if self.steered is None else self.steered
+        if asked == NEXT_FREE:
+            # 0 is given to the first alone: asked for, it is the steered one.
+            first = min(len(self._targets), 1)
+            asked = next(number for number in range(first, NEXT_FREE) if number not in self._targets)
+        if asked not in self._targets:
+            self._require_room()
+        return asked
+
+    def steer(self, target_id: int) -> None:
+        """Steer by this target from now on. Raises InputError when there is none."""
+        self.tracker(target_id)
+        self.steered = target_id
+
+    def remove(self, target_id: int) -> None:
+        """Forget a target. Raises InputError when there is none."""
+        tracker = self.tracker(target_id)
+        tracker.clear()
+        self._free.append(self._targets.pop(target_id))
+        self._stepped.pop(target_id, None)
+        if self.steered == target_id:
+            self.steered = None
+
+    def clear(self) -> None:
+        """Forget all targets."""
+        for target_id in self.ids:
+            self.remove(target_id)
+
+    def reconfigure(self, config: TrackerConfig) -> None:
+        """As `Tracker.reconfigure`, for all targets."""
+        for tracker in self._trackers:
+            tracker.reconfigure(config)
+
+    def prefetch(self, image: Image) -> None:
+        """As `Tracker.prefetch`."""
+        if self._targets:
+            self._pipeline.prefetch(image)
+
+    def step(
+        self,
+        frame: Frame,
+        prompts: Prompts = NO_PROMPTS,
+        limit: int | None = None,
+        only: Collection[int] | None = None,
+    ) -> Iterator[Step]:
+        """Process one image: yields each target's answer right after its computation, the steered one's
+        first, then in order of id; without a target one of id 0 that is IDLE.
+
+        What is only needed later (`Tracker.commit`) is computed when the iterator goes on, and a target's
+        mask can be read until then.
+
+        Args:
+            frame: The image and its stamp.
+            prompts: By id (`id_for`), a prompt that selects or replaces this target, and whether it refines
+                it; see `Tracker.step`.
+            limit: Most targets that are processed in this image, besides those with a prompt: the steered
+                one, and the others in turn; None: all.
+            only: Ids of the targets to process, such as one that catches up; None: all.
+
+        Raises:
+            InputError: A prompt can't be used. It is raised at the end, when the others have been processed;
+                its target is as before.
+        """
+        refusal: InputError | None = None
+        self._images += 1
+        if not self._targets and not prompts:
+            yield Step(0, self._free[-1].step(frame), self._free[-1])
+        for target_id in self._turn(prompts, limit, only):
+            tracker = self._targets.get(target_id)
+            prompt, refine = prompts.get(target_id, (None, False))
+            try:
+                tracker = tracker or self._added(target_id)
+                tracker.rivals = self._others(target_id, frame.stamp_ns)
+                track = tracker.step(frame, prompt, refine)
+            except InputError as error:
+                refusal = refusal or error
+                if tracker is not None and tracker.state is TrackState.IDLE:
+                    self.remove(target_id)
+                continue
+            self._stepped[target_id] = self._images
+            if self.steered is None and prompt is not None:
+                self.steered = target_id
+            try:
+                yield Step(target_id, track, tracker)
+            finally:
+                tracker.commit()
+        if refusal is not None:
+            raise refusal
+
+    def _require_room(self) -> None:
+        if not self._free:
+            raise InputError(
+                f"{self.max_targets} targets are followed already (max_targets); remove one: {self._listed}"
+            )
+
+    def _added(self, target_id: int) -> Tracker:
+        self._require_room()
+        self._targets[target_id] = self._free.pop()
+        return self._targets[target_id]
+
+    def _others(self, target_id: int, stamp_ns: int) -> list[Box]:
+        """Where the other targets are in this image: seen, or predicted."""
+        motions = (one.predict(stamp_ns) for key, one in self._targets.items() if key != target_id)
+        return [motion.box for motion in motions if motion is not None]
+
+    def _turn(self, prompts: Prompts, limit: int | None, only: Collection[int] | None) -> list[int]:
+        """The targets to process in an image, in order."""
+        ids = [one for one in self._targets if (only is None or one in only) and one not in prompts]
+        if limit is not None and limit < len(ids):
+            ids.sort(key=lambda one: (one != self.steered, self._stepped.get(one, 0), one))
+            ids = ids[: max(limit, 1)]
+        return sorted({*ids, *prompts}, key=lambda one: (one != self.steered, one))
+
+    @property
+    def _listed(self) -> str:
+        return f"targets: {', '.join(map(str, self.ids)) or 'none'}"
+
+
+class SharedCameraMotion:
+    """A source that is asked once per image, for several targets (`of_target`)."""
+
+    def __init__(self, source: CameraMotionSource, targets: Sized) -> None:
+        """``targets``: those that there are."""
+        self.source, self._targets = source, targets
+        self._stamp_ns: int | None = None  # of the last image
+        self._users: list[_TargetCameraMotion] = []
+
+    def of_target(self) -> CameraMotionSource:
+        self._users.append(_TargetCameraMotion(self))
+        return self._users[-1]
+
+    def advance(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> None:
+        """Give all users the motion to this image, unless they have it."""
+        if stamp_ns != self._stamp_ns:
+            self._stamp_ns = stamp_ns
+            motion = self.source.estimate(image, stamp_ns, targets)
+            for user in self._users:
+                user.add(motion)
+
+    def restart(self) -> None:
+        """A new target: what was estimated before is of no use, unless to others."""
+        if len(self._targets) <= 1:
+            self._stamp_ns = None
+            self.source.reset()
+
+
+class _TargetCameraMotion:
+    """The `CameraMotionSource` of one target, which may not have its turn in every image."""
+
+    def __init__(self, shared: SharedCameraMotion) -> None:
+        self._shared = shared
+        self.keep, self.since = shared.source.keep, shared.source.since
+        self._since: CameraMotion | None = None  # the last call of `estimate`
+
+    def add(self, motion: CameraMotion) -> None:
+        before = self._since
+        if before is not None and before.matrix is not None and motion.matrix is not None:
+            motion = CameraMotion(motion.matrix @ before.matrix, motion.reason)
+        elif before is not None and before.matrix is None:
+            motion = before
+        self._since = motion
+
+    def estimate(self, image: Image, stamp_ns: int, targets: Sequence[Box]) -> CameraMotion:
+        self._shared.advance(image, stamp_ns, targets)
+        motion, self._since = self._since, None
+        return motion or CameraMotion(None, "no previous image")
+
+    def reset(self) -> None:
+        self._shared.restart()
+        self._since = None

@@ -1,0 +1,208 @@
+"""Several targets: their ids, the order of their answers, what is refused, what they share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.scripted_pipeline import ScriptedPipeline
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.errors import InputError
+from efftam_ros.core.geometry import Box
+from efftam_ros.core.targets import TargetSet
+from efftam_ros.core.types import Frame, Image, PipelineSpec, Prompt, TrackState
+from simulation.null_pipeline import certain_candidate
+
+PICTURE = np.zeros((400, 800, 3), np.uint8)
+PERIOD_NS = 40_000_000
+SPEC = PipelineSpec(name="scripted", image_side=512)
+
+
+def frame(index: int) -> Frame:
+    return Frame(Image.from_array(PICTURE), 1_000_000_000 + index * PERIOD_NS)
+
+
+def place(lane: int) -> Box:
+    """Of the target in this lane: they lie side by side, at rest."""
+    return Box(20.0 + 90 * lane, 100.0, 40.0, 60.0)
+
+
+class Scene:
+    """Targets on a scripted pipeline that shows each of them where it is."""
+
+    def __init__(self, lanes: int = 4, camera=None, config: TrackerConfig | None = None) -> None:
+        self.pipeline = ScriptedPipeline(self.shown, SPEC, lanes=lanes)
+        self.targets = TargetSet(self.pipeline, config, camera)
+        self.hidden: set[int] = set()
+        self.index = -1
+
+    def shown(self, index: int, view):
+        lane = self.pipeline.in_lane
+        return certain_candidate(Box(0, 0, 0, 0) if lane in self.hidden else place(lane))
+
+    def step(self, prompts=None, **how):
+        """The answers to the next image."""
+        self.index += 1
+        return list(self.targets.step(frame(self.index), prompts or {}, **how))
+
+    def add(self, asked: int = 255) -> int:
+        """Select what lies in the next lane."""
+        target_id = self.targets.id_for(asked)
+        lane = self.targets.max_targets - len(self.targets._free)
+        self.step({target_id: (Prompt(box=place(lane)), False)})
+        return target_id
+
+
+def scene_of(count: int, **kwargs) -> Scene:
+    scene = Scene(**kwargs)
+    for _ in range(count):
+        scene.add()
+    return scene
+
+
+# ---- ids ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_target_an_image_has_one_idle_answer():
+    ((target_id, track, _),) = Scene().step()
+    assert (target_id, track.state) == (0, TrackState.IDLE)
+
+
+def test_targets_get_the_next_free_ids_and_each_is_where_it_was_selected():
+    scene = scene_of(3)
+    answers = scene.step()
+    assert [step.target_id for step in answers] == scene.targets.ids == [0, 1, 2]
+    assert [step.track.box.edges() for step in answers] == [place(lane).edges() for lane in range(3)]
+
+
+def test_an_id_of_ones_own_choosing_is_kept():
+    scene = Scene()
+    assert scene.add(7) == 7
+    assert scene.targets.ids == [7]
+
+
+def test_zero_selects_the_target_that_is_steered_by_anew():
+    scene = scene_of(3)
+    scene.targets.steer(2)
+    assert scene.targets.id_for(0) == 2
+    scene.step({2: (Prompt(box=place(2)), False)})
+    assert scene.targets.ids == [0, 1, 2]
+
+
+def test_zero_is_never_given_to_a_second_target():
+    scene = scene_of(2)
+    scene.targets.remove(0)
+    assert scene.targets.id_for(255) == 2
+
+
+def test_the_first_target_is_steered_by_until_another_is_named_or_it_is_removed():
+    scene = scene_of(3)
+    assert scene.targets.steered == 0
+    scene.targets.steer(1)
+    scene.targets.remove(1)
+    assert scene.targets.steered is None
+    with pytest.raises(InputError, match="0, 2"):
+        scene.targets.id_for(0)
+    scene.targets.remove(0)
+    assert scene.targets.id_for(0) == 2
+    scene.targets.clear()
+    assert (scene.targets.ids, scene.targets.id_for(0)) == ([], 0)
+
+
+def test_a_removed_targets_place_is_taken_by_the_next_one():
+    scene = scene_of(4)
+    scene.targets.remove(1)
+    assert scene.add() == 1
+    assert [step.track.box.edges() for step in scene.step()] == [place(lane).edges() for lane in range(4)]
+
+
+@pytest.mark.parametrize("asked", [-1, 256])
+def test_an_id_out_of_range_is_refused(asked):
+    with pytest.raises(InputError, match="0 to 254"):
+        Scene().targets.id_for(asked)
+
+
+def test_one_target_too_many_is_refused_with_the_limit():
+    scene = scene_of(4)
+    for call in (lambda: scene.targets.id_for(255), lambda: scene.add(9)):
+        with pytest.raises(InputError, match=r"4 targets .*max_targets"):
+            call()
+    with pytest.raises(InputError, match="max_targets"):
+        scene.step({9: (Prompt(box=place(5)), False)})
+    assert scene.targets.ids == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("call", ["remove", "steer", "tracker"])
+def test_a_target_that_is_not_there_is_named_with_those_that_are(call):
+    with pytest.raises(InputError, match=r"no target 5; targets: 0, 1"):
+        getattr(scene_of(2).targets, call)(5)
+
+
+# ---- a step ------------------------------------------------------------------------------------------------
+
+
+def test_the_target_that_is_steered_by_is_answered_first():
+    scene = scene_of(4)
+    scene.targets.steer(2)
+    assert [step.target_id for step in scene.step()] == [2, 0, 1, 3]
+
+
+def test_a_targets_mask_is_there_until_the_next_ones_answer_is_computed():
+    scene = scene_of(2)
+    scene.index += 1
+    for target_id, track, tracker in scene.targets.step(frame(scene.index)):
+        mask = tracker.mask()
+        x, y = int(track.box.x), int(track.box.y)
+        assert mask[y, x] == 255, target_id
+        assert np.count_nonzero(mask) == track.box.area
+
+
+def test_an_answer_is_there_before_its_image_is_remembered_and_that_before_the_next_answer():
+    scene = scene_of(2)
+    scene.pipeline.calls.clear()
+    scene.step()
+    order = [call.name for call in scene.pipeline.calls]
+    assert order == ["encode", "attend", "decode", "remember"] * 2
+    for step in scene.targets.step(frame(scene.index + 1)):
+        done = [call.name for call in scene.pipeline.calls[len(order) :]]
+        assert done.count("remember") == step.target_id
+
+
+def test_a_loop_that_is_left_early_leaves_a_usable_set():
+    scene = scene_of(3)
+    scene.pipeline.calls.clear()
+    for _ in scene.targets.step(frame(scene.index + 1)):
+        break
+    assert [call.name for call in scene.pipeline.calls][-1] == "remember"
+    scene.index += 1
+    assert [step.target_id for step in scene.step() if step.track.measured] == [0, 1, 2]
+
+
+def test_a_refused_prompt_is_raised_when_the_others_have_been_answered():
+    scene = scene_of(2)
+    answers = scene.targets.step(frame(9), {2: (Prompt(box=Box(900, 9, 5, 5)), False)})
+    assert [next(answers).target_id for _ in range(2)] == scene.targets.ids == [0, 1]
+    with pytest.raises(InputError, match="outside the image"):
+        next(answers)
+    assert scene.targets.ids == [0, 1]
+
+
+def test_of_more_targets_than_the_limit_the_steered_one_and_the_others_in_turn_are_processed():
+    scene = scene_of(4)
+    turns = [[step.target_id for step in scene.step(limit=2)] for _ in range(6)]
+    assert turns == [[0, 1], [0, 2], [0, 3]] * 2
+
+
+def test_a_target_can_catch_up_alone():
+    scene = scene_of(3)
+    late = frame(0)
+    answers = list(scene.targets.step(late, {3: (Prompt(box=place(3)), False)}, only=[3]))
+    assert [step.target_id for step in answers] == [3]
+    assert all(not step.track.reason for step in scene.step() if step.target_id != 3)
+
+
+def test_settings_change_for_all_targets_and_those_to_come():
+    scene = scene_of(2)
+    scene.targets.reconfigure(TrackerConfig(lost_after=3.0))
+    scene.add()
+    assert {scene.targets.tracker(one).config.lost_after for one in scene.targets.ids} == {3.0}
