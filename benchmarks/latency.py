@@ -20,9 +20,9 @@ from efftam_ros.tools.bench.command import image_size
 
 NULL_NODE = (
     "import sys\n"
-    "from efftam_ros.ros.tracker.main import main\n"
+    "from efftam_ros.ros.main import main\n"
     "from simulation.null_pipeline import NullPipeline\n"
-    "sys.exit(main(sys.argv, lambda *given: NullPipeline()))\n"
+    "sys.exit(main('efftam_tracker', sys.argv, pipeline_factory=lambda *given: NullPipeline()))\n"
 )
 
 

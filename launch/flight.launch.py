@@ -1,7 +1,6 @@
 """Start tracker, gimbal controller and MAVLink bridge: `ros2 launch efftam_ros flight.launch.py`."""
 
 from launch.actions import OpaqueFunction
-from launch.substitutions import LaunchConfiguration
 
 from efftam_ros.ros.common.image_input import camera_info_beside
 from efftam_ros.ros.common.large_images import PROFILE_VARIABLES
@@ -56,5 +55,5 @@ def start_flight(context):
 
 
 def generate_launch_description():
-    tracker = tracker_launch({argument.name: LaunchConfiguration(argument.name) for argument in FOR_TRACKER})
-    return LaunchDescription([*declared(ARGUMENTS), tracker, OpaqueFunction(function=start_flight)])
+    flight = OpaqueFunction(function=start_flight)
+    return LaunchDescription([*declared(ARGUMENTS), tracker_launch(FOR_TRACKER), flight])

@@ -5,7 +5,6 @@ result of each image. The launch ends with the bag.
 """
 
 from launch.actions import OpaqueFunction, Shutdown
-from launch.substitutions import LaunchConfiguration
 
 from efftam_ros.ros.common.image_input import TRANSPORTS
 from efftam_ros.ros.common.launching import (
@@ -57,9 +56,6 @@ def start_player(context):
 
 
 def generate_launch_description():
-    settings = {argument.name: LaunchConfiguration(argument.name) for argument in FOR_TRACKER}
-    settings |= {"image": "image", "camera_info": "camera_info", "use_sim_time": "true"}
+    tracker = tracker_launch(FOR_TRACKER, image="image", camera_info="camera_info", use_sim_time="true")
     # The tracker comes before the player, which inherits the Fast DDS profile that it sets.
-    return LaunchDescription(
-        [*declared(ARGUMENTS), tracker_launch(settings), OpaqueFunction(function=start_player)]
-    )
+    return LaunchDescription([*declared(ARGUMENTS), tracker, OpaqueFunction(function=start_player)])

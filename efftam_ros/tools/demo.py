@@ -187,9 +187,9 @@ def ros_environment() -> dict[str, str]:
 
 
 def node_command(name: str, file: str, arguments: Iterable[str] = ()) -> list[str]:
-    """Command line of a node by the name of its folder in ``efftam_ros/ros``; ``file``: its parameters in
+    """Command line of the node efftam_NAME; ``file``: its parameters in
     ``config``; ``arguments`` of ROS follow."""
-    code = f"import sys; from efftam_ros.ros.{name}.main import main; sys.exit(main())"
+    code = f"import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_{name}'))"
     shipped = package_file(f"config/{file}")
     files = ["--params-file", str(shipped)] if shipped is not None else []
     return [sys.executable, "-c", code, "--ros-args", *files, *arguments]

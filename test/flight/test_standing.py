@@ -7,6 +7,8 @@ its stop. PX4 stops by itself and would keep us in control.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from flight.rig import FLAVOURS, Chase, Rig
@@ -38,6 +40,16 @@ def assert_stands(rig: Rig) -> None:
 
 def cut(rig: Rig, to_autopilot: bool, from_autopilot: bool) -> None:
     rig.bridge_end.cut, rig.bridge_port.cut = to_autopilot, from_autopilot
+
+
+@contextmanager
+def unheard(rig: Rig, seconds: float) -> Iterator[None]:
+    """What the block does, while for so long nothing reaches the autopilot; then 2 s with both ways."""
+    cut(rig, True, False)
+    yield
+    rig.run(seconds)
+    cut(rig, False, False)
+    rig.run(2)
 
 
 @both
@@ -79,23 +91,17 @@ def test_steering_that_is_disabled_while_the_link_is_cut_ends_when_it_is_joined(
 def test_zeros_go_out_until_the_gimbal_stands_however_many_are_lost(flavour, device):
     """Only the way to the autopilot is lost: the gimbal's attitude tells that it turns on."""
     rig = Rig(flavour, device).steer(yaw=0.1).run(3)
-    cut(rig, True, False)
-    rig.bridge.take_control(False)
-    rig.rates = lambda t: None
-    rig.run(1.6)
-    cut(rig, False, False)
-    rig.run(2)
+    with unheard(rig, 1.6):
+        rig.bridge.take_control(False)
+        rig.rates = lambda t: None
     assert_stands(rig)
     assert rig.autopilot.primary == (0, 0)
 
 
 def test_a_lost_target_stops_the_gimbal_however_many_zeros_are_lost_and_control_stays():
     rig = Rig("ardupilot").steer(yaw=0.1).run(3)
-    cut(rig, True, False)
-    rig.rates = lambda t: Rates()
-    rig.run(1.6)
-    cut(rig, False, False)
-    rig.run(2)
+    with unheard(rig, 1.6):
+        rig.rates = lambda t: Rates()
     assert_stands(rig)
     assert rig.autopilot.primary == (1, 100)
 
@@ -115,10 +121,8 @@ def test_a_release_that_is_lost_is_repeated():
     rig = Rig("px4").steer(yaw=0.1).run(3)
     rig.bridge.take_control(False)
     rig.run(0.3)
-    cut(rig, True, False)
-    rig.run(2.0)
-    cut(rig, False, False)
-    rig.run(2.0)
+    with unheard(rig, 2.0):
+        pass
     assert rig.autopilot.primary == (0, 0)
 
 

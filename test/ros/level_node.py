@@ -16,6 +16,6 @@ def open_level_pipeline(bundle, backend, threads, verify, zero_copy, precision):
 
 
 if __name__ == "__main__":
-    from efftam_ros.ros.tracker.main import main
+    from efftam_ros.ros.main import main
 
-    sys.exit(main(pipeline_factory=open_level_pipeline))
+    sys.exit(main("efftam_tracker", pipeline_factory=open_level_pipeline))

@@ -124,6 +124,13 @@ def test_the_tracker_gets_what_the_arguments_say():
         assert tracker.env[name] == str(SHARE / "config" / "fastdds_images.xml")
 
 
+def told(started, name: str) -> tuple[str, str]:
+    """The command line of a program that was started, and the parameters that the launch file gives it."""
+    assert started.cmd[0].endswith(f"/lib/efftam_ros/{name}")
+    given = [started.cmd[i + 1] for i, part in enumerate(started.cmd) if part == "--params-file"]
+    return " ".join(started.cmd), Path(given[-1]).read_text()
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_the_operators_page_is_started_when_asked_for(file, tmp_path):
     arguments = {"operator": "true", "operator_port": "0", "namespace": "drone"}
@@ -131,28 +138,22 @@ def test_the_operators_page_is_started_when_asked_for(file, tmp_path):
         arguments |= {"bag": str(tmp_path / "no_bag"), "box": "1,2,3,4"}
     launch = Launch(file, **arguments)
     launch.run_until_started(2 if file == "tracker.launch.py" else 3)
-    page = launch.started[1]
-    assert page.cmd[0].endswith("/lib/efftam_ros/efftam_operator")
-    line = " ".join(page.cmd)
+    line, parameters = told(launch.started[1], "efftam_operator")
     assert "__ns:=/drone" in line
     assert "image:=" in line
-    given = Path([page.cmd[i + 1] for i, p in enumerate(page.cmd) if p == "--params-file"][-1])
-    assert "port: 0" in given.read_text()
-    assert "address: 127.0.0.1" in given.read_text()
+    assert "port: 0" in parameters
+    assert "address: 127.0.0.1" in parameters
 
 
 @pytest.mark.parametrize("file", ["tracker.launch.py", "flight.launch.py"])
 def test_a_stream_is_published_on_the_trackers_image_topic(file, tmp_path):
     launch = Launch(file, stream="udp://@:5600", calibration="nose.yaml", image="/cam/image_raw")
     launch.run_until_started(2 if file == "tracker.launch.py" else 4)
-    camera = launch.started[0]
-    assert camera.cmd[0].endswith("/lib/efftam_ros/efftam_camera")
-    line = " ".join(camera.cmd)
+    line, parameters = told(launch.started[0], "efftam_camera")
     assert "image:=/cam/image_raw" in line
     assert "camera_info:=/cam/camera_info" in line
-    given = Path([camera.cmd[i + 1] for i, p in enumerate(camera.cmd) if p == "--params-file"][-1])
-    assert "stream: udp://@:5600" in given.read_text()
-    assert "calibration: nose.yaml" in given.read_text()
+    assert "stream: udp://@:5600" in parameters
+    assert "calibration: nose.yaml" in parameters
 
 
 def test_a_stream_with_a_compressed_transport_is_refused():

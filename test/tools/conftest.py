@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tools_helpers import CAPTURED, package_environment, square_picture
+from tools_helpers import Command, called_here, module_in, square_picture
 
 from efftam_ros.interop.video import NS
 from efftam_ros.tools.cli import main
 from efftam_ros.tools.common.video import VideoWriter
 
-Efftam = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture
-def efftam(tmp_path: Path) -> Efftam:
-    """Runs `python -m efftam_ros ...` in an empty folder, as a user would."""
-
-    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 100):
-        return subprocess.run(
-            [sys.executable, "-m", "efftam_ros", *map(str, arguments)],
-            cwd=tmp_path,
-            env={**package_environment(), **(env or {})},
-            timeout=timeout,
-            **CAPTURED,
-        )
-
-    return run
+def efftam(tmp_path: Path) -> Command:
+    """Runs `python -m efftam_ros ...` in an empty folder."""
+    return module_in(tmp_path, "efftam_ros", timeout=100)
 
 
 @pytest.fixture
 def efftam_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Efftam:
-    """The same in this process, which saves starting one: for requests that are refused at once."""
+) -> Command:
+    """The same in this process, for requests that are refused at once."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        code = main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
-
-    return run
+    return called_here(main, capsys)
 
 
 @pytest.fixture

@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURED: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def package_environment() -> dict[str, str]:
     """The environment in which another process imports this checkout."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+def module_in(folder: Path, module: str, timeout: float) -> Command:
+    """Runs ``python -m MODULE ...`` in a folder, as a user would."""
+
+    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = timeout):
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        environment = {**package_environment(), **(env or {})}
+        return subprocess.run(command, cwd=folder, env=environment, timeout=timeout, **CAPTURED)
+
+    return run
+
+
+def called_here(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> Command:
+    """The same by a call in this process, which saves starting one."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
+
+    return run
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:

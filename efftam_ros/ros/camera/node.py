@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos_overriding_options import QoSOverridingOptions
@@ -24,7 +24,7 @@ from efftam_ros.ros.camera.parameters import PARAMETERS, CameraConfig
 from efftam_ros.ros.common.image_stream import rate_hz
 from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
 from efftam_ros.ros.common.qos import reliable
-from efftam_ros.ros.common.reporting import ThrottledLog
+from efftam_ros.ros.common.reporting import ThrottledLog, diagnostics
 from efftam_ros.ros.tracker.parameters import PARAMETERS as TRACKER_PARAMETERS
 
 NODE_NAME = "efftam_camera"
@@ -40,8 +40,7 @@ class CameraNode(Node):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        PARAMETERS.declare(self)
-        PARAMETERS.report_unknown(self, others=TRACKER_PARAMETERS.names())
+        PARAMETERS.declare(self, others=TRACKER_PARAMETERS.names())
         check_qos_overrides(self)
         self._config = config = read_parameters(self, CameraConfig)
         if not config.stream:
@@ -122,15 +121,7 @@ class CameraNode(Node):
             "damaged packets": camera.damaged,
             "calibration": self._config.calibration or "none",
         }
-        status = DiagnosticStatus(
-            level=level,
-            name=f"{self.get_fully_qualified_name().lstrip('/')}: stream",
-            message=text,
-            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
-        )
-        array = DiagnosticArray(status=[status])
-        array.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(array)
+        self._diagnostics.publish(diagnostics(self, "stream", level, text, values))
 
     def _verdict(self) -> tuple[bytes, str]:
         camera, info, now_s = self._camera, self._calibration, time.monotonic()

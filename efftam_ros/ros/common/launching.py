@@ -103,7 +103,8 @@ def node(name: str, value: Mapping[str, str], **more: Any) -> Node:
     )
 
 
-def tracker_launch(arguments: Mapping[str, Any]) -> IncludeLaunchDescription:
-    """tracker.launch.py with these arguments."""
+def tracker_launch(arguments: Iterable[Argument], **fixed: str) -> IncludeLaunchDescription:
+    """tracker.launch.py with the values that these arguments have in the launch, and with fixed ones."""
     source = PythonLaunchDescriptionSource(str(SHARE / "launch" / "tracker.launch.py"))
-    return IncludeLaunchDescription(source, launch_arguments=arguments.items())
+    values = {argument.name: LaunchConfiguration(argument.name) for argument in arguments} | fixed
+    return IncludeLaunchDescription(source, launch_arguments=values.items())

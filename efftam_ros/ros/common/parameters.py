@@ -46,11 +46,12 @@ class ParameterSet:
         for _, config_type in self.sections:
             yield from fields(config_type)
 
-    def declare(self, node: Node) -> None:
-        """Declare one parameter per field, with description, range and choices.
+    def declare(self, node: Node, others: Collection[str] = ()) -> None:
+        """Declare one parameter per field, with description, range and choices, and warn of names given at
+        start-up that are none of them.
 
-        Raises InputError when a value given at start-up (file, command line) has the wrong type or is out of
-        range.
+        ``others``: names of the parameters of nodes that read the same file; no warning of these. Raises
+        InputError when a value given at start-up (file, command line) has the wrong type or is out of range.
         """
         for f in self._fields():
             try:
@@ -60,6 +61,7 @@ class ParameterSet:
                 if isinstance(f.default, str) and isinstance(node._parameter_overrides[f.name].value, bool):
                     text += '. YAML reads off, no, on and yes without quotes as false and true: write "off"'
                 raise InputError(text) from error
+        self._warn_of_unknown(node, others)
 
     def refusals(self, changes: Mapping[str, Any], configured: bool) -> list[str]:
         """Return why these changes can't be made, one line each; empty when they can. Unknown names are
@@ -87,11 +89,7 @@ class ParameterSet:
         """The parameters' names."""
         return [f.name for f in self._fields()]
 
-    def report_unknown(self, node: Node, others: Collection[str] = ()) -> None:
-        """Warn of each name given at start-up that is not a parameter, which rclpy does not.
-
-        ``others``: names of the parameters of nodes that read the same file; no warning of these.
-        """
+    def _warn_of_unknown(self, node: Node, others: Collection[str]) -> None:
         known = self.names()
         for name in node._parameter_overrides:
             if name in known or name in others or name == "use_sim_time" or name.startswith("qos_overrides."):

@@ -7,9 +7,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, qos_policy_name_from_kind
@@ -103,6 +104,22 @@ def other_publishers(node: Node, topics: Sequence[str], consequence: str) -> str
             names = sorted({shown(info.node_name)[1:-1] for info in found})
             return f"{len(found)} publishers on {name} ({', '.join(names)}): {consequence}"
     return ""
+
+
+def diagnostics(
+    node: Node, title: str, level: int | bytes, message: str, values: Mapping[str, object], device: str = ""
+) -> DiagnosticArray:
+    """A message of one status, named by node and title. ``device``: its hardware_id."""
+    status = DiagnosticStatus(
+        level=bytes([level]) if isinstance(level, int) else level,
+        name=f"{node.get_fully_qualified_name().lstrip('/')}: {title}",
+        message=message,
+        hardware_id=device,
+        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+    )
+    array = DiagnosticArray(status=[status])
+    array.header.stamp = node.get_clock().now().to_msg()
+    return array
 
 
 class Subscriptions:

@@ -35,7 +35,6 @@ class GimbalNode(ReportingNode):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        PARAMETERS.report_unknown(self)
         self._config = read_parameters(self, GimbalParameters)
         self._outputs: Outputs | None = None
         self._loop: Loop | None = None

@@ -102,7 +102,6 @@ class MavlinkNode(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        PARAMETERS.report_unknown(self)
         self._settings = read_parameters(self, BridgeParameters)
         self._config = bridge_config(self._settings)
         self._warn = Throttle(lambda text: self.get_logger().warning(text))

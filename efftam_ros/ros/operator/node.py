@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 
 from efftam_ros.operator.server import OperatorServer, serving
 from efftam_ros.ros.common.parameters import check_qos_overrides, read_parameters
+from efftam_ros.ros.common.reporting import diagnostics
 from efftam_ros.ros.operator.calls import Calls
 from efftam_ros.ros.operator.feed import RosFeed
 from efftam_ros.ros.operator.parameters import PARAMETERS, OperatorConfig
@@ -28,8 +29,7 @@ class OperatorNode(Node):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
-        PARAMETERS.declare(self)
-        PARAMETERS.report_unknown(self, others=TRACKER_PARAMETERS.names())
+        PARAMETERS.declare(self, others=TRACKER_PARAMETERS.names())
         check_qos_overrides(self)
         config = read_parameters(self, OperatorConfig)
         self._calls = Calls(self, config.answer_s)
@@ -57,15 +57,7 @@ class OperatorNode(Node):
 
     def _publish(self, health: dict[str, Any]) -> None:
         level, message = _verdict(health, self._feed.explain)
-        status = DiagnosticStatus(
-            level=level,
-            name=f"{self.get_fully_qualified_name().lstrip('/')}: page",
-            message=message,
-            values=[KeyValue(key=key, value=str(value)) for key, value in health.items()],
-        )
-        array = DiagnosticArray(status=[status])
-        array.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(array)
+        self._diagnostics.publish(diagnostics(self, "page", level, message, health))
 
 
 def _verdict(health: dict[str, Any], explain: Any) -> tuple[bytes, str]:

@@ -28,7 +28,7 @@ SIZE = (1280, 720)
 SMALL = (64, 36)  # arrives always: shows that the node answers
 PATIENCE_S = 120.0  # a back end may compile for minutes: `efftam build` beforehand
 SETTLE_S = 2.0
-TRACKER = "import sys; from efftam_ros.ros.tracker.main import main; sys.exit(main(sys.argv))"
+TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
 
 
 def feed(size: tuple[int, int], seconds: float, reliability: str, *, select: bool = True) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
@@ -20,7 +20,7 @@ from efftam_ros.core.errors import BackendError, InputError
 from efftam_ros.core.tracker import Tracker
 from efftam_ros.interop.messages import Outcome
 from efftam_ros.ros.common.parameters import changed, read_parameters
-from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, reported
+from efftam_ros.ros.common.reporting import ReportingNode, Throttle, ThrottledLog, diagnostics, reported
 from efftam_ros.ros.tracker.diagnostics import Setup, Statistics
 from efftam_ros.ros.tracker.frame_buffer import Command, FrameBuffer
 from efftam_ros.ros.tracker.loop import Shared
@@ -61,7 +61,6 @@ class TrackerNode(ReportingNode):
     def __init__(self, pipeline_factory: PipelineFactory = open_pipeline, **kwargs: Any) -> None:
         super().__init__(NODE_NAME, **kwargs)
         PARAMETERS.declare(self)
-        PARAMETERS.report_unknown(self)
         self._pipeline_factory = pipeline_factory
         self._read_parameters()
         self._statistics = Statistics()
@@ -312,13 +311,7 @@ class TrackerNode(ReportingNode):
         """Publish the node's diagnostics; also called at every transition, so that a failure is visible at
         once."""
         verdict = self._statistics.verdict(time.monotonic(), self._setup, self._config.image_timeout)
-        status = DiagnosticStatus(
-            level=bytes([verdict.level]),
-            name=f"{self.get_fully_qualified_name().lstrip('/')}: tracking",
-            message=verdict.message,
-            hardware_id=self._setup.values.get("back end", ""),
-            values=[KeyValue(key=key, value=value) for key, value in verdict.values.items()],
+        device = self._setup.values.get("back end", "")
+        self._diagnostics.publish(
+            diagnostics(self, "tracking", verdict.level, verdict.message, verdict.values, device)
         )
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(message)

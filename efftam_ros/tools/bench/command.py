@@ -45,7 +45,7 @@ from efftam_ros.tools.common.terminal import Cell, print_table
 
 FRAMES, TOP, NODE_SECONDS = 200, 20, 10.0
 TOTALS = ("image to box", "whole frame")
-TRACKER = "import sys; from efftam_ros.ros.tracker.main import main; sys.exit(main(sys.argv))"
+TRACKER = "import sys; from efftam_ros.ros.main import main; sys.exit(main('efftam_tracker', sys.argv))"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
