@@ -21,9 +21,10 @@ class WholeImage:
         """``side``: of the network's input, network px."""
         self._side = side
 
-    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
-        """The view of a prompted frame, around the prompt's box or, without one, around a point."""
-        return View.full(*image_size, self._side)
+    def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
+        """The views of a prompted frame to be tried, narrow ones first. ``box``: drawn, px, None for points;
+        ``marked``: around all that the prompt marks, which each view contains."""
+        return [View.full(*image_size, self._side)]
 
     def settle(self, box: Box) -> None:
         """Initialise the size from the prompted frame's measured box."""
@@ -67,7 +68,8 @@ class FollowingCrop(WholeImage):
     LOWEST, HIGHEST = 0.8, 8.0  # bounds of the size, in first sizes
     OPEN_AFTER_S = 0.3  # time of coasting after which the window is `OPENED`
     WIDEST = 1.5  # largest extent of any window, in longer sides of the image
-    POINT_SHARE = 0.4  # window around a single point, share of the image's shorter side
+    POINT_SHARES = (0.2, 0.4, 0.8)  # windows around points, shares of the image's shorter side
+    MARKED = 1.2  # least side of a prompted frame's window, in longer sides of what the prompt marks
 
     def __init__(self, side: int, factor: float) -> None:
         super().__init__(side)
@@ -83,12 +85,18 @@ class FollowingCrop(WholeImage):
         wanted = max(min(self._factor * self._size, most), 1.5 * self._longest)
         return min(wanted, self.WIDEST * max(image_size))
 
-    def start(self, image_size: tuple[int, int], box: Box | None, point: tuple[float, float] | None) -> View:
+    def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
         if box is not None:
             self.settle(box)
-            return View.window_inside(image_size, box.cx, box.cy, self.extent(image_size), self._side)
-        x, y = point if point is not None else (image_size[0] / 2, image_size[1] / 2)
-        return View.window_inside(image_size, x, y, self.POINT_SHARE * min(image_size), self._side)
+            extents = [self.extent(image_size)]
+        else:
+            # Nothing tells how large what a point marks is.
+            extents = [*(share * min(image_size) for share in self.POINT_SHARES), float(max(image_size))]
+        least = min(self.MARKED * max(marked.width, marked.height), self.WIDEST * max(image_size))
+        return [
+            View.window_inside(image_size, marked.cx, marked.cy, extent, self._side)
+            for extent in sorted({max(extent, least) for extent in extents})
+        ]
 
     def settle(self, box: Box) -> None:
         self._first = self._size = max(box.size, 1.0)

@@ -106,6 +106,18 @@ def iou(a: Box, b: Box) -> float:
     return inter / (a.width * a.height + b.width * b.height - inter)
 
 
+NESTED = 0.7
+"""Least share of the smaller of two boxes that lies in the other where both are of one object."""
+
+
+def are_nested(a: Box, b: Box) -> bool:
+    """Whether two boxes are of one object at two scales."""
+    if a.is_empty or b.is_empty:
+        return False
+    overlap = iou(a, b)
+    return overlap / (1 + overlap) * (a.area + b.area) >= NESTED * min(a.area, b.area)
+
+
 @dataclass(frozen=True)
 class View:
     """The region given to the network: an axis-aligned affine map from image pixels to network pixels.

@@ -22,6 +22,7 @@ from efftam_ros.core.policies import make_policy
 from efftam_ros.core.policies.base import Choice, Describe, FrameContext, no_description
 from efftam_ros.core.policies.drawn_box import DrawnExtent, TargetExtent, make_extent
 from efftam_ros.core.search import BlindSearch, Reacquisition, Sighting
+from efftam_ros.core.selection import look
 from efftam_ros.core.types import (
     MISSED,
     NO_POINTS,
@@ -227,18 +228,15 @@ class Tracker:
 
     def _step_prompted(self, frame: Frame, prompt: Prompt, refine: bool) -> Track:
         stamp, size = frame.stamp_ns, _size(frame)
-        box, point = prompt.region(*size)
+        box, marked = prompt.region(*size)
         if refine:
             self.memory.require_room_for_prompt()
         window = self._make_window()
-        view = window.start(size, box, point)
         self._shown = None
-        self._pipeline.encode(frame.image, view)
-        candidates = self._pipeline.decode(prompt)
-        if not candidates.is_finite:
-            raise InputError("the network's output for the selected image is not finite; check the bundle")
+        view, candidates = look(self._pipeline, frame.image, prompt, window.starts(size, box, marked))
         visible = [visible_box for _, visible_box in candidates.visible]
         if box is None and not visible:
+            point = marked.cx, marked.cy
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
         if not refine:
             self.clear()

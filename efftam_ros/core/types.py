@@ -77,8 +77,9 @@ class Prompt:
     labels: tuple[int, ...] = ()
     mask: NDArray[np.bool_] | None = None
 
-    def region(self, width: int, height: int) -> tuple[Box | None, tuple[float, float] | None]:
-        """The box enclosed by it in an image of this size, or the point it marks.
+    def region(self, width: int, height: int) -> tuple[Box | None, Box]:
+        """The box that it draws in an image of this size, None for points alone, and the box around all that
+        it marks, which has no area around a single point.
 
         Raises InputError when it marks nothing in the image.
         """
@@ -95,16 +96,21 @@ class Prompt:
                 raise InputError(
                     f"the selection is {self.box.xywh()} px, outside the image of {width} x {height} px"
                 )
-            return visible, None
+            return visible, self._enclosed(visible)
         if self.mask is not None:
             ys, xs = np.flatnonzero(self.mask.any(axis=1)), np.flatnonzero(self.mask.any(axis=0))
             if not len(ys):
                 raise InputError("the selection's mask is empty; mark the target's pixels")
-            return Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1), None
-        on = [p for p, label in zip(self.points, self.labels, strict=False) if label == 1]
-        if not on:
+            box = Box.from_edges(xs[0], ys[0], xs[-1] + 1, ys[-1] + 1)
+            return box, box
+        if 1 not in self.labels:
             raise InputError("the selection marks nothing; give a box, a mask or a point on the target")
-        return None, on[0]
+        return None, self._enclosed(None)
+
+    def _enclosed(self, box: Box | None) -> Box:
+        edges = [(x, y, x, y) for x, y in self.points] + ([] if box is None else [box.edges()])
+        left, top, right, bottom = zip(*edges, strict=True)
+        return Box.from_edges(min(left), min(top), max(right), max(bottom))
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,15 @@ TARGET = Box.from_centre(400, 300, 40, 30)
 
 def started(factor=5.0, box=TARGET):
     crop_policy = make_crop_policy("window", 192, factor)
-    return crop_policy, crop_policy.start(IMAGE, box, None)
+    return crop_policy, crop_policy.starts(IMAGE, box, box)[0]
 
 
 def test_the_full_view_is_always_the_whole_image():
     crop_policy = make_crop_policy("full", 512, 5.0)
     crop_policy.settle(TARGET)
     crop_policy.update(TARGET, 0.1)
-    assert (
-        crop_policy.start(IMAGE, TARGET, None)
-        == crop_policy.view(IMAGE, TARGET, 0.3)
-        == View.full(*IMAGE, 512)
-    )
+    (start,) = crop_policy.starts(IMAGE, TARGET, TARGET)
+    assert start == crop_policy.view(IMAGE, TARGET, 0.3) == View.full(*IMAGE, 512)
 
 
 def test_the_window_is_a_multiple_of_the_target_around_it():
@@ -44,12 +41,25 @@ def test_a_long_thin_target_fits_with_a_margin():
     assert view.extent[0] == pytest.approx(600)
 
 
-def test_a_point_opens_a_window_of_unknown_size_around_it():
+def test_around_a_point_ever_wider_windows_are_tried_up_to_the_whole_image():
     crop_policy = make_crop_policy("window", 192, 5.0)
-    view = crop_policy.start(IMAGE, None, (900, 500))
-    assert view.extent[0] == pytest.approx(0.4 * 720)
+    views = crop_policy.starts(IMAGE, None, Box(900, 500, 0, 0))
+    assert [view.extent[0] for view in views] == pytest.approx([144, 288, 576, 1280])
+    seen = views[0].to_network(Box.from_centre(900, 500, 2, 2))
+    assert (seen.cx, seen.cy) == pytest.approx((96, 96))
     crop_policy.settle(TARGET)
     assert crop_policy.view(IMAGE, TARGET, 0.0).extent[0] == pytest.approx(5 * TARGET.size)
+
+
+@settings(max_examples=60)
+@given(*[st.floats(0, size) for size in IMAGE * 2], st.booleans())
+def test_every_view_of_a_prompt_shows_all_of_its_points(x0, y0, x1, y1, has_box):
+    marked = Box.from_edges(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
+    box = Box(x0, y0, 1, 1) if has_box else None
+    for view in make_crop_policy("window", 192, 5.0).starts(IMAGE, box, marked):
+        seen = view.to_network(marked)
+        assert min(seen.x, seen.y) > -1e-6
+        assert max(seen.x1, seen.y1) < 192 + 1e-6
 
 
 @settings(max_examples=40)
@@ -115,7 +125,8 @@ def test_a_moment_of_coasting_looks_straight_ahead():
 @pytest.mark.parametrize("size", [30.0, 200.0, 400.0])
 def test_no_window_shows_less_of_the_image_than_it_could(size):
     crop_policy = make_crop_policy("window", 192, 5.0)
-    crop_policy.start(IMAGE, Box.from_centre(30, 700, size, size), None)
+    box = Box.from_centre(30, 700, size, size)
+    crop_policy.starts(IMAGE, box, box)
     view = crop_policy.view(IMAGE, Box.from_centre(30, 700, size, size), 0.0)
     whole = view.to_network(Box(0, 0, *IMAGE))
     extent = 192 / view.extent[0]
@@ -130,7 +141,7 @@ def test_a_window_longer_than_the_images_short_side_is_centred_on_it(image, cent
     """It shows all of that side; what lies outside is shared evenly."""
     crop_policy = make_crop_policy("window", 192, 5.0)
     box = Box.from_centre(*centre, 400, 400)
-    for view in (crop_policy.start(image, box, None), crop_policy.view(image, box, 0.0)):
+    for view in (crop_policy.starts(image, box, box)[0], crop_policy.view(image, box, 0.0)):
         assert view.extent[0] == pytest.approx(2.2 * 400)
         middle = view.to_network(Box.from_centre(image[0] / 2, image[1] / 2, 2, 2))
         assert (middle.cy if image[1] == 720 else middle.cx) == pytest.approx(96)

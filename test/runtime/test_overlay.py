@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +89,18 @@ def test_any_size_and_any_reason_can_be_drawn(width, height):
     for state in TrackState:
         box = Box(-50, height - 3, 2e9, 5)
         assert drawn(state, width, height, mask, box=box, velocity=(1e9, np.nan), reason=long).any()
+
+
+def test_the_likeness_is_written_beside_the_presence_where_it_is_known():
+    def written(likeness):
+        picture = np.zeros((480, 640, 3), np.uint8)
+        draw_overlay(picture, replace(track(TrackState.TRACKING, None), likeness=likeness))
+        return picture
+
+    unknown, low, high = written(math.nan), written(0.21), written(0.87)
+    assert (drawn(box=None) == unknown).all()
+    assert np.flatnonzero(low.any(axis=(0, 2)))[-1] > np.flatnonzero(unknown.any(axis=(0, 2)))[-1] + 40
+    assert (low != high).any()
 
 
 def test_text_grows_with_the_picture():

@@ -22,6 +22,7 @@ from efftam_ros.core.policies.base import (
 from efftam_ros.core.policies.drawn_box import MaskScale
 from efftam_ros.core.policies.target_model import TargetModel
 from efftam_ros.core.search import CandidateTrack, Detection
+from efftam_ros.core.selection import whole
 from efftam_ros.core.types import MISSED, Candidates, FoundPoints, Motion, PipelineSpec, TrackState
 
 SAME_IOU = 0.1  # IoU of two candidates from which they are the same object
@@ -115,7 +116,7 @@ class DefaultPolicy:
     def begin(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._scale = MaskScale(context.drawn, context.image_size)
         # The operator says that the target is here: presence does not overrule a selection.
-        return accept_if_visible(candidates, best_quality(candidates), present=True)
+        return accept_if_visible(candidates, whole(candidates), present=True)
 
     def choose(self, candidates: Candidates, context: FrameContext) -> Choice:
         self._doubted = max(0, self._doubted - 1)

@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.geometry import Box, are_nested, iou
 from efftam_ros.core.types import Candidates, Motion
 
 LARGEST_PX = 32.0  # size of a drawn box up to which it is compared
@@ -45,7 +45,6 @@ MOST = 2.0  # largest factor of a side
 
 # The published mask of larger targets (docs/tracking.md).
 CONTINUED = 0.03  # by how much a fit must exceed the chosen mask's to be published
-NESTED = 0.7  # least share of the smaller of two boxes that lies in the other where both are of one object
 RELATED_FRAMES = 3  # newest frames that tell how the published box lies relative to the followed one
 
 
@@ -206,7 +205,7 @@ class PromptedExtent:
             return index
         mean = np.mean(fits, axis=0)
         best = int(np.argmax(mean))
-        is_better = mean[best] > CONTINUED and _are_nested(candidates.box(best), followed)
+        is_better = mean[best] > CONTINUED and are_nested(candidates.box(best), followed)
         return best if is_better else index
 
     def grown_motion(self, motion: Motion) -> Motion:
@@ -225,15 +224,6 @@ def make_extent(drawn: Box | None, prompted: Box | None, image_size: tuple[int, 
     if drawn is None or prompted is None or drawn.size < LARGEST_PX:
         return DrawnExtent(drawn)
     return PromptedExtent(prompted, not _is_inside(drawn, image_size))
-
-
-def _are_nested(a: Box, b: Box) -> bool:
-    """Whether two boxes are of one object at two scales."""
-    if a.is_empty or b.is_empty:
-        return False
-    overlap = iou(a, b)
-    common = overlap / (1 + overlap) * (a.area + b.area)
-    return common >= NESTED * min(a.area, b.area)
 
 
 def _factor(ratio: float) -> float:

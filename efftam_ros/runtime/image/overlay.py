@@ -130,6 +130,8 @@ def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, 
     lines = [track.state.name]
     if track.state is not TrackState.IDLE:
         lines[0] += f"  presence {track.presence:.2f}"
+        if math.isfinite(track.likeness):
+            lines[0] += f"  like {track.likeness:.2f}"
         if track.measured:
             lines[0] += f"  quality {track.quality:.2f}"
         elif math.isfinite(track.age_s):

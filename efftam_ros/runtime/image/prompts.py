@@ -91,7 +91,7 @@ def _visible(box: Box, view: View, width: int, height: int) -> Box:
     if visible.is_empty:
         raise InputError(f"{text} lies outside the image of {width} x {height} px; draw it inside")
     if view.to_network(visible).clipped(view.side, view.side).is_empty:
-        raise InputError(f"{text} lies outside {_describe(view)}; move the view there first")
+        raise InputError(f"{text} lies outside {_describe(view)}; encode one that shows it")
     return visible
 
 
@@ -116,7 +116,7 @@ def _check_points(prompt: Prompt, view: View, width: int, height: int) -> None:
         right, bottom = extent_x + ROUNDING_PX, extent_y + ROUNDING_PX
         if not (-ROUNDING_PX <= x - view.x <= right and -ROUNDING_PX <= y - view.y <= bottom):
             raise InputError(
-                f"selection point ({x:g}, {y:g}) lies outside {_describe(view)}; move the view there first"
+                f"selection point ({x:g}, {y:g}) lies outside {_describe(view)}; encode one that shows it"
             )
     if prompt.points and prompt.box is None and 1 not in prompt.labels:
         raise InputError("selection has only points off the target; give at least one on it (label 1)")
@@ -142,7 +142,7 @@ def _encode_mask(mask: NDArray[np.bool_], view: View, width: int, height: int) -
     if not seen.any():
         raise InputError(
             f"selection mask of {np.count_nonzero(mask)} px leaves nothing in {_describe(view)}"
-            f" at {side} x {side} network px; move the view there first or mark a larger target"
+            f" at {side} x {side} network px; mark a larger target, or choose view window"
         )
     quarter = triangle_weights(side, side // 4)
     blank = no_prompt(side)

@@ -216,7 +216,7 @@ def run_clip(
         height, width = picture.shape[:2]
         first = number == 0
         view = (
-            crop_policy.start((width, height), box, None)
+            crop_policy.starts((width, height), box, box)[0]
             if first
             else crop_policy.view((width, height), box, 0.0)
         )

@@ -1,0 +1,121 @@
+"""What a prompt selects: the view in which the network is asked, the mask that counts, and how sure it is."""
+
+import cv2
+import numpy as np
+import pytest
+from support.clip import clip
+from support.scripted_pipeline import ScriptedPipeline
+
+from efftam_ros.core.config import TrackerConfig
+from efftam_ros.core.geometry import Box, View, iou
+from efftam_ros.core.selection import is_cut, whole
+from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.types import Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+
+SIZE = (1280, 720)
+PICTURE = Image.from_array(np.zeros((SIZE[1], SIZE[0], 3), np.uint8))
+SPEC = PipelineSpec(name="scripted", image_side=192, default_view="window")
+ANIMAL = Box.from_centre(640, 360, 360, 290)
+PATCH, HALF = Box.from_centre(640, 360, 60, 60), Box.from_centre(640, 350, 200, 180)
+
+
+def answer(*found: tuple[Box, float]) -> Candidates:
+    edges = np.array([box.edges() for box, _ in found], np.float32)
+    areas = np.array([box.area for box, _ in found], np.float32)
+    return Candidates(edges, areas, np.array([sure for _, sure in found], np.float32), 5.0)
+
+
+def select(script, prompt):
+    """The track of a prompted frame, and the sides of the views in which the network was asked."""
+    pipeline = ScriptedPipeline(script, SPEC)
+    track = Tracker(pipeline).step(Frame(PICTURE, 0), prompt)
+    return track, [round(call.arguments[1].extent[0]) for call in pipeline.calls_of("encode")]
+
+
+def point(*places):
+    return Prompt(points=places or ((640, 360),), labels=(1,) * max(1, len(places)))
+
+
+def animal(index, view):
+    """Sure of the animal only where all of it is in view; of a patch or half of it before."""
+    side = view.extent[0]
+    seen = {144: (PATCH, 0.5), 288: (HALF, 0.6), 576: (ANIMAL, 0.86)}.get(round(side), (ANIMAL, 0.7))
+    return answer(seen)
+
+
+def test_a_point_on_a_large_animal_selects_the_animal():
+    track, asked = select(animal, point())
+    assert track.box.edges() == pytest.approx(ANIMAL.edges())
+    assert track.view.extent[0] == pytest.approx(576)
+    assert asked == [144, 288, 576]
+
+
+def test_a_point_on_something_small_is_settled_in_the_first_view():
+    track, asked = select(lambda index, view: answer((PATCH, 0.9)), point())
+    assert track.box.edges() == pytest.approx(PATCH.edges())
+    assert asked == [144]
+
+
+def test_where_no_view_is_sure_the_surest_counts_and_is_the_one_that_is_remembered():
+    sure = {144: 0.4, 288: 0.7, 576: 0.5, 1280: 0.3}
+    track, asked = select(lambda index, view: answer((PATCH, sure[round(view.extent[0])])), point())
+    assert track.quality == pytest.approx(0.7)
+    assert track.view.extent[0] == pytest.approx(288)
+    assert asked == [144, 288, 576, 1280, 288]
+
+
+def test_a_mask_that_the_views_border_cuts_is_no_reason_to_stop():
+    def script(index, view):
+        visible = Box.from_edges(*View.to_image(view, Box(0, 0, 192, 192)).edges())
+        return answer((visible, 0.85)) if view.extent[0] < 500 else answer((ANIMAL, 0.82))
+
+    track, asked = select(script, point())
+    assert track.box.edges() == pytest.approx(ANIMAL.edges())
+    assert asked == [144, 288, 576]
+
+
+def test_the_images_own_border_cuts_nothing():
+    at_left = View.window_inside(SIZE, 20, 360, 288, 192)
+    assert not is_cut(Box(0, 300, 60, 60), at_left, SIZE)
+    assert is_cut(Box(240, 300, 48, 60), at_left, SIZE)
+    assert not is_cut(Box(0, 0, *SIZE), View.full(*SIZE, 192), SIZE)
+
+
+@pytest.mark.parametrize(("of_whole", "chosen"), [(0.76, 1), (0.7, 0)])
+def test_of_nested_masks_that_are_equally_sure_the_whole_is_selected(of_whole, chosen):
+    assert whole(answer((PATCH, 0.8), (HALF, of_whole), (ANIMAL, 0.3))) == chosen
+
+
+def test_a_larger_thing_beside_it_is_not_its_whole():
+    assert whole(answer((PATCH, 0.8), (ANIMAL.moved(400, 0), 0.79))) == 0
+
+
+def test_points_that_lie_apart_open_the_view():
+    places = ((300.0, 200.0), (900.0, 600.0))
+    track, asked = select(lambda index, view: answer((ANIMAL, 0.9)), point(*places))
+    assert asked == [round(1.2 * 600)]
+    seen = track.view.points_to_network(np.array(places, np.float32))
+    assert (seen > 0).all()
+    assert (seen < 192).all()
+
+
+def test_a_box_and_a_point_far_from_it_are_both_seen():
+    prompt = Prompt(box=Box(100, 100, 40, 40), points=((1200.0, 700.0),), labels=(0,))
+    track, asked = select(lambda index, view: answer((Box(100, 100, 40, 40), 0.9)), prompt)
+    assert track.state is TrackState.ACQUIRING
+    assert asked == [round(1.2 * 1100)]
+
+
+@pytest.mark.parametrize("zoom", [1, 5])
+def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
+    """The car has 98 x 68 px in the clip; enlarged five times, 490 x 340 px."""
+    bgr, box = clip(1, SIZE)[0]
+    width, height = SIZE[0] // zoom, SIZE[1] // zoom
+    x = round(min(max(box.cx - width / 2, 0), SIZE[0] - width))
+    y = round(min(max(box.cy - height / 2, 0), SIZE[1] - height))
+    image = cv2.resize(bgr[y : y + height, x : x + width], SIZE, interpolation=cv2.INTER_CUBIC)
+    true = Box(*(zoom * v for v in (box.x - x, box.y - y, box.width, box.height)))
+    tracker = open_tracker(open_pipeline(threads=1), TrackerConfig(camera_motion="off"))
+    track = tracker.step(Frame(Image.from_array(np.asarray(image)), 0), point((true.cx, true.cy)))
+    assert iou(track.box, true) > 0.9
