@@ -15,6 +15,8 @@ from efftam_ros.operator.viewer import Viewer
 # Enabling takes two presses: not a double click, and the second within this time.
 ARMED_FROM_S = 0.3
 ARMED_FOR_S = 5.0
+# What was enabled counts as steered until its controller's status has had time to say so.
+STATUS_S = 1.0
 CONTROLLER = "the gimbal's controller"
 
 
@@ -63,6 +65,7 @@ class Commands:
         self._feed, self._steering, self._hub, self._settings = feed, steering, hub, settings
         self._vacant_since_s: float | None = None
         self._told_holder: str | None = None
+        self._enabled_s = float("-inf")
 
     def joined(self, viewer: Viewer) -> str:
         """A page opened: it gets the seat when nobody has it. Returns its role."""
@@ -95,6 +98,7 @@ class Commands:
         elif self._vacant_since_s is not None and now_s - self._vacant_since_s >= self.seat.lease_s:
             self._vacant_since_s = None
             if self._settings.on_operator_lost == "clear":
+                self._disarm(None)
                 self._feed.clear(0, lambda answer: None)
 
     def take_seat(self, viewer: Viewer, take: bool) -> None:
@@ -108,6 +112,9 @@ class Commands:
         refusal = self._refusal(viewer)
         if not refusal and not viewer.selections.allows(time.monotonic()):
             refusal = f"more than {self._settings.selections_per_s:g} selections in a second; wait a moment"
+        elif not refusal and self._is_steered and not message.turns:
+            refusal = "the gimbal is steered and would turn to the new target; draw again and confirm it"
+        viewer.armed_s = float("-inf")
         if refusal:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
@@ -123,6 +130,8 @@ class Commands:
         if refusal:
             self._answer(viewer, message.id, Answer(False, refusal))
             return
+        viewer.armed_s = float("-inf")
+        self._disarm(viewer)
         self._feed.clear(message.target_id, self._reply(viewer, message.id))
 
     def steer(self, viewer: Viewer, message: wire.Steer) -> None:
@@ -132,7 +141,7 @@ class Commands:
             return
         if message.action == "stop":
             viewer.armed_s = float("-inf")
-            self._steering.stop(self._reply(viewer, message.id, CONTROLLER))
+            self._stop(self._steering, self._reply(viewer, message.id, CONTROLLER))
             return
         refusal = self._refusal(viewer)
         now_s = time.monotonic()
@@ -149,7 +158,32 @@ class Commands:
             )
         else:
             viewer.armed_s = float("-inf")
-            self._steering.enable(self._reply(viewer, message.id, CONTROLLER))
+            self._enable(self._steering, self._reply(viewer, message.id, CONTROLLER))
+
+    @property
+    def _is_steered(self) -> bool:
+        return self._hub.is_steered or time.monotonic() - self._enabled_s < STATUS_S
+
+    def _stop(self, steering: Steering, reply: Reply) -> None:
+        self._enabled_s = float("-inf")
+        steering.stop(reply)
+
+    def _enable(self, steering: Steering, reply: Reply) -> None:
+        self._enabled_s = time.monotonic()
+
+        def answered(answer: Answer) -> None:
+            if not answer.ok:
+                self._enabled_s = float("-inf")
+            reply(answer)
+
+        steering.enable(answered)
+
+    def _disarm(self, viewer: Viewer | None) -> None:
+        """Stop a gimbal that is steered, before the target is cleared: what is selected next must not turn
+        it. ``viewer``: who is told where that fails."""
+        if self._steering is not None and self._is_steered:
+            told = self._reply(viewer, "", CONTROLLER) if viewer is not None else lambda answer: None
+            self._stop(self._steering, told)
 
     def _refusal(self, viewer: Viewer) -> str:
         """Why this page may not command, one line; empty when it may."""

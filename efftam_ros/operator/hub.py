@@ -105,6 +105,11 @@ class Hub:
         self._wanted.set()
         return self._is_watched
 
+    @property
+    def is_steered(self) -> bool:
+        """Whether the gimbal's controller said last that it is enabled."""
+        return self._steering is not None and self._steering.enabled
+
     def acknowledged(self, viewer: Viewer, seq: int) -> None:
         viewer.credit.acknowledged(seq, time.monotonic())
         self._wanted.set()

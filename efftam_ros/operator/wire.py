@@ -51,9 +51,12 @@ class Ack(NamedTuple):
 
 
 class Select(NamedTuple):
+    """``turns``: the person has agreed that a gimbal that is steered turns to this target."""
+
     id: str
     selection: Selection
     sent_ms: float = math.nan
+    turns: bool = False
 
 
 class Clear(NamedTuple):
@@ -168,7 +171,7 @@ def _select(data: dict[str, Any]) -> Select:
         )
     else:
         raise MessageError(f"kind is {_shown(kind)}; it must be box or points")
-    return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data))
+    return Select(_text(data, "id", LONGEST_ID), selection, _sent_ms(data), data.get("turns") is True)
 
 
 def _clear(data: dict[str, Any]) -> Clear:

@@ -79,25 +79,6 @@ def test_a_thumb_drags_a_box_on_a_phone(serve, feed, open_page):
     assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
 
 
-def test_two_taps_are_two_corners(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.tap(200, 100)
-    hands.wait_mode("corner")
-    assert feed.selections == []
-    hands.page.locator("#choice-point").wait_for()
-    hands.tap(340, 220)
-    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
-
-
-def test_a_tap_and_point_is_a_point(serve, feed, open_page):
-    hands = open_page(serve(feed).url, phone=True)
-    hands.tap(200, 100)
-    hands.page.tap("#choice-point")
-    ((x, y),) = one_selection(feed).points
-    assert (x, y) == pytest.approx((200, 100), abs=2)
-    assert feed.selections[0].labels == (1,)
-
-
 def test_keys_alone_select(serve, feed, open_page):
     hands = open_page(serve(feed).url)
     hands.page.focus("#view")
@@ -184,21 +165,6 @@ def test_two_fingers_zoom_and_select_nothing(serve, feed, open_page):
     hands.touch("touchEnd")
     # Zoomed in, the same way of the finger is a smaller box.
     assert one_selection(feed).box.width < 25
-
-
-def test_escape_gives_up_and_twice_clears(serve, feed, open_page):
-    hands = open_page(serve(feed).url)
-    hands.page.mouse.move(*hands.at(200, 100))
-    hands.page.mouse.down()
-    hands.wait_mode("dragging")
-    hands.keys("Escape")
-    hands.wait_mode("live")
-    hands.page.mouse.up()
-    assert feed.cleared == []
-    time.sleep(1.1)
-    hands.keys("Escape", "Escape")
-    until(lambda: feed.cleared == [0])
-    assert feed.selections == []
 
 
 def test_space_holds_the_picture_and_lets_it_go(serve, feed, open_page):

@@ -635,6 +635,72 @@ def test_any_page_may_stop_and_only_the_operator_enable(serve, feed):
     asyncio.run(look())
 
 
+async def enable(client) -> None:
+    """By two presses."""
+    await client.send(op="steer", id="arm", action="arm")
+    await client.answer("arm")
+    await asyncio.sleep(0.4)
+    await client.send(op="steer", id="enable", action="enable")
+    assert (await client.answer("enable"))["ok"]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["status came", "status is to come"])
+def test_a_selection_that_would_turn_the_gimbal_needs_consent(serve, feed, is_told):
+    async def look() -> None:
+        steering = RecordedSteering()
+        async with page(serve(feed, steering=steering).url) as client:
+            await enable(client)
+            if not is_told:
+                steering.say(enabled=False, phase="off")
+            box = {"op": "select", "stamp": str(feed.stamps[-1]), "kind": "box", "box": [1, 2, 30, 40]}
+            await client.send(**box, id="c1")
+            refusal = await client.answer("c1")
+            assert not refusal["ok"]
+            assert "confirm" in refusal["message"]
+            assert feed.selections == []
+            await client.send(**box, id="c2", turns=True)
+            assert (await client.answer("c2"))["ok"]
+            assert len(feed.selections) == 1
+
+    asyncio.run(look())
+
+
+def test_clear_stops_the_gimbal_first_and_tells_where_that_fails(serve, feed):
+    order = []
+
+    class Order(RecordedSteering):
+        def stop(self, reply) -> None:
+            order.append(("stop", list(feed.cleared)))
+            reply(Answer(False, "it is not offered"))
+
+    async def look() -> None:
+        async with page(serve(feed, steering=Order()).url) as client:
+            await client.send(op="clear", id="c1")
+            await client.answer("c1")
+            assert order == []  # nothing was steered
+            await enable(client)
+            await client.send(op="clear", id="c2")
+            assert (await client.answer("c2"))["ok"]
+            assert order == [("stop", [0])]
+            assert feed.cleared == [0, 0]
+            assert not (await client.answer(""))["ok"]
+
+    asyncio.run(look())
+
+
+def test_a_target_cleared_because_nobody_is_there_is_steered_by_no_more(serve, feed):
+    async def look() -> None:
+        steering = RecordedSteering()
+        server = serve(feed, steering=steering, on_operator_lost="clear", lease_s=1.0)
+        async with page(server.url) as client:
+            await enable(client)
+        while not feed.cleared:
+            await asyncio.sleep(0.05)
+        assert steering.calls == ["enable", "stop"]
+
+    asyncio.run(look())
+
+
 def test_without_a_gimbal_steering_is_refused(serve, feed):
     async def look() -> None:
         async with page(serve(feed).url) as client:

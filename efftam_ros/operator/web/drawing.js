@@ -1,10 +1,12 @@
 // What a person is drawing, and on which image: from press to the answer. No DOM.
 //
 // live -> press freezes the picture -> dragging -> release sends a box
-//                                   -> a tap leaves a corner; the second tap sends a box, the same place a point
-// Enter sets corners at the cursor; R places a box of the last size; arrows move what is there by image px.
+//                                   -> a tap marks a point; a second one on it sends the point, elsewhere it places a
+//                                      box between them, which is sent by a tap in it
+// Enter sets corners at the cursor; R places a box of the last size; arrows move what is there by image px. What is
+// finished may have to be agreed to ("asked") before it is sent.
 
-import { boxFromCorners, clipBox, clamp, isTooSmall, moveBox } from "./geometry.js";
+import { boxFromCorners, clipBox, clamp, isInside, isTooSmall, moveBox } from "./geometry.js";
 
 const DEFAULT_SIZE = { width: 40, height: 40 };
 // The tracker drops old images in its own time; a selection takes a moment to get there.
@@ -12,7 +14,7 @@ const MARGIN_S = 0.3;
 
 export class Drawing {
   constructor() {
-    this.mode = "live"; // live, frozen, dragging, corner, placed, sent
+    this.mode = "live"; // live, frozen, dragging, corner, placed, asked, sent
     this.frame = null; // the frozen image
     this.cursor = null; // image px
     this.lastSize = DEFAULT_SIZE;
@@ -20,7 +22,7 @@ export class Drawing {
   }
 
   #forget() {
-    this.start = this.end = this.corner = this.box = null;
+    this.start = this.end = this.corner = this.placed = this.box = this.selection = null;
   }
 
   get isFrozen() {
@@ -34,6 +36,13 @@ export class Drawing {
     this.frame = frame;
     this.frozenS = nowS;
     this.mode = "frozen";
+  }
+
+  /** Draw on a newer picture instead; what is drawn stays where it is. */
+  renew(frame, nowS) {
+    this.frame = frame;
+    this.frozenS = nowS;
+    if (this.selection) this.selection = { ...this.selection, stamp: frame.stamp };
   }
 
   /** Back to the live picture. */
@@ -63,8 +72,9 @@ export class Drawing {
   press(point) {
     if (this.mode === "sent") return;
     this.corner = this.mode === "corner" ? this.start : null;
+    this.placed = this.mode === "placed" ? this.box : null;
     this.start = this.end = this.cursor = point;
-    this.box = null;
+    this.box = this.selection = null;
     this.mode = "dragging";
   }
 
@@ -81,16 +91,30 @@ export class Drawing {
     if (this.mode !== "dragging") return null;
     this.move(point);
     if (far) return this.#finish(boxFromCorners(this.start, point));
-    if (this.corner === null) {
+    if (this.placed && isInside(this.placed, point)) return this.#finish(this.placed);
+    if (this.corner && near(this.corner, point)) return this.#point(this.corner);
+    const box = this.corner && clipBox(boxFromCorners(this.corner, point), this.frame.width, this.frame.height);
+    if (box && !isTooSmall(box)) {
+      this.box = box;
+      this.mode = "placed";
+    } else {
       this.start = point;
       this.mode = "corner";
-      return null;
     }
-    return near(this.corner, point) ? this.#point(this.corner) : this.#finish(boxFromCorners(this.corner, point));
+    return null;
   }
 
-  /** Enter: the first corner, then the second; sends a placed box. Returns as `release`. */
+  /** What was finished is sent only after one more `confirm`. */
+  ask() {
+    this.mode = "asked";
+  }
+
+  /** Enter: the first corner, then the second; sends a placed box and what was asked for. Returns as `release`. */
   confirm() {
+    if (this.mode === "asked") {
+      this.mode = "sent";
+      return this.selection;
+    }
     if (this.mode === "placed") return this.#finish(this.box);
     if (this.mode === "corner") {
       const { x, y } = this.start;
@@ -104,9 +128,14 @@ export class Drawing {
     return null;
   }
 
-  /** Take the first corner as a point on the target. */
+  /** Take what was tapped last as a point on the target. */
   confirmPoint() {
-    return this.mode === "corner" ? this.#point(this.start) : null;
+    return this.mode === "corner" || this.isBetweenTaps ? this.#point(this.start) : null;
+  }
+
+  /** Whether a box lies between two taps. */
+  get isBetweenTaps() {
+    return this.mode === "placed" && this.corner !== null;
   }
 
   /** R: a box of the last size around the cursor, for Enter to send. */
@@ -135,6 +164,11 @@ export class Drawing {
     return null;
   }
 
+  /** The point to mark, null when there is none. */
+  get mark() {
+    return this.mode === "corner" ? this.start : this.selection?.points?.[0] ?? null;
+  }
+
   #finish(drawn) {
     const box = clipBox(drawn, this.frame.width, this.frame.height);
     if (isTooSmall(box)) {
@@ -152,6 +186,7 @@ export class Drawing {
   #send(selection) {
     this.box = selection.box ?? null;
     this.mode = "sent";
-    return { stamp: this.frame.stamp, ...selection };
+    this.selection = { stamp: this.frame.stamp, ...selection };
+    return this.selection;
   }
 }

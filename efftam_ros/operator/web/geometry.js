@@ -21,6 +21,8 @@ export function clipBox(box, width, height) {
 
 export const isTooSmall = (box) => box.width < SMALLEST_BOX_PX || box.height < SMALLEST_BOX_PX;
 
+export const isInside = (box, { x, y }) => x >= box.x && y >= box.y && x <= box.x + box.width && y <= box.y + box.height;
+
 /** A box moved by whole steps so that it stays inside the image. */
 export function moveBox(box, dx, dy, width, height) {
   const x = clamp(box.x + dx, 0, Math.max(0, width - box.width));

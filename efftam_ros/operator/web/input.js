@@ -1,6 +1,8 @@
 // Mouse, touch and pen on the picture, turned into drawing, zooming and panning.
 
+// A tap moves no further than this; one that lasts is a short drag beyond the smaller way.
 const TAP_PX = { mouse: 6, touch: 14, pen: 10 };
+const STILL_PX = 4, TAP_MS = 250;
 const WHEEL_STEP = 1.0015;
 
 /**
@@ -10,7 +12,7 @@ const WHEEL_STEP = 1.0015;
  */
 export function bindPointer(canvas, viewport, actions) {
   const down = new Map(); // pointerId -> {x, y}
-  let drawing = null; // {id, x, y, kind, far}
+  let drawing = null; // {id, x, y, kind, ms, far}
   let panning = null;
 
   const place = (event) => {
@@ -18,6 +20,10 @@ export function bindPointer(canvas, viewport, actions) {
     return { x: event.clientX - left, y: event.clientY - top };
   };
   const limit = (kind) => TAP_PX[kind] ?? TAP_PX.mouse;
+  const isFar = (event, at) => {
+    const way = Math.hypot(at.x - drawing.x, at.y - drawing.y);
+    return drawing.far || way > limit(drawing.kind) || (way > STILL_PX && event.timeStamp - drawing.ms > TAP_MS);
+  };
 
   canvas.addEventListener("contextmenu", (event) => event.preventDefault());
   canvas.addEventListener("wheel", (event) => {
@@ -44,7 +50,7 @@ export function bindPointer(canvas, viewport, actions) {
     }
     if (drawing) return;
     if (actions.press(at, event.pointerType)) {
-      drawing = { id: event.pointerId, kind: event.pointerType, far: false, ...at };
+      drawing = { id: event.pointerId, kind: event.pointerType, ms: event.timeStamp, far: false, ...at };
     }
   });
 
@@ -56,7 +62,7 @@ export function bindPointer(canvas, viewport, actions) {
       viewport.pan(at.x - panning.x, at.y - panning.y);
       panning = { id: event.pointerId, ...at };
     } else if (drawing?.id === event.pointerId) {
-      drawing.far ||= Math.hypot(at.x - drawing.x, at.y - drawing.y) > limit(drawing.kind);
+      drawing.far = isFar(event, at);
       actions.move(at);
     } else if (!drawing) {
       actions.hover(at);
@@ -68,7 +74,8 @@ export function bindPointer(canvas, viewport, actions) {
     down.delete(event.pointerId);
     if (panning?.id === event.pointerId) panning = null;
     if (drawing?.id !== event.pointerId) return;
-    const at = place(event), { far, kind } = drawing;
+    // Small moves of a finger may come with its end alone.
+    const at = place(event), far = isFar(event, at), { kind } = drawing;
     drawing = null;
     actions.release(at, far, limit(kind));
   });

@@ -17,6 +17,8 @@ import { selectMessage } from "./wire.js";
 const ESCAPES_MS = 1000;
 const CLEAR_MS = 3000;
 const ANSWER_MS = 6000;
+// A key in this time: somebody draws by keys.
+const KEYED_MS = 5000;
 
 const $ = (id) => document.getElementById(id);
 const seconds = () => performance.now() / 1000;
@@ -43,6 +45,8 @@ const isGrey = (part) => cause !== null && GREY[cause.id].includes(part);
 let lensOn = false;
 let drawnBy = "mouse";
 let escapedMs = -Infinity;
+let cancelledMs = -Infinity; // the last Escape of those that gave up a drawing
+let keyedMs = -Infinity; // the last key
 let clearMs = -Infinity;
 let commands = 0;
 let isHeld = false; // the tracker was asked to keep the frozen image
@@ -126,10 +130,12 @@ function told() {
   return ofPicture ?? newest;
 }
 
+const stateOf = (track) => (!track || isGrey("badge") ? "UNKNOWN" : track.targets[0]?.state ?? "IDLE");
+
 function showState() {
   const track = told();
   const target = track?.targets[0];
-  const word = !track || isGrey("badge") ? "UNKNOWN" : target?.state ?? "IDLE";
+  const word = stateOf(track);
   const badge = $("state");
   if (badge.dataset.state !== word) {
     badge.dataset.state = word;
@@ -174,8 +180,12 @@ function freeze(byHand) {
   }
   const ageMs = link.clock.ageMs(frame.stamp, performance.now());
   drawing.freeze({ ...frame, ageS: ageMs === null ? null : ageMs / 1000 }, seconds(), byHand);
-  isHeld = mayCommand() && link.send({ op: "hold", stamp: frame.stamp.toString() });
+  hold();
   return true;
+}
+
+function hold() {
+  isHeld = mayCommand() && link.send({ op: "hold", stamp: drawing.frame.stamp.toString() });
 }
 
 function goLive() {
@@ -193,15 +203,20 @@ function letGo() {
   isHeld = false;
 }
 
-function send(selection) {
+/** `isAgreed`: that a gimbal that is steered turns to it. */
+function send(selection, isAgreed = false) {
   if (!selection) return;
   if (selection.tooSmall) {
     const { width, height } = selection.tooSmall;
     notify(`the box is ${width.toFixed(1)} x ${height.toFixed(1)} px; draw at least 4 x 4, zoom in for more`, true);
     return;
   }
+  if (steering.isOn && drawing.mode === "sent" && !isAgreed) {
+    drawing.ask();
+    return;
+  }
   awaited = { id: `c${++commands}`, ms: performance.now() };
-  if (!link.send(selectMessage(awaited.id, selection.stamp, selection))) {
+  if (!link.send({ ...selectMessage(awaited.id, selection.stamp, selection), turns: isAgreed })) {
     notify(notSent(), true);
     awaited = null;
     goLive();
@@ -219,6 +234,7 @@ const POINTER = {
       return false;
     }
     if (!freeze(false)) return false;
+    steering.disarm();
     drawing.press(inside(at));
     return true;
   },
@@ -245,17 +261,25 @@ function clear() {
 
 function escape() {
   const now = performance.now();
+  const isDrawing = drawing.isFrozen;
+  if (isDrawing && drawing.mode !== "sent") abandon();
+  // Whoever gives up a drawing, with however many presses, keeps the target.
+  if (isDrawing || now - cancelledMs < ESCAPES_MS) {
+    cancelledMs = now;
+    return;
+  }
   const twice = now - escapedMs < ESCAPES_MS;
   escapedMs = twice ? -Infinity : now;
   if (twice) clear();
-  else if (drawing.mode !== "sent") abandon();
 }
 
 function confirm() {
   if (!mayCommand()) return;
   drawing.cursor ??= { x: Math.round(viewport.image.width / 2), y: Math.round(viewport.image.height / 2) };
   if (!drawing.isFrozen && !freeze(false)) return;
-  send(drawing.confirm());
+  steering.disarm();
+  const isAgreed = drawing.mode === "asked";
+  send(drawing.confirm(), isAgreed);
 }
 
 function placeLast() {
@@ -377,17 +401,33 @@ function currentBanners(nowMs) {
 
 function showChoice() {
   const { mode } = drawing;
-  const texts = { corner: "Tap the opposite corner, or take this point", placed: "Move the box with the arrows, then send it" };
+  const texts = {
+    corner: "Tap again to take this point, or tap the opposite corner of a box",
+    placed: drawing.isBetweenTaps ? "A box between the two taps?" : "Move the box with the arrows, then send it",
+    asked: "The gimbal is steered: it will turn to this",
+  };
   $("choice").hidden = !(mode in texts);
   if (!(mode in texts)) return;
-  if ($("choice-text").textContent !== texts[mode]) $("choice-text").textContent = texts[mode];
-  $("choice-point").hidden = mode !== "corner";
-  $("choice-send").hidden = mode !== "placed";
+  if ($("choice-text").textContent !== texts[mode]) say($("choice-text").textContent = texts[mode]);
+  $("choice-point").hidden = mode !== "corner" && !drawing.isBetweenTaps;
+  $("choice-send").hidden = mode === "corner";
+  $("choice-send").textContent = mode === "asked" ? "Turn to it" : "Send";
+}
+
+/** Who draws by keys gets a newer picture instead of losing what is drawn; false where there is none. */
+function renew(nowMs) {
+  const { shown } = frames;
+  const isByKeys = document.body.classList.contains("keys") && nowMs - keyedMs < KEYED_MS;
+  if (!isByKeys || shown.stamp === drawing.frame.stamp || pictureS(nowMs) > bufferS() / 2) return false;
+  drawing.renew({ ...shown, ageS: pictureS(nowMs) }, seconds());
+  hold();
+  notify("a newer picture: see whether the box still fits");
+  return true;
 }
 
 function expire(nowMs) {
   const left = drawing.secondsLeft(bufferS(), seconds());
-  if (left !== null && left <= 0 && drawing.mode !== "sent") {
+  if (left !== null && left <= 0 && drawing.mode !== "sent" && !renew(nowMs)) {
     notify(`this picture is older than the ${bufferS()} s that the tracker keeps; draw on the live one`, true);
     goLive();
   }
@@ -447,6 +487,8 @@ function paintSlowly() {
   const isAsked = nowMs - clearMs < CLEAR_MS;
   $("clear").textContent = isAsked ? "Clear?" : "Clear";
   $("clear").classList.toggle("armed", isAsked);
+  const isIdle = stateOf(told()) === "IDLE" && drawing.mode === "live" && mayCommand() && !link.over;
+  $("hint").hidden = !isIdle;
   const ageMs = frames.shown ? link.clock.ageMs(frames.shown.stamp, isGrey("age") ? nowMs : frames.shown.arrivedMs) : null;
   const behindS = frames.shown ? frames.track(frames.shown.stamp)?.behindS ?? 0 : 0;
   const age = ageMs >= 1000 ? `${(ageMs / 1000).toFixed(1)} s` : `${Math.round(ageMs)} ms`;
@@ -459,6 +501,7 @@ function paintPlots() {
   if (!$("plots").hidden) plots.paint(history.points);
 }
 
+document.addEventListener("keydown", () => { keyedMs = performance.now(); }, true);
 if (window.innerHeight <= 560) togglePlots();
 // A phone's battery: nothing is painted twice.
 const repaint = () => { stale = true; };

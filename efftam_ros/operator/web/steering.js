@@ -42,6 +42,11 @@ export class SteeringPanel {
     return !this.panel.hidden;
   }
 
+  /** Whether the gimbal follows the target, as far as is known. */
+  get isOn() {
+    return this.#state?.enabled === true;
+  }
+
   update(state) {
     this.#state = state;
     this.panel.hidden = false;

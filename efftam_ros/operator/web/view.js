@@ -60,7 +60,7 @@ export class View {
     for (const target of track?.targets ?? []) this.#target(target, track.behindS, drawing?.isFrozen);
     const box = drawing?.shownBox;
     if (box) this.#box(box, DRAWN, drawing.mode === "sent" ? "solid" : "dashed");
-    if (drawing?.mode === "corner") this.#cross(this.viewport.toView(drawing.start));
+    if (drawing?.mark) this.#cross(this.viewport.toView(drawing.mark));
   }
 
   #picture(frame) {

@@ -27,12 +27,53 @@ test("a picture that arrives meanwhile is not the one that was drawn on", () => 
   assert.equal(drawing.release(at(150, 90), true, near).stamp, 42n);
 });
 
-test("two taps are two corners", () => {
+/** A tap at (101, 50), then one at (160, 120). */
+function tappedTwice() {
   const drawing = pressed();
   assert.equal(drawing.release(at(101, 50), false, near), null);
   assert.equal(drawing.mode, "corner");
   drawing.press(at(160, 120));
-  assert.deepEqual(drawing.release(at(160, 120), false, near).box, { x: 101, y: 50, width: 59, height: 70 });
+  assert.equal(drawing.release(at(160, 120), false, near), null);
+  assert.equal(drawing.mode, "placed");
+  return drawing;
+}
+
+test("two far taps place a box between them, which a tap in it sends", () => {
+  const drawing = tappedTwice();
+  drawing.press(at(120, 60));
+  assert.deepEqual(drawing.release(at(120, 60), false, near).box, { x: 101, y: 50, width: 59, height: 70 });
+});
+
+test("a tap outside the box between two taps begins anew", () => {
+  const drawing = tappedTwice();
+  drawing.press(at(300, 60));
+  assert.equal(drawing.release(at(300, 60), false, near), null);
+  assert.equal(drawing.mode, "corner");
+});
+
+test("the second of two far taps can be taken as a point", () => {
+  assert.deepEqual(tappedTwice().confirmPoint().points, [at(160, 120)]);
+});
+
+test("what is finished may have to be agreed to", () => {
+  const drawing = pressed();
+  const drawn = drawing.release(at(130, 90), true, near);
+  drawing.ask();
+  assert.equal(drawing.mode, "asked");
+  assert.deepEqual(drawing.shownBox, drawn.box);
+  assert.deepEqual(drawing.confirm(), drawn);
+  assert.equal(drawing.mode, "sent");
+});
+
+test("what was drawn is carried over to a newer picture", () => {
+  const drawing = pressed();
+  drawing.release(at(101, 50), false, near);
+  drawing.renew({ ...FRAME, stamp: 77n, ageS: 0 }, 17);
+  assert.ok(drawing.secondsLeft(8, 17) > 7);
+  assert.deepEqual(drawing.confirmPoint(), { stamp: 77n, points: [at(101, 50)], labels: [1] });
+  drawing.renew({ ...FRAME, stamp: 99n }, 20);
+  drawing.ask();
+  assert.equal(drawing.confirm().stamp, 99n);
 });
 
 test("two taps on one place are a point", () => {

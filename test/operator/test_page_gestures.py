@@ -1,0 +1,214 @@
+"""How a target is drawn by thumb, mouse and keys in a real browser, and what must be agreed to first."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from barcode_feed import BarcodeFeed, RecordedSteering
+from browser import one_selection, until
+
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.types import TrackState
+
+# Taps
+
+
+def test_a_second_tap_on_the_same_place_takes_the_point(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    hands.wait_mode("corner")
+    hands.wait_text("#choice-text", "Tap again to take this point")
+    assert feed.selections == []
+    hands.tap(204, 103)
+    ((x, y),) = one_selection(feed).points
+    assert (x, y) == pytest.approx((200, 100), abs=2)
+    assert feed.selections[0].labels == (1,)
+
+
+def test_a_tap_and_point_is_a_point(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    hands.page.tap("#choice-point")
+    ((x, y),) = one_selection(feed).points
+    assert (x, y) == pytest.approx((200, 100), abs=2)
+
+
+def test_two_far_taps_ask_and_a_tap_in_the_box_sends_it(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    hands.tap(200, 100)
+    hands.wait_mode("corner")
+    hands.tap(340, 220)
+    hands.wait_text("#choice-text", "between the two taps")
+    assert feed.selections == []
+    hands.tap(270, 160)
+    assert iou(one_selection(feed).box, Box(200, 100, 140, 120)) > 0.95
+
+
+def test_after_two_far_taps_the_box_or_the_last_point_is_a_button_away(serve, feed, open_page):
+    hands = open_page(serve(feed).url, phone=True)
+    for button, count in (("#choice-send", 1), ("#choice-point", 2)):
+        hands.tap(200, 100)
+        hands.wait_mode("corner")
+        hands.tap(340, 220)
+        hands.wait_mode("placed")
+        hands.page.tap(button)
+        until(lambda count=count: len(feed.selections) == count)
+        hands.wait_mode("live")
+    assert iou(feed.selections[0].box, Box(200, 100, 140, 120)) > 0.95
+    assert feed.selections[1].points[0] == pytest.approx((340, 220), abs=2)
+
+
+# Short drags
+
+
+@pytest.mark.parametrize("moves", [1, 0], ids=["with a move", "with the end alone"])
+def test_a_thumb_s_short_drag_is_a_box(serve, open_page, moves):
+    """30 x 20 px of a 1280 px picture are 10 px of the thumb on a phone."""
+    feed = BarcodeFeed(size=(1280, 720))
+    try:
+        hands = open_page(serve(feed).url, phone=True, size=(1280, 720))
+        drawn = Box(600, 300, 30, 20)
+        hands.touch("touchStart", (drawn.x, drawn.y))
+        hands.wait_mode("dragging")
+        time.sleep(0.4)
+        for _ in range(moves):
+            hands.touch("touchMove", (drawn.x1, drawn.y1))
+        hands.touch("touchMove", (drawn.x1, drawn.y1))
+        hands.touch("touchEnd")
+        assert iou(one_selection(feed).box, drawn) > 0.8
+    finally:
+        feed.close()
+
+
+def test_ten_drags_by_thumb_are_sent_as_drawn(serve, feed, open_page):
+    hands = open_page(serve(feed, selections_per_s=100).url, phone=True)
+    for i in range(10):
+        drawn = Box(40 + 50 * i, 60 + 20 * i, 30 + 6 * i, 24 + 4 * i)
+        hands.wait_mode("live")
+        hands.touch("touchStart", (drawn.x, drawn.y))
+        hands.wait_mode("dragging")
+        stamp = int(hands.page.get_attribute("#view", "data-stamp"))
+        for part in (0.4, 0.8, 1.0):
+            hands.touch("touchMove", (drawn.x + part * drawn.width, drawn.y + part * drawn.height))
+        hands.touch("touchEnd")
+        until(lambda i=i: len(feed.selections) == i + 1)
+        assert iou(feed.selections[i].box, drawn) > 0.9
+        assert feed.selections[i].stamp_ns == stamp
+
+
+# Keys
+
+
+def test_who_draws_by_keys_has_no_limit_of_time(serve, feed, open_page):
+    """The held picture is exchanged for a newer one; what is drawn stays."""
+    feed.buffer_s = 1.5
+    hands = open_page(serve(feed).url)
+    hands.page.focus("#view")
+    hands.keys("ArrowLeft", "Enter")
+    hands.wait_mode("corner")
+    first = int(hands.page.get_attribute("#view", "data-stamp"))
+    for _ in range(40):
+        hands.keys("ArrowRight", "ArrowDown")
+        time.sleep(0.1)
+    assert hands.mode == "corner"
+    hands.wait_text("#spoken", "see whether the box still fits")
+    last = int(hands.page.get_attribute("#view", "data-stamp"))
+    assert last > first + 1_500_000_000
+    hands.keys("Enter")
+    selection = one_selection(feed)
+    assert selection.box.xywh() == (319, 180, 40, 40)
+    assert selection.stamp_ns >= last
+    assert selection.stamp_ns in feed.held
+
+
+def test_escape_gives_up_the_drawing_and_never_the_target(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(300, 200, 40, 40), 1
+    hands.page.mouse.move(*hands.at(200, 100))
+    hands.page.mouse.down()
+    hands.wait_mode("dragging")
+    hands.keys("Escape", "Escape", "Escape")
+    hands.wait_mode("live")
+    hands.page.mouse.up()
+    time.sleep(0.3)
+    assert feed.cleared == []
+    time.sleep(1.1)
+    hands.keys("Escape", "Escape")
+    until(lambda: feed.cleared == [0])
+    assert feed.selections == []
+
+
+def test_an_idle_picture_says_what_to_do(serve, feed, open_page):
+    hands = open_page(serve(feed).url)
+    hint = hands.page.get_by_text("Drag a box around the target", exact=True)
+    hint.wait_for(state="visible")
+    hands.page.focus("#view")
+    hands.keys("Space")
+    hint.wait_for(state="hidden")
+    hands.keys("Space")
+    hint.wait_for(state="visible")
+    feed.state, feed.box = TrackState.TRACKING, Box(300, 200, 40, 40)
+    hint.wait_for(state="hidden")
+
+
+# While the gimbal is steered
+
+
+@pytest.fixture
+def steered(serve, feed, open_page):
+    """(hands, steering): a page on which the gimbal follows a target."""
+    steering = RecordedSteering()
+    hands = open_page(serve(feed, steering=steering).url)
+    feed.state, feed.box, feed.selection = TrackState.TRACKING, Box(300, 200, 40, 40), 1
+    steering.say(enabled=True, phase="following")
+    hands.wait_text("#steering-text", "GIMBAL FOLLOWING")
+    hands.wait_text("#state", "TRACKING")
+    return hands, steering
+
+
+def test_a_new_target_asks_once_before_the_gimbal_turns_to_it(steered, feed):
+    hands, steering = steered
+    hands.drag(200, 100, 260, 150)
+    hands.wait_mode("asked")
+    hands.wait_text("#choice-text", "it will turn to this")
+    time.sleep(0.3)
+    assert feed.selections == []
+    stamp = int(hands.page.get_attribute("#view", "data-stamp"))
+    hands.page.get_by_role("button", name="Turn to it").click()
+    selection = one_selection(feed)
+    assert iou(selection.box, Box(200, 100, 60, 50)) > 0.95
+    assert selection.stamp_ns == stamp
+    hands.wait_mode("live")
+    assert steering.calls == []
+
+
+def test_what_was_not_agreed_to_is_given_up_and_the_target_stays(steered, feed):
+    hands, steering = steered
+    hands.drag(200, 100, 260, 150)
+    hands.wait_mode("asked")
+    hands.keys("Escape", "Escape")
+    hands.wait_mode("live")
+    time.sleep(0.3)
+    assert (feed.selections, feed.cleared, steering.calls) == ([], [], [])
+
+
+def test_clear_disarms_before_the_target_is_gone(steered, feed):
+    hands, steering = steered
+    hands.page.click("#clear")
+    hands.page.click("#clear")
+    until(lambda: feed.cleared == [0])
+    assert steering.calls == ["stop"]
+    hands.wait_text("#steering-text", "GIMBAL OFF")
+    hands.drag(200, 100, 260, 150)  # nothing to agree to
+    one_selection(feed)
+
+
+def test_drawing_takes_a_first_press_of_steer_back(serve, feed, open_page):
+    steering = RecordedSteering()
+    hands = open_page(serve(feed, steering=steering).url)
+    hands.page.click("#steer")
+    hands.wait_text("#steer", "Press again")
+    hands.drag(200, 100, 260, 150)
+    one_selection(feed)
+    assert hands.page.locator("#steer").inner_text() == "Steer"
