@@ -11,7 +11,7 @@ from setuptools import find_packages, setup
 EXPORT = ["torch>=2.4", "onnx>=1.17", "onnxscript>=0.5"]
 HUB = ["huggingface_hub>=0.30"]
 # 12.9 runs on drivers of CUDA 12 and of CUDA 13; 13.x works too, on drivers from 580 on.
-CUDA = ["cuda-bindings>=12.6,<13"]
+CUDA = ["cuda-bindings>=12.9.1,<13"]
 # Makes the kernels' PTX; needs no GPU. 12.2 writes what the oldest supported driver reads.
 NVRTC = ['nvidia-cuda-nvrtc-cu12==12.2.140; platform_machine == "x86_64"']
 # TensorRT's compiler without a GPU, for tests of what becomes of the graphs (x86-64 and aarch64, 96 MB).

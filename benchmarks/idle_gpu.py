@@ -56,7 +56,6 @@ class IdleDriver:
         answers: dict[str, Callable[..., Any]] = dict.fromkeys(
             (
                 "cuMemAlloc",
-                "cuStreamCreate",
                 "cuEventCreate",
                 "cuModuleLoadDataEx",
                 "cuModuleGetFunction",
@@ -66,6 +65,7 @@ class IdleDriver:
             lambda *_: next(self._numbers),
         )
         self._answers = answers | {
+            "cuStreamCreate": lambda flags: real.CUstream(next(self._numbers)),
             "cuMemHostAlloc": self._host_memory,
             "cuMemHostGetDevicePointer": lambda pointer, flags: pointer,
             "cuEventElapsedTime": lambda start, end: 1.0,

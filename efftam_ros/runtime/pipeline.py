@@ -83,7 +83,7 @@ JETSON_6_INDEX = "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126"
 BUILD_FOR = {"Orin": "87", "Thor": "110"}
 """CMAKE_CUDA_ARCHITECTURES of an onnxruntime that is built on a board."""
 
-_BINDINGS = "pip install 'cuda-bindings>=12.6,<13'"
+_BINDINGS = "pip install 'cuda-bindings>=12.9.1,<13'"
 _REPLACE = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install"
 _JETSON_TENSORRT = (
     "sudo apt install tensorrt python3-libnvinfer, and make the venv with --system-site-packages"

@@ -48,8 +48,11 @@ def by_name(findings: Iterable[Finding]) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings}
 
 
-def driver(source: str) -> dict[str, str]:
-    return {"fake/cuda/bindings/__init__.py": "", "fake/cuda/bindings/driver.py": source}
+def driver(source: str, version: str = "12.9.10") -> dict[str, str]:
+    return {
+        "fake/cuda/bindings/__init__.py": f"__version__ = {version!r}",
+        "fake/cuda/bindings/driver.py": source,
+    }
 
 
 # --- this machine -------------------------------------------------------------------------------------------
@@ -164,6 +167,14 @@ def test_an_old_jetpack_is_wrong(machine, release: str):
     assert (finding.state, finding.remedy) == ("wrong", "install JetPack 6.1 or newer")
 
 
+def test_bindings_that_stop_all_threads_while_they_wait_are_wrong(machine):
+    facts = environment(machine(**driver(driver_module(12020, (8, 6), "Test 3000"), "12.9.0")))
+    found = by_name(machine_findings(facts))["NVIDIA driver"]
+    assert "cuda-bindings 12.9.0" in found.found
+    assert "12.9.1 or newer" in found.found
+    assert 'pip install "cuda-bindings>=12.9.1,<13"' in found.remedy
+
+
 def test_driver_and_gpus_are_read_where_they_stand(machine):
     facts = environment(
         machine(
@@ -186,7 +197,7 @@ def test_driver_and_gpus_are_read_where_they_stand(machine):
         (
             driver_module(12020, (8, 6), "x").replace("CUDA_VERSION = 12020", "CUDA_VERSION = 13000"),
             "has CUDA 12.2, cuda-bindings needs 13.0",
-            'pip install "cuda-bindings>=12.6,<13"',
+            'pip install "cuda-bindings>=12.9.1,<13"',
         ),
         (
             driver_module(12020, (8, 6), "x").replace("def cuInit(flags): return (0,)", "import signal, os\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +49,7 @@ REMEDIES = {
     901: "an earlier call in this capture was not allowed",
 }
 
-NO_BINDINGS = 'install cuda-bindings of the driver\'s major version, pip install "cuda-bindings>=12.6,<13"'
+NO_BINDINGS = 'install cuda-bindings of the driver\'s major version, pip install "cuda-bindings>=12.9.1,<13"'
 UPDATE_DRIVER = "update the NVIDIA driver"
 NO_DRIVER = (
     "install the NVIDIA driver: sudo ubuntu-drivers install (Jetson: sudo apt install nvidia-jetpack;"
@@ -74,10 +75,12 @@ class DeviceLostError(CudaError, PipelineLostError):
 
 OLDEST_DRIVER = 12020
 """Reads the package's PTX (ISA 8.2)."""
+OLDEST_BINDINGS = (12, 9, 1)
+"""Older ones keep Python's lock while they wait for the GPU, so that every other thread stands still."""
 
 
 class Cuda:
-    """The module cuda.bindings.driver, 12.6 to 13, with every status checked.
+    """The module cuda.bindings.driver, 12.9.1 to 13, with every status checked.
 
     The driver's interface alone: cuda-bindings carry a CUDA runtime of their own, which may be newer than the
     driver supports (on a Jetson with JetPack 6 it is).
@@ -91,16 +94,24 @@ class Cuda:
     def load(cls) -> Cuda:
         """Import cuda-bindings and check the driver.
 
-        Raises BackendError: no cuda-bindings, no driver, or a driver too old for them.
+        Raises BackendError: no cuda-bindings, no driver, a driver too old for them, or bindings too old.
         """
         try:
             driver = importlib.import_module("cuda.bindings.driver")
+            version = str(getattr(importlib.import_module("cuda.bindings"), "__version__", "of no version"))
         except ImportError as error:
             if not has_driver():
                 raise BackendError("there is no NVIDIA driver", NO_DRIVER) from error
             raise BackendError(f"cuda-bindings can't be imported ({error})", NO_BINDINGS) from error
         cuda = cls(driver)
         cuda.require_driver()
+        if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_BINDINGS:
+            needed = ".".join(map(str, OLDEST_BINDINGS))
+            raise BackendError(
+                f"cuda-bindings {version} stop every thread while they wait for the GPU,"
+                f" {needed} or newer is needed",
+                NO_BINDINGS,
+            )
         return cuda
 
     def require_driver(self) -> int:
@@ -161,6 +172,13 @@ class Cuda:
         if len(values) > 1:
             return tuple(values)
         return values[0] if values else None
+
+
+def number_of(handle: Any) -> int:
+    """The address in a handle of cuda-bindings, of which int() is deprecated."""
+    from cuda.bindings.utils import get_cuda_native_handle
+
+    return int(get_cuda_native_handle(handle))
 
 
 def has_driver() -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from efftam_ros.runtime.cuda.api import Cuda
+from efftam_ros.runtime.cuda.api import Cuda, number_of
 from efftam_ros.runtime.cuda.memory import HostBuffer, check_range
 
 CUDA_GRAPH = "cuda graph"
@@ -26,7 +26,7 @@ class Stream:
         self._stream: Any = cuda.call(
             "cuStreamCreate", int(cuda.driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         )
-        if int(self._stream) == 0:
+        if self.handle == 0:
             raise RuntimeError(
                 "CUDA returned the default stream (handle 0), which waits for all others; report this"
             )
@@ -40,7 +40,7 @@ class Stream:
     def handle(self) -> int:
         """The stream as a number, never 0, a CUstream as well as a cudaStream_t. Raises ValueError once
         closed."""
-        return int(self.opened)
+        return number_of(self.opened)
 
     @property
     def opened(self) -> Any:
@@ -120,7 +120,7 @@ class Stream:
         except BaseException:
             # Unchecked, because the pending error says more than the status of a broken capture.
             _, graph = cuda.driver.cuStreamEndCapture(stream)
-            if graph is not None and int(graph):
+            if graph is not None and number_of(graph):
                 cuda.driver.cuGraphDestroy(graph)
             raise
         finally:

@@ -264,14 +264,12 @@ class TrtBinding:
         self._changed.clear()
 
     def _enqueue(self) -> None:
-        self._require("execute_async_v3", self._context.execute_async_v3, int(self._stream.handle))
+        self._require("execute_async_v3", self._context.execute_async_v3, self._stream.handle)
 
     def _capture(self) -> None:
         """Capture the launches of a run as a CUDA graph; where that fails, note the reason in `launch`."""
         try:
-            if not getattr(self._context, "is_stream_capturable", lambda stream: True)(
-                int(self._stream.handle)
-            ):
+            if not getattr(self._context, "is_stream_capturable", lambda stream: True)(self._stream.handle):
                 self.launch = (
                     f"plain launches: {self._library.name} reports that {self._name} can't be captured"
                 )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # imported late: without cuda-bindings the tests that need th
     from efftam_ros.runtime.cuda.api import Cuda
 
 
-@pytest.fixture(params=["12.6", "12.9", "13"])
+@pytest.fixture(params=["12.9", "13"])
 def fake(request: pytest.FixtureRequest) -> FakeGpu:
     from runtime.cuda.fake_cuda import FakeGpu
 

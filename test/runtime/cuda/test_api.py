@@ -105,7 +105,7 @@ class TestTheDriver:
         assert "\n" not in str(refusal.value)
         return refusal.value
 
-    @pytest.mark.parametrize("version", ["12.6", "12.9", "13"])
+    @pytest.mark.parametrize("version", ["12.9", "13"])
     def test_that_is_missing_is_one_clear_line(self, version: str) -> None:
         fake = FakeGpu(version, driver_version=0)
         refusal = self.refusal(fake)
@@ -150,6 +150,24 @@ class TestLoading:
         stream = Stream(cuda) if open_device(cuda) else None
         assert stream is not None
         stream.synchronize()
+
+    @pytest.mark.parametrize("version", ["12.6.2.post1", "12.8.0", "12.9.0", "of no version"])
+    def test_refuses_bindings_that_stop_all_threads_while_they_wait(
+        self, version: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", FakeGpu("12.6").driver)
+        monkeypatch.setattr("cuda.bindings.__version__", version)
+        with pytest.raises(BackendError) as refusal:
+            Cuda.load()
+        assert version in refusal.value.reason
+        assert "12.9.1" in refusal.value.reason
+        assert 'pip install "cuda-bindings>=12.9.1,<13"' in refusal.value.remedy
+
+    @pytest.mark.parametrize("version", ["12.9.1", "12.9.10", "13.0.0", "13.4.4"])
+    def test_takes_bindings_that_let_them_run(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", FakeGpu("12.9").driver)
+        monkeypatch.setattr("cuda.bindings.__version__", version)
+        assert isinstance(Cuda.load(), Cuda)
 
     def test_never_names_the_runtime(self) -> None:
         package = Path(efftam_ros.__file__).parent

@@ -658,3 +658,36 @@ def test_pinned_memory_of_a_board_is_the_device_s_too() -> None:
     HostBuffer(cuda, 600)
     with pytest.raises(CudaError, match=r"\(2\)"):
         DeviceBuffer(cuda, 600)
+
+
+class TestAWaitThatTakesTime:
+    """What a second Python thread can do meanwhile."""
+
+    @staticmethod
+    def steps_beside_a_wait(version: str) -> int:
+        fake = FakeGpu(version)
+        stream = Stream(opened(fake))
+        fake.wait_s = 0.3
+        steps, ended = [0], threading.Event()
+
+        def work() -> None:
+            while not ended.wait(0.001):
+                steps[0] += 1
+
+        other = threading.Thread(target=work)
+        other.start()
+        try:
+            before = steps[0]
+            stream.synchronize()
+            return steps[0] - before
+        finally:
+            ended.set()
+            other.join()
+
+    @pytest.mark.parametrize("version", ["12.9", "13"])
+    def test_lets_the_other_thread_run(self, version: str) -> None:
+        assert self.steps_beside_a_wait(version) > 3
+
+    def test_stops_the_other_thread_with_old_bindings(self) -> None:
+        """Why `Cuda.load` refuses them."""
+        assert self.steps_beside_a_wait("12.6") <= 3

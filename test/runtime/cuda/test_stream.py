@@ -55,6 +55,13 @@ class TestAStream:
         with pytest.raises(RuntimeError, match="default stream"):
             Stream(cuda)
 
+    def test_reads_handles_as_cuda_bindings_want_it(
+        self, board: Board, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """int() of a handle is deprecated."""
+        monkeypatch.setattr("cuda.bindings.utils.get_cuda_native_handle", lambda handle: 0x77)
+        assert board.stream.handle == 0x77
+
     def test_runs_its_work_in_order(self, board: Board) -> None:
         board.frame()
         board.stream.synchronize()
