@@ -21,8 +21,8 @@ def ros(tmp_path_factory):
     rclpy = pytest.importorskip("rclpy", reason="ROS 2 is not installed; scripts/setup_env brings it")
     pytest.importorskip("efftam_ros.msg", reason="the messages are not built; scripts/setup_env builds them")
     os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-    # Neighbours have a domain of their own: other runs by the process, workers of one run by their number, and
-    # the commands that take one of 1 to 101 at random. Higher ones than 101 meet the ephemeral ports, up to 214.
+    # Neighbours have a domain of their own: other runs by the process, workers of one run by their number,
+    # and commands that take one of 1 to 101 at random. From 102 to 214 they meet the ephemeral ports.
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
     os.environ["ROS_DOMAIN_ID"] = str(215 + (4 * run + int(worker)) % 16)
