@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.attitude_motion import AttitudeMotion
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.errors import InputError
 from efftam_ros.flight.angles import OPTICAL_TO_BODY, from_yaw_pitch, matrix, multiplied, normalised
 from efftam_ros.flight.attitude import VehicleHistory
+from efftam_ros.flight.attitude_motion import AttitudeMotion
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.motion import MotionFilter, moved_box, moved_point, rejection, rotation_motion
 from efftam_ros.core.types import CameraMotion, Image
+from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
 
 SIZE = (1280, 720)
 K = np.array([[1000.0, 0, 640], [0, 1000.0, 360], [0, 0, 1]])

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efftam_ros.core.attitude_motion import AttitudeMotion
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.types import Image
@@ -22,6 +21,7 @@ from efftam_ros.flight.angles import (
     target_direction,
     wrapped,
 )
+from efftam_ros.flight.attitude_motion import AttitudeMotion
 from efftam_ros.flight.camera_motion import CameraAttitude
 from efftam_ros.flight.values import NS, AttitudeSample, VehicleSample, YawFrame
 

@@ -18,9 +18,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, iou
+from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.runtime.image.camera_motion import ImageCameraMotion
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common.options import add_network_arguments, add_tracker_arguments, tracker_config

@@ -8,10 +8,10 @@ from typing import Any
 from geometry_msgs.msg import QuaternionStamped
 from rclpy.node import Node
 
-from efftam_ros.core.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.core.bearing import Intrinsics
 from efftam_ros.core.contract import CameraMotionSource
 from efftam_ros.core.errors import InputError
+from efftam_ros.flight.attitude_motion import AttitudeMotion, GuidedMotion
 from efftam_ros.flight.camera_motion import CameraAttitude
 from efftam_ros.msg import VehicleHeading
 from efftam_ros.ros.common.attitudes import attitude_of, vehicle_of
