@@ -311,8 +311,14 @@ class Tracker:
             self._motion.filter = motion
         self._last = stamp, size
         self._pipeline.attend(plan)
-        candidates = self._pipeline.decode(None)
         was_seen = state not in MISSED
+        # Between launch and wait: a GPU works meanwhile.
+        points = NO_POINTS
+        if self._points is not None and expected is not None and was_seen:
+            if stamp - previous > POINTS_VALID_NS:
+                self._points.reset()
+            points = self._points.follow(frame.image, expected.box)
+        candidates = self._pipeline.decode(None)
         if not candidates.is_finite:
             self.memory.skip()
             self._target.miss(stamp)
@@ -320,11 +326,6 @@ class Tracker:
             self._forget_points()
             reason = "the network's output is not finite; check the bundle"
             return self._track(frame, view, None, None, reason)
-        points = NO_POINTS
-        if self._points is not None and expected is not None and was_seen:
-            if stamp - previous > POINTS_VALID_NS:
-                self._points.reset()
-            points = self._points.follow(frame.image, expected.box)
         context = FrameContext(
             stamp,
             view,

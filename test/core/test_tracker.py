@@ -481,7 +481,7 @@ def test_output_that_is_not_finite_ends_the_points():
         np.full((3, 4), np.nan, np.float32), np.full(3, np.nan, np.float32), np.ones(3, np.float32), np.nan
     )
     with_points(points, lambda i, view: bad if i == 6 else steady(i, view), 7)
-    assert [name for name, _ in points.calls[-2:]] == ["keep", "reset"]
+    assert [name for name, _ in points.calls[-2:]] == ["follow", "reset"]
 
 
 def test_the_reference_policies_follow_no_points():

@@ -645,6 +645,19 @@ class TestOnTensorRT:
         assert calls.count("cuMemcpy2DAsync") == 1, "the image"
         assert calls.count("cuMemcpyHtoDAsync") == 1, "its description"
 
+    def test_the_gpu_works_from_attend_on_and_only_decode_waits(self, tensorrt: Rig) -> None:
+        """The host does its own work in between: it follows the target's points."""
+        one_frame(tensorrt.pipeline, 0, PROMPTS["box"])
+        tensorrt.pipeline.encode(Image.from_array(clip()[0][1], "rgb8"), window(tensorrt.pipeline, 1))
+        waits = len(tensorrt.gpu.host_waits())
+        tensorrt.gpu.mark("attend")
+        tensorrt.pipeline.attend(plan(1))
+        assert "cuGraphLaunch" in [call.name for call in tensorrt.gpu.since("attend")]
+        assert len(tensorrt.gpu.host_waits()) == waits
+        tensorrt.gpu.mark("decode")
+        assert tensorrt.pipeline.decode(None).is_finite
+        assert "cuGraphLaunch" not in [call.name for call in tensorrt.gpu.since("decode")]
+
     def test_gives_what_the_cpu_gives(self, shipped: Bundle, tensorrt: Rig) -> None:
         for (ours, our_mask), (theirs, their_mask) in zip(
             track(tensorrt.pipeline, PROMPTS["box"]), track(OrtPipeline(shipped), PROMPTS["box"]), strict=True
@@ -860,6 +873,16 @@ class TestBadInput:
         rig.pipeline.encode(Image.from_array(clip()[0][0], "rgb8"), window(rig.pipeline, 0))
         with pytest.raises(InputError, match="300 points; give at most 256"):
             rig.pipeline.decode(Prompt(points=(CENTRES[0],) * 300, labels=(1,) * 300))
+
+    def test_a_prompt_after_attend_counts(self, shipped: Bundle, rig: Rig) -> None:
+        answers = []
+        for pipeline in (rig.pipeline, OrtPipeline(shipped)):
+            one_frame(pipeline, 0, PROMPTS["box"])
+            pipeline.encode(Image.from_array(clip()[0][1], "rgb8"), window(pipeline, 1))
+            for _ in range(2):
+                pipeline.attend(plan(1))
+            answers.append(pipeline.decode(PROMPTS["click"]))
+        assert np.allclose(answers[0].boxes, answers[1].boxes, atol=0.15, equal_nan=True)
 
     def test_decode_without_attend_is_an_error(self, rig: Rig) -> None:
         rig.pipeline.encode(Image.from_array(clip()[0][0], "rgb8"), window(rig.pipeline, 0))

@@ -156,13 +156,15 @@ class DevicePipeline(FramePipeline):
         self._network.encode_prompt(prompt)
 
     def _attend(self, plan: MemoryPlan) -> None:
+        if self._planned:
+            self._end_all()  # an earlier plan of this frame is still read
+        # Launched here, so that the host follows the target's points while the GPU works.
         self._tensors.layout.write_plan(plan, self._tensors.plan)
+        self._network.track.run()
         self._planned = True
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
-        if self._planned:
-            self._network.track.run()
-        else:
+        if prompt is not None or not self._planned:
             self._network.decode(prompt)
         self._await_answers()
         self._clock.read()
