@@ -48,7 +48,7 @@ class Scene:
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
         target_id = self.targets.id_for(asked)
-        lane = self.targets.max_targets - len(self.targets._free)
+        lane = self.targets._lanes[self.targets._free[-1]] if self.targets._free else 0
         self.step({target_id: (Prompt(box=place(lane)), False)})
         return target_id
 
