@@ -312,11 +312,11 @@ def test_every_picture_is_shown_and_small():
 
 def test_the_page_on_track_json_names_every_field():
     from efftam_ros.core.types import Track, TrackState
-    from efftam_ros.tools.track import track_record
+    from efftam_ros.tools.track import frame_record
 
     _, frames = PAGES["docs/track_json.md"].split("A record of `frames`:")
     assert re.findall(r"^\| `(\w+)` \|", frames, flags=re.M) == list(
-        track_record(0, Track(0, TrackState.IDLE))
+        frame_record(0, {0: Track(0, TrackState.IDLE)})
     )
 
 

@@ -41,4 +41,15 @@ STATE_STYLES: dict[TrackState, StateStyle] = {
     TrackState.COASTING: StateStyle((0xF0, 0xE4, 0x42), "dashed"),
     TrackState.LOST: StateStyle((0xD5, 0x5E, 0x00), "dotted", frame=True),
 }
+TARGET_RGB: tuple[Rgb, ...] = (
+    (0x56, 0xB4, 0xE9),
+    (0xE6, 0x9F, 0x00),
+    (0x00, 0x9E, 0x73),
+    (0xCC, 0x79, 0xA7),
+    (0xF0, 0xE4, 0x42),
+    (0x00, 0x72, 0xB2),
+    (0xD5, 0x5E, 0x00),
+    (187, 187, 187),
+)
+"""Of several targets, by id: their state is told by the line then."""
 EDGE_RGB: Rgb = (20, 20, 20)

@@ -42,11 +42,13 @@ FADING_S = 3.0
 
 @dataclass(frozen=True)
 class Sighting:
-    """Where the target was seen: box px, velocity over the ground px/s, at a stamp."""
+    """Where the target was seen: box px, velocity over the ground px/s, at a stamp. ``image``: what
+    `CameraMotionSource.keep` returned."""
 
     stamp_ns: int
     box: Box
     velocity: tuple[float, float]
+    image: object = None
 
 
 class PositionPrior:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.identity import Others, Rival
 from efftam_ros.core.tracker import Tracker
-from efftam_ros.core.types import CameraMotion, Frame, Image, Prompt, Track, TrackState
+from efftam_ros.core.types import MISSED, CameraMotion, Frame, Image, Prompt, Track, TrackState
 
 if TYPE_CHECKING:
     from efftam_ros.core.contract import AppearanceSource, CameraMotionSource, Pipeline, PointSource
@@ -58,6 +59,7 @@ class TargetSet:
             )
             for index in reversed(range(pipeline.lanes))
         ]
+        self._lanes = {tracker: lane for lane, tracker in enumerate(reversed(self._free))}
         self._images = 0
         self._stepped: dict[int, int] = {}  # number of the last image in which each had its turn
         self.steered: int | None = None
@@ -162,12 +164,14 @@ class TargetSet:
         self._images += 1
         if not self._targets and not prompts:
             yield Step(0, self._free[-1].step(frame), self._free[-1])
-        for target_id in self._turn(prompts, limit, only):
+        turn = self._turn(prompts, limit, only)
+        windows = self._shares(turn)
+        for target_id in turn:
             tracker = self._targets.get(target_id)
             prompt, refine = prompts.get(target_id, (None, False))
             try:
                 tracker = tracker or self._added(target_id)
-                tracker.rivals = self._others(target_id, frame.stamp_ns)
+                tracker.others = self._others(target_id, frame.stamp_ns, windows.get(target_id))
                 track = tracker.step(frame, prompt, refine)
             except InputError as error:
                 refusal = refusal or error
@@ -195,10 +199,25 @@ class TargetSet:
         self._targets[target_id] = self._free.pop()
         return self._targets[target_id]
 
-    def _others(self, target_id: int, stamp_ns: int) -> list[Box]:
+    def _others(self, target_id: int, stamp_ns: int, search_windows: int | None) -> Others:
         """Where the other targets are in this image: seen, or predicted."""
-        motions = (one.predict(stamp_ns) for key, one in self._targets.items() if key != target_id)
-        return [motion.box for motion in motions if motion is not None]
+        rivals = []
+        for other, tracker in self._targets.items():
+            motion = None if other == target_id else tracker.predict(stamp_ns)
+            if motion is not None:
+                rivals.append(Rival(other, motion.box, self._lanes[tracker], tracker.templates))
+        return Others(rivals, search_windows)
+
+    def _shares(self, turn: Sequence[int]) -> dict[int, int]:
+        """The windows that each missed target may search in this image: those that the followed ones leave,
+        which need one each."""
+        missed = [one for one in turn if one in self._targets and self._targets[one].state in MISSED]
+        if len(turn) < 2 or not missed:
+            return {}
+        left = max(self.config.search_windows - (len(turn) - len(missed)), len(missed))
+        share, rest = divmod(left, len(missed))
+        first = self._images % len(missed)  # the rest goes to another one in each image
+        return {one: share + ((n - first) % len(missed) < rest) for n, one in enumerate(missed)}
 
     def _turn(self, prompts: Prompts, limit: int | None, only: Collection[int] | None) -> list[int]:
         """The targets to process in an image, in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.crop import WholeImage, make_crop_policy
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box, View
-from efftam_ros.core.identity import Templates
+from efftam_ros.core.identity import Others, Templates
 from efftam_ros.core.memory import FrameMemory, MemoryBank
 from efftam_ros.core.motion import TargetMotion
 from efftam_ros.core.policies import make_policy
@@ -137,8 +137,8 @@ class Tracker:
         """
         config = config or TrackerConfig()
         self._pipeline, self._appearance = pipeline, appearance
-        self.rivals: Sequence[Box] = ()
-        """Boxes of the other targets in the next image, px (`TargetSet`)."""
+        self.others = Others()
+        """What a `TargetSet` says about the next image."""
         self._policy = make_policy(pipeline.spec, config)
         self._camera, self._points = (camera, points) if self._policy.searches else (None, None)
         self._target = TargetState(config)
@@ -169,14 +169,15 @@ class Tracker:
         self.memory = FrameMemory(MemoryBank(self._policy.rule, self._pipeline.spec.slots))
         """Plans what the next frame attends to."""
         self._motion = TargetMotion()
-        self._search, self._templates = Reacquisition(), Templates()
+        self._search = Reacquisition()
+        self.templates = Templates()
+        """Of the target's appearance."""
         self._blind: BlindSearch | None = None  # since the target is lost, for policies that do not search
         self._window = self._make_window()
         self._extent: TargetExtent = DrawnExtent(None)
         self._last: tuple[int, tuple[int, int]] = (0, (0, 0))  # stamp and size of the last image
         self._shown: int | None = None  # candidate whose mask belongs to the last Track
         self._pending: list[Callable[[], None]] = []  # what `commit` calls
-        self._kept: object = None  # the camera's place in the last confirmed image
         self._forget_points()
 
     def _make_window(self) -> WholeImage:
@@ -238,6 +239,7 @@ class Tracker:
         if box is None and not visible:
             point = marked.cx, marked.cy
             raise InputError(f"the network finds nothing at the selected point {point}; draw a box instead")
+        self.others.require_free(box, candidates)
         if not refine:
             self.clear()
         context = FrameContext(
@@ -259,11 +261,11 @@ class Tracker:
             self._extent = make_extent(box, choice.box, size)
         if self._camera is not None:
             self._camera.reset()
-            self._camera.estimate(frame.image, stamp, self.rivals)
+            self._camera.estimate(frame.image, stamp, self.others.boxes)
         self._target.select(stamp)
         self._last = stamp, size
         count = self._pipeline.spec.templates if self._policy.searches else 0
-        self._templates = Templates(count, stamp)
+        self.templates = Templates(count, stamp)
         if count:
             self._pending.append(partial(self._pipeline.take_template, 0, box or start))
         self._remember(candidates, choice, context, confirmed=True)
@@ -319,6 +321,8 @@ class Tracker:
                 self._points.reset()
             points = self._points.follow(frame.image, expected.box)
         candidates = self._pipeline.decode(None)
+        predicted = None if expected is None or state is TrackState.LOST else expected.box
+        candidates, holder = self.others.withheld(candidates, self.templates, predicted, stamp)
         if not candidates.is_finite:
             self.memory.skip()
             self._target.miss(stamp)
@@ -356,7 +360,10 @@ class Tracker:
             self._confirm(frame, choice.box, (0.0, 0.0) if expected is None else expected.velocity)
         else:
             self._forget_points()
-        track = self._track(frame, view, candidates, choice, interruption or choice.reason)
+        reason = interruption or choice.reason
+        if choice.box is None and holder is not None:
+            reason = f"what is seen here is target {holder}; {reason}"
+        track = self._track(frame, view, candidates, choice, reason)
         tracks = self._search.tracks
         hypotheses = tuple(ScoredBox(one.box, one.score) for one in tracks) if tracks else ()
         return replace(track, windows=windows, hypotheses=hypotheses, camera=camera)
@@ -364,7 +371,7 @@ class Tracker:
     def _follow_camera(self, source: CameraMotionSource, frame: Frame, dt_s: float) -> CameraMotion:
         """Move what is known in pixels by the camera's motion in the ``dt_s`` since the previous image."""
         motion, state = self._motion, self._target.state
-        moving = [*self.rivals]
+        moving = self.others.boxes
         if motion.filter is not None and state is not TrackState.LOST:
             moving.append(motion.filter.box)
         camera = source.estimate(frame.image, frame.stamp_ns, moving)
@@ -376,8 +383,9 @@ class Tracker:
         self._search.is_camera_known = matrix is not None
         if self._search.is_running:
             self._search.follow_camera(matrix)
+        seen = self._search.last_seen
         if is_missed and self._search.compares(frame.stamp_ns):
-            kept = source.since(self._kept)
+            kept = source.since(seen and seen.image)
             if kept.matrix is not None:
                 self._search.recognise_place(kept.matrix, frame.stamp_ns)
         return camera
@@ -396,9 +404,11 @@ class Tracker:
         if extent is not None and can_search:
             search = self._search
             search.begin(size, self._motion.filter)
-            windows = search.windows(stamp, size, extent, side, self._target.config.search_windows)
+            budget = self.others.search_windows or self._target.config.search_windows
+            windows = search.windows(stamp, size, extent, side, budget)
             found = self._pipeline.search(frame.image, windows, self.memory.plan())
-            seen = [self._policy.detections(candidates, describe) for candidates in found]
+            own = [self.others.withheld(one, self.templates, None, stamp)[0] for one in found]
+            seen = [self._policy.detections(candidates, describe) for candidates in own]
             search.observe(stamp, list(zip(windows, seen, strict=True)))
             return search.view(extent, side), tuple(windows)
         if extent is not None and is_lost:
@@ -449,14 +459,13 @@ class Tracker:
 
     def _confirm(self, frame: Frame, box: Box, velocity: tuple[float, float]) -> None:
         """The state claims the target, which is seen in this box. ``velocity``: over the ground, px/s."""
-        self._search.last_seen, self._blind = Sighting(frame.stamp_ns, box, velocity), None
+        image = None if self._camera is None else self._camera.keep([box, *self.others.boxes])
+        self._search.last_seen, self._blind = Sighting(frame.stamp_ns, box, velocity, image), None
         if self._search.is_running:
             self._search.stop()
-        if self._camera is not None:
-            self._kept = self._camera.keep([box, *self.rivals])
         if self._points is not None:
             self._pending.append(partial(self._points.keep, frame.image, box))
-        template = self._templates.renew(frame.stamp_ns)
+        template = self.templates.renew(frame.stamp_ns)
         if template is not None:
             self._pending.append(partial(self._pipeline.take_template, template, box))
 
@@ -469,7 +478,7 @@ class Tracker:
         box, presence, quality, likeness = None, 0.0, 0.0, math.nan
         if candidates is not None and choice is not None:
             presence, quality = candidates.presence, float(candidates.ious[choice.index])
-            likeness = self._templates.likeness(candidates, choice.index, frame.stamp_ns)
+            likeness = self.templates.likeness(candidates, choice.index, frame.stamp_ns)
             if choice.box is not None and motion is not None:
                 self._shown, box = self._extent.shown(candidates, choice.index, choice.box, motion.box)
         measured = box is not None

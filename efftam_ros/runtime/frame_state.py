@@ -58,6 +58,33 @@ def rows_as_candidates(view: View, answers: Answers, rows: Sequence[int]) -> Can
     )
 
 
+def known(found: Candidates, taken: NDArray[np.bool_], lane: int) -> Candidates:
+    """The candidates with a lane's likeness and that to all, NaN where a template was not ``taken``, by lane
+    and template."""
+    if found.likeness is None:
+        return found
+    found.likeness[:, ~taken.ravel()] = np.nan
+    if len(taken) == 1:
+        return found
+    by_lane = found.likeness.reshape(len(found), *taken.shape)
+    return replace(found, likeness=by_lane[:, lane], by_lane=by_lane)
+
+
+def check_slots(count: int, *slots: int) -> None:
+    """Raises IndexError for a slot that a ring of ``count`` lacks."""
+    if slots and not (min(slots) >= 0 and max(slots) < count):
+        bad = min(slots) if min(slots) < 0 else max(slots)
+        raise IndexError(f"slot {bad} is beyond the ring's {count}")
+
+
+def placed(plan: MemoryPlan, first: int) -> MemoryPlan:
+    """The plan with its slots counted from ``first`` on."""
+    if not first:
+        return plan
+    slots, pointers = (tuple(first + slot for slot in some) for some in (plan.slots, plan.pointer_slots))
+    return replace(plan, slots=slots, pointer_slots=pointers)
+
+
 @dataclass(frozen=True)
 class _Encoded:
     """Whose features there are: of this image in this view, for these lanes so far."""
@@ -107,16 +134,6 @@ class FramePipeline(ABC):
             raise IndexError(f"lane {index} is beyond the {self.lanes} of this pipeline")
         return self if self.lanes == 1 else Lane(self, index)
 
-    def turn_to(self, lane: int) -> None:
-        """The calls that follow are for this lane; another's frame can't be continued."""
-        if lane != self._lane:
-            self._lane, self._view = lane, None
-
-    def require_turn(self, lane: int) -> None:
-        """Raises RuntimeError when another lane's image was encoded since."""
-        if lane != self._lane:
-            raise self._misuse()
-
     def prefetch(self, image: Image) -> None:
         return
 
@@ -139,9 +156,9 @@ class FramePipeline(ABC):
     def attend(self, plan: MemoryPlan) -> None:
         if self._view is None:
             raise self._misuse()
-        self._check_slots(*plan.slots, *plan.pointer_slots)
+        check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         if plan.slots:
-            self._attend(self._placed(plan))
+            self._attend(placed(plan, self._lane * self.spec.slots))
         else:
             self._condition(None)
         self.prompt, self._is_attended = None, True
@@ -160,7 +177,7 @@ class FramePipeline(ABC):
     def remember(self, choice: int, slot: int, present: bool) -> None:
         if self._view is None:
             raise self._misuse()
-        self._check_slots(slot)
+        check_slots(self.spec.slots, slot)
         self._remember(self._rows[choice], self._lane * self.spec.slots + slot, present)
 
     def take_template(self, index: int, box: Box) -> None:
@@ -182,9 +199,9 @@ class FramePipeline(ABC):
             raise self._misuse()
         if not plan.slots:
             raise ValueError("search without memory: give a plan with at least one slot")
-        self._check_slots(*plan.slots, *plan.pointer_slots)
+        check_slots(self.spec.slots, *plan.slots, *plan.pointer_slots)
         start = time.perf_counter()
-        found = self._searched(image, views, self._placed(plan))
+        found = self._searched(image, views, placed(plan, self._lane * self.spec.slots))
         self._search_s, self._has_searched = time.perf_counter() - start, True
         return found
 
@@ -204,20 +221,6 @@ class FramePipeline(ABC):
             return RuntimeError("the pipeline is closed")
         return RuntimeError("no image: encode comes first in every frame")
 
-    def _check_slots(self, *slots: int) -> None:
-        """Raises IndexError for a slot that the ring lacks."""
-        if slots and not (min(slots) >= 0 and max(slots) < self.spec.slots):
-            bad = min(slots) if min(slots) < 0 else max(slots)
-            raise IndexError(f"slot {bad} is beyond the ring's {self.spec.slots}")
-
-    def _placed(self, plan: MemoryPlan) -> MemoryPlan:
-        """The plan with this lane's slots counted through all lanes."""
-        first = self._lane * self.spec.slots
-        if not first:
-            return plan
-        slots, pointers = (tuple(first + n for n in some) for some in (plan.slots, plan.pointer_slots))
-        return replace(plan, slots=slots, pointer_slots=pointers)
-
     def _decoded(self, view: View, prompt: Prompt | None) -> Candidates:
         """The candidates of this frame, in image px; of a mask prompt its own mask."""
         encoded = self.prompt
@@ -226,22 +229,12 @@ class FramePipeline(ABC):
         if encoded is not None and encoded.logits is not None:
             boxes, areas = boxes_and_areas(encoded.logits[None])
             answers = Answers(boxes, areas, np.ones(1, np.float32), CERTAIN)
-        return self._known(rows_as_candidates(view, answers, self._rows))
-
-    def _known(self, found: Candidates) -> Candidates:
-        """The candidates with this lane's likeness and that of all, NaN for templates that were not taken."""
-        if found.likeness is None:
-            return found
-        found.likeness[:, ~self._has_template.ravel()] = np.nan
-        if self.lanes == 1:
-            return found
-        by_lane = found.likeness.reshape(len(found), *self._has_template.shape)
-        return replace(found, likeness=by_lane[:, self._lane], by_lane=by_lane)
+        return known(rows_as_candidates(view, answers, self._rows), self._has_template, self._lane)
 
     def _searched(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
         """The candidates of each view, in image px."""
         return [
-            self._known(rows_as_candidates(view, answers, ALTERNATIVES))
+            known(rows_as_candidates(view, answers, ALTERNATIVES), self._has_template, self._lane)
             for view, answers in zip(views, self._search(image, views, plan), strict=True)
         ]
 
@@ -305,12 +298,10 @@ class Lane:
         return self._whole.stage_seconds
 
     def encode(self, image: Image, view: View) -> None:
-        self._whole.turn_to(self._index)
-        self._whole.encode(image, view)
+        self._turn().encode(image, view)
 
     def search(self, image: Image, views: Sequence[View], plan: MemoryPlan) -> list[Candidates]:
-        self._whole.turn_to(self._index)
-        return self._whole.search(image, views, plan)
+        return self._turn().search(image, views, plan)
 
     def attend(self, plan: MemoryPlan) -> None:
         self._own.attend(plan)
@@ -327,10 +318,17 @@ class Lane:
     def mask(self, choice: int) -> NDArray[np.uint8]:
         return self._own.mask(choice)
 
+    def _turn(self) -> FramePipeline:
+        """The pipeline, for this lane from now on: another's frame can't be continued."""
+        if self._whole._lane != self._index:
+            self._whole._lane, self._whole._view = self._index, None
+        return self._whole
+
     @property
     def _own(self) -> FramePipeline:
         """The pipeline, if this lane's frame is the present one."""
-        self._whole.require_turn(self._index)
+        if self._whole._lane != self._index:
+            raise self._whole._misuse()
         return self._whole
 
 

@@ -40,7 +40,7 @@ from efftam_ros.tools.common.prompts import read_box
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
 from efftam_ros.tools.eval.sequences import read_own
-from efftam_ros.tools.track import track_record
+from efftam_ros.tools.track import frame_record
 
 Pixels = NDArray[np.uint8]
 Answers = Generator[tuple[Track, Pixels | None, float], None, None]
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         "height": source.height,
         "bundle": bundle.spec.name,
         "backend": "onnxruntime-cpu",
-        "frames": [track_record(i, track) for i, track in enumerate(tracks)],
+        "frames": [frame_record(i, {0: track}) for i, track in enumerate(tracks)],
     }
     write_text(args.out / "track.json", json.dumps(report) + "\n")
     what = "whole frame" if lacking else "image sent to bbox received"

@@ -47,7 +47,7 @@ from efftam_ros.runtime.image.levels import Levels, few_levels
 from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs
-from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
+from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.rerun_file import RerunFile, add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         replay = Replay(open_tracker(pipeline, config), answers, selections, write_mask=args.with_masks)
         replay.recording = stack.enter_context(rerun_file(args.rerun, args.bag.name))
         if drawn:
-            replay.select_first(lambda w, h: read_prompt(args.box, args.point, None, w, h))
+            replay.select_first(lambda w, h: _only(read_prompts(args.box, args.point, None, w, h)))
         bar = stack.enter_context(
             progress_bar(bags.count_of(reader, images), args.bag.name, unit="image", quiet=args.quiet)
         )
@@ -348,6 +348,12 @@ class Replay:
         if self.unused:
             parts.append(f"{self.unused} images not used")
         return "; ".join(parts)
+
+
+def _only(prompts: dict[int, Prompt]) -> Prompt:
+    if len(prompts) > 1:
+        raise InputError(f"{len(prompts)} targets are given; efftam replay follows one, efftam track several")
+    return next(iter(prompts.values()))
 
 
 def _prompt(selection: Selection, width: int, height: int) -> Prompt:

@@ -1,4 +1,4 @@
-"""Track a target in a video, a folder of images, a camera or a stream.
+"""Track one or several targets in a video, a folder of images, a camera or a stream.
 
 Writes an overlay video and a JSON file of boxes, and prints the time per frame and the states. Without a
 target on a terminal, or with --page, it serves a page: draw the target on the first frame, then watch.
@@ -13,23 +13,27 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from efftam_ros.core.contract import Pipeline
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.tracker import Tracker
+from efftam_ros.core.targets import TargetSet
 from efftam_ros.core.types import Frame, Image, Prompt, Track
 from efftam_ros.interop.camera import Camera, is_live, open_source
 from efftam_ros.interop.video import NS, VideoFrame, VideoSource
 from efftam_ros.runtime.image.levels import few_levels
 from efftam_ros.runtime.image.overlay import draw_overlay
-from efftam_ros.runtime.pipeline import open_pipeline, open_tracker
+from efftam_ros.runtime.pipeline import open_pipeline, open_targets
 from efftam_ros.tools.common import options
 from efftam_ros.tools.common.outputs import Output, check_outputs, write_text
-from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompt
+from efftam_ros.tools.common.prompts import add_prompt_arguments, read_prompts
 from efftam_ros.tools.common.rerun_file import add_rerun_argument, rerun_file, rerun_output
 from efftam_ros.tools.common.terminal import progress_bar
 from efftam_ros.tools.common.video import VideoWriter
@@ -82,20 +86,26 @@ def run(args: argparse.Namespace) -> int:
         print(f"{source.path}: {source.note}", file=sys.stderr)
     if args.start < 0 or (args.frames is not None and args.frames < 1):
         raise InputError(f"--start is {args.start}, --frames {args.frames}; they must be at least 0 and 1")
-    prompt = read_prompt(args.box, args.point, args.mask, source.width, source.height)
-    if prompt is None and not (args.page or (sys.stdin.isatty() and sys.stderr.isatty())):
+    prompts = read_prompts(args.box, args.point, args.mask, source.width, source.height)
+    if not prompts and not (args.page or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise InputError("no target given; select it with --box X,Y,W,H, --point X,Y, --mask FILE or --page")
-    if prompt is not None and args.page:
+    if prompts and args.page:
         raise InputError(
             "with --page the target is drawn there; leave out --box, --point and --mask, or --page"
         )
     config = options.tracker_config(args.settings, view=args.view, policy=args.policy)
     outputs = [Output("--json", args.json), Output("--out", args.out, "video"), rerun_output(args.rerun)]
     check_outputs(outputs, [args.video, args.mask])
-    pipeline = open_pipeline(args.bundle, args.backend, args.threads, precision=args.precision)
-    run_ = _Run(source, pipeline, open_tracker(pipeline, config), prompt)
+    pipeline = open_pipeline(
+        args.bundle,
+        args.backend,
+        args.threads,
+        precision=args.precision,
+        max_targets=max(1, len(prompts)),
+    )
+    run_ = _Run(source, pipeline, open_targets(pipeline, config), prompts)
     try:
-        if prompt is None:
+        if not prompts:
             from efftam_ros.operator.drawn import drawn_prompt
             from efftam_ros.operator.settings import Settings
 
@@ -115,13 +125,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One pass over a video: tracks and times. ``prompt`` None: it is drawn on the page."""
+    """One pass over a video: tracks and times. Without ``prompts`` the target is drawn on the page."""
 
     def __init__(
-        self, source: VideoSource, pipeline: Pipeline, tracker: Tracker, prompt: Prompt | None
+        self, source: VideoSource, pipeline: Pipeline, targets: TargetSet, prompts: dict[int, Prompt]
     ) -> None:
-        self._source, self._pipeline, self._tracker, self._prompt = source, pipeline, tracker, prompt
-        self.tracks: list[tuple[int, Track]] = []
+        self._source, self._pipeline, self._targets, self._prompts = source, pipeline, targets, prompts
+        self.tracks: list[tuple[int, dict[int, Track]]] = []
         self.is_complete = False  # all frames that were asked for
         self._spent: dict[str, float] = defaultdict(float)
         self._counted: Counter[str] = Counter()
@@ -141,21 +151,24 @@ class _Run:
                         f"{source.path}: image {frame.index} is {frame.size[0]}x{frame.size[1]} after "
                         f"{size[0]}x{size[1]}; start again with the new size"
                     )
-                if self._prompt is None:
+                if not self._prompts:
                     assert page is not None
-                    self._prompt = page.ask(frame.bgr, frame.stamp_ns)
-                track = self._step(frame)
+                    self._prompts[0] = page.ask(frame.bgr, frame.stamp_ns)
+                tracks, masks = self._step(frame, args.out is not None or recording is not None)
+                first = next(iter(tracks))
                 if page is not None:
-                    page.show(frame.bgr, track)
+                    page.show(frame.bgr, tracks[first])
                 if recording is not None:
-                    recording.write(frame.bgr, track, self._tracker.mask())
+                    recording.write(frame.bgr, tracks[first], masks[first])
                 if args.out is not None:
                     overlay = overlay or stack.enter_context(
                         VideoWriter(args.out, source.width, source.height, source.fps)
                     )
                     # The page may still be encoding this image.
                     shown = frame.bgr if frame.bgr.flags.writeable and page is None else frame.bgr.copy()
-                    draw_overlay(shown, track, self._tracker.mask())
+                    for target_id, track in reversed(tracks.items()):
+                        shown_id = target_id if len(tracks) > 1 else None
+                        draw_overlay(shown, track, masks[target_id], shown_id, target_id == first)
                     overlay.write(shown, frame.stamp_ns)
                 bar.update()
         self.is_complete = True
@@ -164,18 +177,27 @@ class _Run:
                 f"--start is {start}, but {source.path} has only {source.count or 'fewer'} frames"
             )
 
-    def _step(self, frame: VideoFrame) -> Track:
-        began = time.perf_counter()
-        prompt = None if self.tracks else self._prompt
+    def _step(
+        self, frame: VideoFrame, masked: bool
+    ) -> tuple[dict[int, Track], dict[int, NDArray[np.uint8] | None]]:
+        """The targets' tracks, that of the steered one first, and with ``masked`` their masks."""
+        began, apart_s = time.perf_counter(), 0.0
+        prompts = {} if self.tracks else {one: (prompt, False) for one, prompt in self._prompts.items()}
         image = Image.from_array(frame.bgr)
-        track = self._tracker.step(Frame(image, frame.stamp_ns), prompt)
-        if prompt is not None and (few := few_levels(image)):
+        tracks: dict[int, Track] = {}
+        masks: dict[int, NDArray[np.uint8] | None] = {}
+        for target_id, track, tracker in self._targets.step(Frame(image, frame.stamp_ns), prompts):
+            reached = time.perf_counter()
+            tracks[target_id] = track
+            masks[target_id] = tracker.mask() if masked else None
+            for stage, seconds in track.stage_seconds.items():
+                self._count(stage, seconds)
+            apart_s += time.perf_counter() - reached
+        if prompts and (few := few_levels(image)):
             print(f"{self._source.path}: {few}", file=sys.stderr)
-        self._count("frame", time.perf_counter() - began)
-        for stage, seconds in track.stage_seconds.items():
-            self._count(stage, seconds)
-        self.tracks.append((frame.index, track))
-        return track
+        self._count("frame", time.perf_counter() - began - apart_s)
+        self.tracks.append((frame.index, tracks))
+        return tracks, masks
 
     def report(self, backend: str, file: Path) -> dict[str, Any]:
         """The report that --json writes to ``file``, with the video's path from there, so that both can be
@@ -192,7 +214,7 @@ class _Run:
             "bundle": self._pipeline.spec.name,
             "backend": backend,
             "complete": self.is_complete,
-            "frames": [track_record(index, track) for index, track in self.tracks],
+            "frames": [frame_record(index, tracks) for index, tracks in self.tracks],
         }
 
     def summary(self) -> str:
@@ -203,7 +225,7 @@ class _Run:
             if name != "frame"
         )
         whole = 1e3 * self._spent["frame"] / self._counted["frame"]
-        states = Counter(track.state.name for _, track in self.tracks)
+        states = Counter(track.state.name for _, tracks in self.tracks for track in tracks.values())
         seen = ", ".join(f"{name} {count}" for name, count in states.items())
         return f"{len(self.tracks)} frames, mean ms: whole frame {whole:.1f} ({stages}); states: {seen}"
 
@@ -217,15 +239,24 @@ def _name(video: Path) -> str:
     return "/".join(video.resolve().parts[-2:])
 
 
-def track_record(index: int, track: Track) -> dict[str, Any]:
-    """One frame of the JSON; unknown numbers are null.
+def frame_record(index: int, tracks: Mapping[int, Track]) -> dict[str, Any]:
+    """One frame of the JSON; unknown numbers are null. ``tracks``: by id; the frame's own fields are those of
+    the first.
 
     ``stamp_ns`` is text, because programs that read numbers as floats would lose digits.
     """
+    first = next(iter(tracks.values()))
     return {
         "index": index,
-        "stamp": track.stamp_ns / NS,
-        "stamp_ns": str(track.stamp_ns),
+        "stamp": first.stamp_ns / NS,
+        "stamp_ns": str(first.stamp_ns),
+        **_track_record(first),
+        "targets": [{"id": target_id, **_track_record(tracks[target_id])} for target_id in sorted(tracks)],
+    }
+
+
+def _track_record(track: Track) -> dict[str, Any]:
+    return {
         "state": track.state.name,
         "reason": track.reason,
         "box": None if track.box is None else _finite(track.box.xywh()),

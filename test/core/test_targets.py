@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.scripted_pipeline import ScriptedPipeline
 
 from efftam_ros.core.config import TrackerConfig
 from efftam_ros.core.errors import InputError
-from efftam_ros.core.geometry import Box
+from efftam_ros.core.geometry import Box, iou
+from efftam_ros.core.identity import Others, Rival, Templates
 from efftam_ros.core.targets import TargetSet
-from efftam_ros.core.types import Frame, Image, PipelineSpec, Prompt, TrackState
+from efftam_ros.core.types import CameraMotion, Candidates, Frame, Image, PipelineSpec, Prompt, TrackState
 from simulation.null_pipeline import certain_candidate
 
 PICTURE = np.zeros((400, 800, 3), np.uint8)
@@ -34,11 +38,12 @@ class Scene:
         self.pipeline = ScriptedPipeline(self.shown, SPEC, lanes=lanes)
         self.targets = TargetSet(self.pipeline, config, camera)
         self.hidden: set[int] = set()
+        self.places = {lane: place(lane) for lane in range(lanes)}
         self.index = -1
 
     def shown(self, index: int, view):
         lane = self.pipeline.in_lane
-        return certain_candidate(Box(0, 0, 0, 0) if lane in self.hidden else place(lane))
+        return certain_candidate(Box(0, 0, 0, 0) if lane in self.hidden else self.places[lane])
 
     def step(self, prompts=None, **how):
         """The answers to the next image."""
@@ -48,7 +53,7 @@ class Scene:
     def add(self, asked: int = 255) -> int:
         """Select what lies in the next lane."""
         target_id = self.targets.id_for(asked)
-        lane = self.targets.max_targets - len(self.targets._free)
+        lane = self.targets._lanes[self.targets._free[-1]] if self.targets._free else 0
         self.step({target_id: (Prompt(box=place(lane)), False)})
         return target_id
 
@@ -206,3 +211,163 @@ def test_settings_change_for_all_targets_and_those_to_come():
     scene.targets.reconfigure(TrackerConfig(lost_after=3.0))
     scene.add()
     assert {scene.targets.tracker(one).config.lost_after for one in scene.targets.ids} == {3.0}
+
+
+# ---- between targets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", [Prompt(box=place(1)), Prompt(points=((130.0, 130.0),), labels=(1,))])
+def test_an_object_that_is_a_target_already_is_refused_with_its_id(prompt):
+    """Also where only the network's answer tells what was meant."""
+    scene = scene_of(2)
+    scene.places[2] = place(1)
+    with pytest.raises(InputError, match=r"target 1 already \(overlap 1.00, at most 0.5\)"):
+        scene.step({2: (prompt, False)})
+    assert scene.targets.ids == [0, 1]
+
+
+def test_a_target_can_be_selected_anew_where_it_is():
+    scene = scene_of(2)
+    (step, _) = scene.step({1: (Prompt(box=place(1)), False), 0: (Prompt(box=place(0)), True)})
+    assert step.track.state is TrackState.ACQUIRING
+
+
+class Crossing:
+    """Two targets that look alike pass one another, 12 px an image; to each the network prefers the other.
+
+    ``likeness``: of a candidate to the target that it is, and to the other one.
+    """
+
+    def __init__(self, likeness: tuple[float, float] = (0.9, 0.6)) -> None:
+        spec = PipelineSpec(name="scripted", image_side=512, templates=1)
+        self.pipeline = ScriptedPipeline(self.shown, spec, lanes=2)
+        self.targets = TargetSet(self.pipeline, TrackerConfig(view="full"))
+        self.likeness, self.index, self.is_wrong = likeness, 0, False
+
+    def true(self, lane: int, index: int) -> Box:
+        return Box.from_centre(160 + 12 * index if lane == 0 else 640 - 12 * index, 200, 60, 80)
+
+    def shown(self, index: int, view):
+        lane, (own, other) = self.pipeline.in_lane, self.likeness
+        objects = [self.true(one, self.index) for one in (0, 1)]
+        by_lane = np.array([[[own], [other]], [[other], [own]]], np.float32)
+        quality = [0.6, 0.95] if lane == 0 else [0.95, 0.6]
+        if index < 2:
+            objects, by_lane, quality = [objects[lane]], by_lane[lane : lane + 1], [0.9]
+        edges = np.array([box.edges() for box in objects], np.float32)
+        areas = np.array([box.area for box in objects], np.float32)
+        return Candidates(edges, areas, np.array(quality, np.float32), 6.0, by_lane[:, lane], by_lane)
+
+    def run(self, images: int) -> list[dict[int, Box | None]]:
+        found = []
+        for self.index in range(images):
+            prompts = {lane: (Prompt(box=self.true(lane, 0)), False) for lane in (0, 1) if not self.index}
+            steps = self.targets.step(frame(self.index), prompts)
+            found.append({step.target_id: step.track.box for step in steps if step.track.measured})
+        return found
+
+
+def test_targets_that_cross_keep_their_ids():
+    scene = Crossing()
+    for index, boxes in enumerate(scene.run(41)):
+        for lane, box in boxes.items():
+            assert iou(box, scene.true(lane, index)) > iou(box, scene.true(1 - lane, index)) or index == 20
+    assert set(boxes) == {0, 1}
+
+
+def rival(likeness: float, box: Box, target_id: int = 7) -> Others:
+    return Others([Rival(target_id, box, 1, Templates(1))])
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "expected", "box", "is_withheld"),
+    [
+        (0.8, 0.8, place(0), place(1), False),  # far from the other target
+        (0.5, 0.9, place(0), place(0), True),  # more like the other one
+        (0.9, 0.5, place(0), place(0), False),
+        (0.8, 0.85, place(0), place(0), False),  # a tie: it stays with its target
+        (0.8, 0.8, place(2), place(0), True),  # expected elsewhere
+        (0.9, 0.3, place(2), place(0), True),
+        (0.8, 0.8, None, place(0), True),  # lost: the other one has it
+        (0.9, 0.7, None, place(0), False),  # lost, and it was taken
+        (math.nan, 0.7, place(0), place(0), False),
+        (math.nan, 0.7, None, place(0), True),
+    ],
+)
+def test_a_candidate_belongs_to_the_target_with_the_better_evidence(mine, theirs, expected, box, is_withheld):
+    by_lane = np.array([[[mine], [theirs]]], np.float32)
+    seen = replace(certain_candidate(place(0)), likeness=by_lane[:, 0], by_lane=by_lane)
+    found, holder = rival(theirs, box).withheld(seen, Templates(1), expected, 0)
+    assert (holder == 7) == (not found.visible) == is_withheld
+    assert len(seen.visible) == 1
+
+
+# ---- what they share ---------------------------------------------------------------------------------------
+
+
+def test_missed_targets_share_the_windows_that_the_others_leave():
+    """Of six, two go to the targets that are followed; three share four, one of them more in its turn."""
+    scene = scene_of(5, lanes=8, config=TrackerConfig(view="window", search_windows=6, lost_after=0.0))
+    scene.hidden = {1, 2, 4}
+    counts = [{s.target_id: len(s.track.windows) for s in scene.step()} for _ in range(8)][2:]
+    assert all(sum(count.values()) == 4 and count[0] == count[3] == 0 for count in counts)
+    assert {tuple(sorted(count[one] for one in (1, 2, 4))) for count in counts} == {(1, 1, 2)}
+    assert [sum(count[one] for count in counts) for one in (1, 2, 4)] == [8, 8, 8]
+
+
+def test_a_single_target_has_all_windows():
+    scene = scene_of(1, config=TrackerConfig(view="window", search_windows=6, lost_after=0.0))
+    scene.hidden = {0}
+    assert [len(scene.step()[0].track.windows) for _ in range(4)][2:] == [6, 6]
+
+
+class Camera:
+    """Shifts by 3 px to the right in every image; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.excluded: list[int] = []
+        self.resets = 0
+
+    def estimate(self, image, stamp_ns, targets) -> CameraMotion:
+        self.asked.append(stamp_ns)
+        self.excluded.append(len(targets))
+        matrix = np.eye(3)
+        matrix[0, 2] = 3.0
+        return CameraMotion(matrix)
+
+    def keep(self, targets) -> int:
+        return len(self.asked)
+
+    def since(self, kept) -> CameraMotion:
+        return CameraMotion(None, "not known")
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+def test_the_camera_s_motion_is_estimated_once_per_image_without_any_target():
+    camera = Camera()
+    scene = scene_of(3, camera=camera)
+    answers = scene.step()
+    assert len(camera.asked) == len(set(camera.asked)) == 4
+    assert camera.excluded[-1] == 3
+    assert [step.track.camera.matrix[0, 2] for step in answers] == [3.0] * 3
+
+
+def test_a_target_that_had_no_turn_is_told_the_motion_since_its_last_one():
+    scene = scene_of(4, camera=Camera())
+    shifts = {}
+    for _ in range(6):
+        for step in scene.step(limit=2):
+            shifts[step.target_id] = step.track.camera.matrix[0, 2]
+    assert shifts == {0: 3.0, 1: 9.0, 2: 9.0, 3: 9.0}
+
+
+def test_a_new_target_starts_the_camera_s_motion_anew_only_where_it_is_alone():
+    camera = Camera()
+    scene = scene_of(3, camera=camera)
+    assert camera.resets == 1
+    scene.targets.clear()
+    scene.add()
+    assert camera.resets == 2

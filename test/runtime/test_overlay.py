@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import STATE_STYLES
+from efftam_ros.core.palette import STATE_STYLES, TARGET_RGB
 from efftam_ros.core.types import Motion, Track, TrackState
 from efftam_ros.runtime.image.overlay import STATE_COLOURS, draw_overlay
 
@@ -120,3 +120,21 @@ def test_pictures_that_can_not_be_drawn_into_are_refused():
             draw_overlay(picture, track(TrackState.IDLE, None))
     with pytest.raises(ValueError, match="mask is"):
         draw_overlay(good, track(TrackState.TRACKING), np.zeros((10, 10), np.uint8))
+
+
+def test_of_several_targets_each_has_a_colour_of_its_own_and_bears_its_id():
+    pictures = []
+    for target_id in range(len(TARGET_RGB)):
+        picture = np.zeros((480, 640, 3), np.uint8)
+        draw_overlay(picture, track(TrackState.TRACKING), None, target_id, is_steered=False)
+        assert (picture == TARGET_RGB[target_id][::-1]).all(axis=-1).any()
+        assert picture[185:197, 300:312].any()
+        assert not picture[:150].any()
+        pictures.append(picture[185:197, 300:312].max(axis=2) > 20)
+    assert len({picture.tobytes() for picture in pictures}) == len(set(TARGET_RGB)) == 8
+
+
+def test_the_words_are_those_of_the_target_that_is_steered_by():
+    picture = np.zeros((480, 640, 3), np.uint8)
+    draw_overlay(picture, track(TrackState.TRACKING), None, 3)
+    assert (picture[:40] == TARGET_RGB[3][::-1]).all(axis=-1).any()

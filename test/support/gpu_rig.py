@@ -38,6 +38,7 @@ class Rig:
         *,
         seed: int = 0,
         zero_copy: bool = False,
+        lanes: int = 1,
         tensorrt: bool = False,
         onnxruntime_version: str = "1.31.1",
         **faults: bool,
@@ -56,7 +57,7 @@ class Rig:
             self.ort = FakeOrt(self.gpu.enqueue, self.gpu.take, Faults(**faults), version=onnxruntime_version)
             opener = OrtGraphs(bundle, "cuda", self.stream.handle, ort=self.ort)
         with patch("efftam_ros.runtime.device.tensors.Arena", partial(divided_arena, self.gpu)):
-            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy)
+            self.pipeline = DevicePipeline(bundle, self.cuda, facts, self.stream, opener, zero_copy, lanes)
 
 
 def fake_gpu(device: FakeDevice = DEVICE, seed: int = 0) -> FakeGpu:

@@ -15,11 +15,11 @@ from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
 from efftam_ros.core.types import Prompt, Track, TrackState
 from efftam_ros.tools.common.options import tracker_config
-from efftam_ros.tools.common.prompts import read_prompt
-from efftam_ros.tools.track import track_record
+from efftam_ros.tools.common.prompts import read_prompt, read_prompts
+from efftam_ros.tools.track import frame_record
 
 FIELDS = ["index", "stamp", "stamp_ns", "state", "reason", "box", "measured", "presence", "iou"]
-FIELDS += ["likeness", "velocity", "windows", "camera_motion"]
+FIELDS += ["likeness", "velocity", "windows", "camera_motion", "targets"]
 
 
 def test_a_video_becomes_overlay_and_json(efftam, square_video: Path, tmp_path: Path):
@@ -102,7 +102,8 @@ def test_what_was_done_stands_when_the_video_breaks_off(efftam, tmp_path: Path):
 
 
 def test_unknown_numbers_are_null():
-    record = track_record(3, Track(stamp_ns=1_500_000_001, state=TrackState.LOST, reason="absent for 1.2 s"))
+    lost = Track(stamp_ns=1_500_000_001, state=TrackState.LOST, reason="absent for 1.2 s")
+    record = frame_record(3, {0: lost})
     assert record["box"] is None
     assert record["velocity"] is None
     assert record["stamp"] == pytest.approx(1.5)
@@ -114,7 +115,7 @@ def test_unknown_numbers_are_null():
 @pytest.mark.parametrize("measured", [False, True])
 def test_a_box_that_is_predicted_is_not_called_measured(measured):
     track = Track(0, TrackState.COASTING, Box(1, 2, 3, 4), measured=measured, presence=0.25, quality=0.5)
-    record = track_record(0, track)
+    record = frame_record(0, {0: track})
     assert (record["box"], record["measured"]) == ([1.0, 2.0, 3.0, 4.0], measured)
     assert (record["state"], record["presence"], record["iou"]) == ("COASTING", 0.25, 0.5)
 
@@ -198,6 +199,51 @@ def test_settings_from_the_command_line():
             tracker_config([text])
     with pytest.raises(InputError, match="give it once"):
         tracker_config(["policy=samurai"], policy="default")
+
+
+def test_each_box_is_a_target_of_its_own(efftam, tmp_path: Path):
+    """The second one moves the other way; the frame's own fields are those of the first."""
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for i in range(6):
+        picture = square_picture(40 + 3 * i, 30)
+        picture[70:94, 110 - 3 * i : 134 - 3 * i] = square_picture(40, 30)[30:54, 40:64]
+        cv2.imwrite(str(folder / f"{i}.png"), picture)
+    targets = ("--box", "40,30,24,24", "--box", "5:110,70,24,24")
+    result = efftam("track", folder, *targets, "--json", "t.json", "--out", "o.mp4")
+    assert result.returncode == 0, result.stderr
+    for index, frame in enumerate(json.loads((tmp_path / "t.json").read_text())["frames"]):
+        assert [one["id"] for one in frame["targets"]] == [0, 5]
+        assert {name: frame[name] for name in frame["targets"][0] if name != "id"} == {
+            name: value for name, value in frame["targets"][0].items() if name != "id"
+        }
+        for (x, _, width, _), middle in zip(
+            (one["box"] for one in frame["targets"]), (52 + 3 * index, 122 - 3 * index), strict=True
+        ):
+            assert x + width / 2 == pytest.approx(middle, abs=5)
+
+
+def test_targets_on_the_command_line_have_ids():
+    box = Prompt(box=Box(1, 2, 3, 4))
+    assert read_prompts([], [], None, 100, 100) == {}
+    assert read_prompts(["1,2,3,4", "1,2,3,4"], [], None, 100, 100) == {0: box, 1: box}
+    assert read_prompts(["7:1,2,3,4"], [], None, 100, 100) == {7: box}
+    found = read_prompts(["1,2,3,4"], ["5,6", "3:7,8"], None, 100, 100)
+    assert found == {
+        0: Prompt(box=Box(1, 2, 3, 4), points=((5, 6),), labels=(1,)),
+        3: Prompt(points=((7, 8),), labels=(1,)),
+    }
+
+
+@pytest.mark.parametrize("text", ["255:1,2,3,4", "-1:1,2,3,4", "a:1,2,3,4", ":1,2,3,4"])
+def test_an_id_that_is_none_is_refused_with_the_range(text):
+    with pytest.raises(InputError, match="0 to 254"):
+        read_prompts([text], [], None, 100, 100)
+
+
+def test_two_boxes_of_one_target_are_refused():
+    with pytest.raises(InputError, match="second box of target 1"):
+        read_prompts(["1:1,2,3,4", "1,2,3,4"], [], None, 100, 100)
 
 
 def test_prompts_from_the_command_line():

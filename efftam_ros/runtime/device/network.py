@@ -27,7 +27,7 @@ WARM_UP_RUNS = 3  # lazily loaded kernels, autotuning, capture: all before the f
 class DeviceNetwork:
     """`tracked` bindings have fixed addresses, as in every tracked frame; prompted frames, whose prompts
     differ in size, have free ones. `track` and `keep` are a tracked frame: from the plan to the answers, and
-    from the choice to the memory."""
+    from the choice to the memory; `again` is `track` for another lane, on the features that are there."""
 
     def __init__(
         self,
@@ -54,14 +54,16 @@ class DeviceNetwork:
         self._bind()
         self._make_launches(kernels)
         self._make_sections()
-        closing.callback(self.track.close)
-        closing.callback(self.keep.close)
+        for section in (self.track, self.again, self.keep):
+            closing.callback(section.close)
 
     def capture(self) -> None:
         """Make CUDA graphs of the sections, once every graph has run."""
         self.warm_up()
         self.track.capture()
         self.keep.capture()
+        if self._tensors.lanes > 1:
+            self.again.capture()
 
     def warm_up(self) -> None:
         for _ in range(WARM_UP_RUNS):
@@ -205,6 +207,7 @@ class DeviceNetwork:
         ]
         answers = partial(self._tensors.copy_answers_out, stream, 0)
         self.track = Section(stream, self._clock, stages, after=(answers,))
+        self.again = Section(stream, self._clock, stages[1:], after=(answers,))
         choose, store = partial(self._choose.run, stream), partial(self._store.run, stream)
         steps = (upload(stream, DECISION), choose, tracked["memory_encoder"], store)
         self.keep = Section(stream, self._clock, [Stage("memory_encoder", steps)])

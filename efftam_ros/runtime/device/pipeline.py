@@ -47,7 +47,8 @@ class DevicePipeline(FramePipeline):
     where it waits. Two non-blocking streams: an image's bytes go up and are preprocessed on one, beside the
     memory encoder of the frame before; the network runs on the other, behind an event. A tracked frame is two
     sections, each launched as one CUDA graph where the library allows it: from the plan to the answers, and
-    from the choice to the memory.
+    from the choice to the memory. A lane that comes after another of the same image has its plan to answers
+    without the image encoder.
     """
 
     is_asynchronous = True
@@ -70,7 +71,8 @@ class DevicePipeline(FramePipeline):
         self._threads = _Threads(cuda, facts.index)
         self._stream, self._opener = stream, opener
         self._in_flight = False  # something runs that the host has not waited for, besides the memory encoder
-        self._planned = False  # the frame attends to memory: its network runs in `decode`
+        self._planned = False  # the frame attends to memory: its network was launched
+        self._has_features = False  # of the frame's image
         self._images = stream
         self._closing = ExitStack()
         self._closing.callback(stream.close)
@@ -148,11 +150,17 @@ class DevicePipeline(FramePipeline):
             self._image.upload(self._images, image, parts)
             self._preprocess(self._images, parameters.pointer(PREPROCESS))
         self._images.record(self._image_ready)
-        self._in_flight, self._planned = True, False
+        self._in_flight, self._planned, self._has_features = True, False, False
         self._stream.wait(self._image_ready)
 
+    def _reuse(self) -> None:
+        self._begin()
+        self._clock.is_on = self._planned = False
+
     def _condition(self, prompt: EncodedPrompt | None) -> None:
-        self._network.encode_image()
+        if not self._has_features:
+            self._network.encode_image()
+            self._has_features = True
         self._network.encode_prompt(prompt)
 
     def _attend(self, plan: MemoryPlan) -> None:
@@ -160,8 +168,8 @@ class DevicePipeline(FramePipeline):
             self._end_all()  # an earlier plan of this frame is still read
         # Launched here, so that the host follows the target's points while the GPU works.
         self._tensors.layout.write_plan(plan, self._tensors.plan)
-        self._network.track.run()
-        self._planned = True
+        (self._network.again if self._has_features else self._network.track).run()
+        self._planned = self._has_features = True
 
     def _decode(self, prompt: EncodedPrompt | None) -> Answers:
         if prompt is not None or not self._planned:

@@ -72,7 +72,7 @@ class DeviceTensors:
         """``closing`` frees it; ``lanes``: memories. Raises CudaError when device or system have too little
         memory."""
         self.layout = MemoryLayout.of(bundle, lanes)
-        self._templates = lanes * bundle.spec.templates
+        self.lanes, self._templates = lanes, lanes * bundle.spec.templates
         self.low = int(bundle.graphs["mask_decoder"].outputs["masks"].shape[-1])
         """Side of the mask logits."""
         tokens = bundle.graphs["prompt_encoder"].outputs["sparse"].shape[1]

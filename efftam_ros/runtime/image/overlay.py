@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from efftam_ros.core.geometry import Box
-from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES
+from efftam_ros.core.palette import EDGE_RGB, STATE_STYLES, TARGET_RGB
 from efftam_ros.core.types import Track, TrackState
 
 STATE_COLOURS: dict[TrackState, tuple[int, int, int]] = {
@@ -30,19 +30,31 @@ MOST_HYPOTHESES = 5  # most hypotheses drawn
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
-def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] | None = None) -> None:
+def draw_overlay(
+    bgr: NDArray[np.uint8],
+    track: Track,
+    mask: NDArray[np.uint8] | None = None,
+    target_id: int | None = None,
+    is_steered: bool = True,
+) -> None:
     """Draw mask, box, velocity, state and scores into ``bgr`` (uint8 [H, W, 3], C-contiguous), in place.
 
     Colour and line of the box are those of the state (`core.palette`); the arrow ends at the target's
     predicted position in half a second. While a target is missed, searched windows are thin and grey and its
-    possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target. Raises
-    ValueError for an image that can't be drawn into.
+    possible positions dashed, with their scores. ``mask``: uint8 [H, W], non-zero on the target.
+
+    ``target_id``: of one among several, drawn one after the other: the colour is its own and the box bears
+    its id; the words are those of the one that is steered by. Raises ValueError for an image that can't be
+    drawn into.
     """
     if bgr.dtype != np.uint8 or bgr.ndim != 3 or bgr.shape[2] != 3 or not bgr.flags.c_contiguous:
         raise ValueError(f"overlay needs a contiguous uint8 [H, W, 3] image, got {bgr.dtype} {bgr.shape}")
     if not bgr.flags.writeable:
         raise ValueError("overlay needs a writable image; draw into a copy")
     style, colour = STATE_STYLES[track.state], STATE_COLOURS[track.state]
+    if target_id is not None:
+        red, green, blue = TARGET_RGB[target_id % len(TARGET_RGB)]
+        colour = blue, green, red
     unit = max(1, round(max(bgr.shape[:2]) / 640))
     if mask is not None:
         _tint(bgr, mask, colour, unit)
@@ -52,10 +64,14 @@ def draw_overlay(bgr: NDArray[np.uint8], track: Track, mask: NDArray[np.uint8] |
         _draw_box(bgr, track.box, colour, unit, style.line)
         if track.motion is not None:
             _draw_arrow(bgr, track.box, track.motion.velocity, colour, unit)
+        if target_id is not None:
+            _draw_id(bgr, track.box, target_id, colour, unit)
+    if not is_steered:
+        return
     if style.frame:
         height, width = bgr.shape[:2]
         cv2.rectangle(bgr, (0, 0), (width - 1, height - 1), colour, 2 * unit)
-    _draw_caption(bgr, track, colour)
+    _draw_caption(bgr, track, colour, "" if target_id is None else f"{target_id}  ")
 
 
 def _tint(bgr: NDArray[np.uint8], mask: NDArray[np.uint8], colour: tuple[int, int, int], unit: int) -> None:
@@ -126,8 +142,16 @@ def _draw_arrow(
         cv2.arrowedLine(bgr, start, end, line_colour, width, cv2.LINE_AA, 0, tip)
 
 
-def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, int]) -> None:
-    lines = [track.state.name]
+def _draw_id(
+    bgr: NDArray[np.uint8], box: Box, target_id: int, colour: tuple[int, int, int], unit: int
+) -> None:
+    at = _pixel(box.x, box.y - 2 * unit)
+    for line_colour, width in ((EDGE, 3 * unit), (colour, unit)):
+        cv2.putText(bgr, str(target_id), at, FONT, 0.45 * unit, line_colour, width, cv2.LINE_AA)
+
+
+def _draw_caption(bgr: NDArray[np.uint8], track: Track, colour: tuple[int, int, int], first: str) -> None:
+    lines = [first + track.state.name]
     if track.state is not TrackState.IDLE:
         lines[0] += f"  presence {track.presence:.2f}"
         if math.isfinite(track.likeness):

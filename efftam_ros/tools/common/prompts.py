@@ -8,25 +8,34 @@ from pathlib import Path
 
 from efftam_ros.core.errors import InputError
 from efftam_ros.core.geometry import Box
+from efftam_ros.core.targets import NEXT_FREE
 from efftam_ros.core.types import Prompt
 from efftam_ros.interop.video import read_bgr
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser, *, mask: bool = True) -> None:
-    """Add --box, --point (repeatable) and, with ``mask``, --mask."""
+    """Add --box and --point (repeatable) and, with ``mask``, --mask; `read_prompts` reads them."""
     group = parser.add_argument_group("target (box, points, or both" + ("; or a mask)" if mask else ")"))
-    add_target_arguments(group, "the video" if mask else None)
+    add_target_arguments(group, "the video" if mask else None, several=True)
 
 
-def add_target_arguments(group: argparse._ActionsContainer, masked: str | None) -> None:
-    """Add --box, --point and, for masks of the size of what ``masked`` names, --mask."""
-    group.add_argument("--box", metavar="X,Y,W,H", help="box around the target: left, top, width, height, px")
+def add_target_arguments(
+    group: argparse._ActionsContainer, masked: str | None, several: bool = False
+) -> None:
+    """Add --box, --point and, for masks of the size of what ``masked`` names, --mask. ``several``: targets,
+    by ids before the numbers."""
+    box, point = "box around the target: left, top, width, height, px", "a point on the target, px"
+    if several:
+        more = "; each further one is another target, with the next id unless one is given"
+        group.add_argument("--box", action="append", default=[], metavar="[ID:]X,Y,W,H", help=box + more)
+    else:
+        group.add_argument("--box", metavar="X,Y,W,H", help=box)
     group.add_argument(
         "--point",
         action="append",
         default=[],
-        metavar="X,Y[,0]",
-        help="a point on the target, px; with ,0 off the target; repeatable",
+        metavar="[ID:]X,Y[,0]" if several else "X,Y[,0]",
+        help=f"{point}{' (0 without an id)' if several else ''}; with ,0 off the target; repeatable",
     )
     if masked:
         group.add_argument(
@@ -35,6 +44,42 @@ def add_target_arguments(group: argparse._ActionsContainer, masked: str | None) 
             metavar="FILE",
             help=f"image of {masked}'s size, brighter than 127 on the target",
         )
+
+
+def read_prompts(
+    boxes: list[str], points: list[str], mask: Path | None, width: int, height: int
+) -> dict[int, Prompt]:
+    """The Prompts by target for an image of ``width`` x ``height`` px; empty if no option was given.
+
+    Raises InputError as `read_prompt` does; for an id that is none, and for two boxes of one.
+    """
+    given: dict[int, tuple[list[str], list[str]]] = {}
+    for text in boxes:
+        target_id, numbers_of = _with_id("--box", text, len(given))
+        if given.setdefault(target_id, ([], []))[0]:
+            raise InputError(f"--box {text} is a second box of target {target_id}; give it another id")
+        given[target_id][0].append(numbers_of)
+    for text in points:
+        target_id, numbers_of = _with_id("--point", text, 0)
+        given.setdefault(target_id, ([], []))[1].append(numbers_of)
+    if mask is not None:
+        given.setdefault(0, ([], []))
+    prompts = {}
+    for target_id, (box, on) in given.items():
+        prompt = read_prompt(box[0] if box else None, on, mask, width, height)
+        if prompt is not None:
+            prompts[target_id] = prompt
+    return prompts
+
+
+def _with_id(option: str, text: str, without: int) -> tuple[int, str]:
+    """The id before a colon, or ``without``, and the rest."""
+    before, colon, after = text.rpartition(":")
+    if not colon:
+        return without, text
+    if not (before.isdecimal() and int(before) < NEXT_FREE):
+        raise InputError(f"{option} {text}: the id before the colon must be 0 to {NEXT_FREE - 1}")
+    return int(before), after
 
 
 def read_prompt(

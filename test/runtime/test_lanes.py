@@ -1,0 +1,207 @@
+"""What every pipeline promises to several targets: a memory each, one network, features computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from golden.clip import BOX_EDGES, clip
+from support.gpu_rig import Rig
+from support.scripted_pipeline import ScriptedPipeline
+
+from efftam_ros.core.contract import Pipeline
+from efftam_ros.core.geometry import Box, View
+from efftam_ros.core.types import Candidates, Image, MemoryPlan, Prompt
+from efftam_ros.runtime.bundle import Bundle, default_bundle
+from efftam_ros.runtime.onnxruntime.cpu import OrtPipeline
+from simulation.null_pipeline import NullPipeline, certain_candidate
+
+LANES = 4
+BOX = Box.from_edges(*BOX_EDGES)
+ONE_MAP = MemoryPlan((23,), (6,), (23,))
+MAKERS: dict[str, Callable[[Bundle, int], Pipeline]] = {
+    "null": lambda bundle, lanes: NullPipeline(bundle.spec, lanes),
+    "scripted": lambda bundle, lanes: ScriptedPipeline(
+        lambda frame, view: certain_candidate(BOX), bundle.spec, lanes=lanes
+    ),
+    "onnxruntime-cpu": lambda bundle, lanes: OrtPipeline(bundle, threads=1, lanes=lanes),
+    "onnxruntime-cuda": lambda bundle, lanes: Rig(bundle, lanes=lanes).pipeline,
+    "tensorrt": lambda bundle, lanes: Rig(bundle, lanes=lanes, tensorrt=True).pipeline,
+}
+Run = list[Candidates]
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Pipeline, list[Run]]]:
+    """A pipeline of four lanes, and what four of one lane give."""
+    make, bundle = MAKERS[request.param], default_bundle()
+    alone = make(bundle, 1)
+    wanted = [[one for index in range(3) for one in visited(alone, lane, index)] for lane in range(LANES)]
+    alone.close()
+    pipeline = make(bundle, LANES)
+    yield pipeline, wanted
+    pipeline.close()
+
+
+@pytest.fixture
+def lanes(opened: tuple[Pipeline, list[Run]]) -> list[Pipeline]:
+    return [opened[0].lane(index) for index in range(LANES)]
+
+
+def image(index: int) -> Image:
+    return Image.from_array(clip()[0][index], "rgb8")
+
+
+IMAGES = [image(index) for index in range(3)]
+
+
+def target(lane: int) -> Box:
+    return BOX.moved(-9.0 * lane, 5.0 * lane)
+
+
+def view_of(lane: int, index: int, side: int) -> View:
+    """Lanes 0 and 1 look at the same."""
+    shift = 0.0 if lane < 2 else 10.0 * lane
+    return View.window(180 + 14 * index - shift, 200 + 6 * index, 420, side)
+
+
+def visited(pipeline: Pipeline, lane: int, index: int) -> Run:
+    """A frame of one target: image 0 selects it, and every image is remembered."""
+    pipeline.encode(IMAGES[index], view_of(lane, index, pipeline.spec.image_side))
+    if index:
+        pipeline.attend(ONE_MAP)
+    found = pipeline.decode(None if index else Prompt(box=target(lane)))
+    if not index:
+        found = replace(found, likeness=None)  # to what an earlier target left
+    pipeline.remember(0, 23, True)
+    if index < 2 and pipeline.spec.templates:
+        pipeline.take_template(index, target(lane))
+    return [found]
+
+
+def same(one: Candidates, other: Candidates) -> bool:
+    likeness = one.likeness is not None and other.likeness is not None
+    return (
+        np.array_equal(one.boxes, other.boxes, equal_nan=True)
+        and np.array_equal(one.ious, other.ious)
+        and one.presence_logit == other.presence_logit
+        and (not likeness or np.array_equal(one.likeness, other.likeness, equal_nan=True))  # type: ignore[arg-type]
+    )
+
+
+def test_every_target_gets_what_it_would_get_alone(
+    opened: tuple[Pipeline, list[Run]], lanes: list[Pipeline]
+) -> None:
+    for index, lane in product(range(3), range(LANES)):
+        (found,) = visited(lanes[lane], lane, index)
+        assert same(found, opened[1][lane][index]), (index, lane)
+
+
+def test_a_search_for_one_target_changes_nothing_for_another(
+    opened: tuple[Pipeline, list[Run]], lanes: list[Pipeline]
+) -> None:
+    for lane in (0, 1):
+        visited(lanes[lane], lane, 0)
+    side = lanes[0].spec.image_side
+    for index in (1, 2):
+        visited(lanes[0], 0, index)
+        (found,) = lanes[1].search(IMAGES[index], [view_of(1, index, side)], ONE_MAP)
+        assert same(found, opened[1][1][index])
+        visited(lanes[1], 1, index)
+
+
+def test_a_frame_ends_where_another_target_s_begins(lanes: list[Pipeline]) -> None:
+    visited(lanes[0], 0, 0)
+    lanes[1].encode(IMAGES[1], view_of(1, 1, lanes[1].spec.image_side))
+    for call in (
+        lambda: lanes[0].attend(ONE_MAP),
+        lambda: lanes[0].decode(None),
+        lambda: lanes[0].remember(0, 1, True),
+        lambda: lanes[0].take_template(0, BOX),
+        lambda: lanes[0].mask(0),
+    ):
+        with pytest.raises(RuntimeError, match="encode"):
+            call()
+    lanes[1].attend(ONE_MAP)
+    lanes[1].decode(None)
+
+
+def test_features_that_were_never_computed_are_not_used(
+    opened: tuple[Pipeline, list[Run]], lanes: list[Pipeline]
+) -> None:
+    """The first target encodes an image and goes no further."""
+    visited(lanes[1], 1, 0)
+    for index in (1, 2):
+        lanes[0].encode(IMAGES[index], view_of(0, index, lanes[0].spec.image_side))
+        assert same(visited(lanes[1], 1, index)[0], opened[1][1][index])
+
+
+@pytest.mark.parametrize("slot", [-1, 24])
+def test_a_slot_beyond_a_target_s_own_is_an_error(lanes: list[Pipeline], slot: int) -> None:
+    visited(lanes[1], 1, 0)
+    with pytest.raises(IndexError, match=str(slot)):
+        lanes[1].remember(0, slot, True)
+    with pytest.raises(IndexError, match=str(slot)):
+        lanes[1].attend(MemoryPlan((slot,), (6,), (0,)))
+
+
+@pytest.mark.parametrize("index", [-1, LANES])
+def test_a_lane_that_does_not_exist_is_an_error(lanes: list[Pipeline], index: int) -> None:
+    with pytest.raises(IndexError, match=str(LANES)):
+        lanes[0].lane(index)
+
+
+def test_a_candidate_is_compared_with_every_target(lanes: list[Pipeline]) -> None:
+    for index, lane in product(range(2), range(2)):
+        (found,) = visited(lanes[lane], lane, index)
+    if found.by_lane is None:
+        pytest.skip("nothing is computed here")
+    assert found.likeness is not None
+    assert found.by_lane.shape == (len(found), LANES, lanes[0].spec.templates)
+    assert np.array_equal(found.by_lane[:, 1], found.likeness, equal_nan=True)
+    assert np.isfinite(found.by_lane[:, :2, 0]).all()
+
+
+def test_of_one_view_the_image_is_encoded_once_and_each_image_again() -> None:
+    pipeline = OrtPipeline(default_bundle(), threads=1, lanes=LANES)
+    encoded = []
+    for index, lane in product(range(3), range(2)):
+        visited(pipeline.lane(lane), lane, index)
+        encoded.append("image_encoder" in pipeline.stage_seconds)
+    assert encoded == [True, False] * 3
+    visited(pipeline.lane(1), 1, 2)  # the lane itself wants it anew
+    assert "image_encoder" in pipeline.stage_seconds
+    pipeline.close()
+
+
+@pytest.mark.parametrize("tensorrt", [False, True])
+def test_on_a_gpu_four_targets_wait_once_each_and_allocate_nothing(tensorrt: bool) -> None:
+    rig = Rig(default_bundle(), lanes=LANES, tensorrt=tensorrt)
+    for index, lane in product(range(2), range(LANES)):
+        visited(rig.pipeline.lane(lane), lane, index)
+    waits, allocations = len(rig.gpu.host_waits()), len(rig.gpu.allocations())
+    rig.gpu.mark("image")
+    for lane in range(LANES):
+        visited(rig.pipeline.lane(lane), lane, 2)
+    assert len(rig.gpu.host_waits()) == waits + LANES
+    assert len(rig.gpu.allocations()) == allocations
+    if not tensorrt:
+        assert [call.name for call in rig.gpu.since("image")].count("image_encoder") == LANES - 1
+    rig.pipeline.close()
+    assert rig.gpu.memory.alive == []
+
+
+def test_memory_grows_by_a_ring_and_templates_per_target() -> None:
+    sizes = []
+    for lanes in (1, LANES):
+        rig = Rig(default_bundle(), lanes=lanes)
+        layout, shapes = rig.pipeline._tensors.layout, rig.pipeline._tensors.shapes
+        sizes.append(rig.pipeline.device_bytes)
+        rig.pipeline.close()
+        assert rig.gpu.memory.alive == []
+    ring = 24 * 4 * (layout.map_size + layout.pointer_channels)
+    own = 4 * int(np.prod(shapes["templates"]) + np.prod(shapes["cosines"])) // LANES
+    assert abs(sizes[1] - sizes[0] - (LANES - 1) * (ring + own)) < 2048
