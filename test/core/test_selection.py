@@ -107,6 +107,14 @@ def test_a_box_and_a_point_far_from_it_are_both_seen():
     assert asked == [round(1.2 * 1100)]
 
 
+@pytest.mark.parametrize(("sure", "as_point", "weak"), [(0.6, HALF, True), (0.9, ANIMAL, False)])
+def test_a_box_whose_centre_marks_something_else_is_said_to_be_weak(sure, as_point, weak):
+    answers = iter([answer((as_point, 0.5)), answer((ANIMAL, sure))])
+    track, _ = select(lambda index, view: next(answers), Prompt(box=ANIMAL))
+    assert track.measured
+    assert ("weak" in track.reason) == weak
+
+
 @pytest.mark.parametrize("zoom", [1, 5])
 def test_a_point_on_a_real_target_selects_all_of_it_at_any_size(zoom):
     """The car has 98 x 68 px in the clip; enlarged five times, 490 x 340 px."""
