@@ -179,6 +179,8 @@ class Tracker:
     def _make_window(self) -> WholeImage:
         spec, config = self._pipeline.spec, self.config
         kind = spec.default_view if config.view == "bundle" else config.view
+        if config.view == "bundle" and kind == "auto" and not self._policy.searches:
+            kind = "full"  # as the references do
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
     def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
