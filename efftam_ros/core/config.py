@@ -13,7 +13,7 @@ from efftam_ros.core.errors import InputError, shown
 
 POLICIES = ("default", "samurai", "efficienttam")
 CAMERA_MOTIONS = ("auto", "topic", "off")
-VIEWS = ("bundle", "full", "window")
+VIEWS = ("bundle", "auto", "full", "window")
 SHARE = (0.0, 1.0)
 """Range of a probability, an overlap or another share."""
 MOST_TARGETS = 8
@@ -55,7 +55,8 @@ class TrackerConfig(CheckedSettings):
     )
     view: str = setting(
         "bundle",
-        "region given to the network: full image, window that follows the target, or the bundle's default",
+        "region given to the network: full image, window that follows the target, auto: by its size, or the"
+        " bundle's default",
         choices=VIEWS,
     )
     window_factor: float = setting(

@@ -1,4 +1,4 @@
-"""Chooses the image region given to the network: the whole image, or a square window that follows the target.
+"""Chooses the image region given to the network: the whole image, or a square window around the target.
 
 Sizing the window from each frame's box is unstable: a mask of only the salient part shrinks the window, which
 then shows even less of the target. The size is therefore smoothed, grows faster than it shrinks, and is
@@ -77,7 +77,10 @@ class FollowingCrop(WholeImage):
         self._first = self._size = 1.0
         self._longest = 1.0
 
-    def extent(self, image_size: tuple[int, int]) -> float:
+    def extent(self, image_size: tuple[int, int]) -> float | None:
+        return self._extent(image_size)
+
+    def _extent(self, image_size: tuple[int, int]) -> float:
         # A window wider than the image's short side shows little more and makes the target smaller, so it is
         # only as wide as a large target needs and never wider than the image. A long thin target must fit
         # with a margin.
@@ -88,7 +91,7 @@ class FollowingCrop(WholeImage):
     def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
         if box is not None:
             self.settle(box)
-            extents = [self.extent(image_size)]
+            extents = [self._extent(image_size)]
         else:
             # Nothing tells how large what a point marks is.
             extents = [*(share * min(image_size) for share in self.POINT_SHARES), float(max(image_size))]
@@ -107,7 +110,7 @@ class FollowingCrop(WholeImage):
         x, y = predicted.x + predicted.width / 2, predicted.y + predicted.height / 2
         x, y = min(max(x, 0.0), width), min(max(y, 0.0), height)
         wider = OPENED if coasted_s >= self.OPEN_AFTER_S else 1.0
-        return View.window_inside(image_size, x, y, self.extent(image_size) * wider, self._side)
+        return View.window_inside(image_size, x, y, self._extent(image_size) * wider, self._side)
 
     def update(self, box: Box, dt_s: float) -> None:
         size = math.sqrt(box.width * box.height)
@@ -125,6 +128,40 @@ class FollowingCrop(WholeImage):
         )
 
 
+class AutomaticCrop(FollowingCrop):
+    """The whole image for a target that is large enough in it, else the window.
+
+    The selection decides; later the view changes only for a target that has become clearly smaller or larger.
+    """
+
+    LEAST_PX = 48.0  # size in the full view from which it is shown, network px: 3 cells of the features
+    CHANGE = 1.5  # factor beyond it, either way, by which the view changes later
+
+    _is_full = False
+
+    def _shown_px(self, image_size: tuple[int, int], box: Box) -> float:
+        """Size of a box in the full view, network px."""
+        return box.size * self._side / math.sqrt(image_size[0] * image_size[1])
+
+    def starts(self, image_size: tuple[int, int], box: Box | None, marked: Box) -> list[View]:
+        self._is_full = box is not None and self._shown_px(image_size, box) >= self.LEAST_PX
+        views = super().starts(image_size, box, marked)
+        return [View.full(*image_size, self._side)] if self._is_full else views
+
+    def extent(self, image_size: tuple[int, int]) -> float | None:
+        return None if self._is_full else super().extent(image_size)
+
+    def view(self, image_size: tuple[int, int], predicted: Box, coasted_s: float) -> View:
+        least = self.LEAST_PX / self.CHANGE if self._is_full else self.LEAST_PX * self.CHANGE
+        if coasted_s == 0:
+            self._is_full = self._shown_px(image_size, predicted) >= least
+        if self._is_full:
+            return View.full(*image_size, self._side)
+        return super().view(image_size, predicted, coasted_s)
+
+
 def make_crop_policy(kind: str, side: int, factor: float) -> WholeImage:
-    """Create the crop policy of ``kind`` "full" or "window"."""
-    return WholeImage(side) if kind == "full" else FollowingCrop(side, factor)
+    """Create the crop policy of ``kind`` "auto", "full" or "window"."""
+    if kind == "full":
+        return WholeImage(side)
+    return AutomaticCrop(side, factor) if kind == "auto" else FollowingCrop(side, factor)

@@ -183,6 +183,8 @@ class Tracker:
     def _make_window(self) -> WholeImage:
         spec, config = self._pipeline.spec, self.config
         kind = spec.default_view if config.view == "bundle" else config.view
+        if config.view == "bundle" and kind == "auto" and not self._policy.searches:
+            kind = "full"  # as the references do
         return make_crop_policy(kind, spec.image_side, config.window_factor or spec.window_factor)
 
     def step(self, frame: Frame, prompt: Prompt | None = None, refine: bool = False) -> Track:
@@ -234,7 +236,8 @@ class Tracker:
             self.memory.require_room_for_prompt()
         window = self._make_window()
         self._shown = None
-        view, candidates = look(self._pipeline, frame.image, prompt, window.starts(size, box, marked))
+        views, judges = window.starts(size, box, marked), self._policy.searches
+        view, candidates, doubt = look(self._pipeline, frame.image, prompt, views, asks_twice=judges)
         visible = [visible_box for _, visible_box in candidates.visible]
         if box is None and not visible:
             point = marked.cx, marked.cy
@@ -272,7 +275,7 @@ class Tracker:
         self._forget_points()
         if choice.box is not None:
             self._confirm(frame, choice.box, (0.0, 0.0))
-        return self._track(frame, view, candidates, choice, choice.reason)
+        return self._track(frame, view, candidates, choice, choice.reason or doubt)
 
     def _step_tracked(self, frame: Frame) -> Track:
         (stamp, size), (previous, previous_size) = (frame.stamp_ns, _size(frame)), self._last

@@ -196,7 +196,7 @@ class PipelineSpec:
         max_prompts: Most prompted frames attended to, all on the last temporal row; None: no limit.
         slots: Slots in the ring.
         recent_maps: Number of recent frames, besides the prompt, that the network was trained to attend to.
-        default_view: "full" or "window".
+        default_view: "auto", "full" or "window".
         window_factor: Side of the window in target sizes.
         templates: Templates that `Pipeline.take_template` keeps; 0: there is no likeness.
     """

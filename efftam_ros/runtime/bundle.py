@@ -179,7 +179,7 @@ class _Manifest:
             max_pointers=self._count("protocol.max_pointers", 1),
             slots=RING_SLOTS,
             recent_maps=self._count("protocol.recent_maps", 0),
-            default_view=self._one_of("protocol.default_view", ("full", "window")),
+            default_view=self._one_of("protocol.default_view", ("auto", "full", "window")),
             window_factor=self._number("protocol.window_factor", 1.0, 100.0),
             templates=TEMPLATES,
         )

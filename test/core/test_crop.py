@@ -1,5 +1,7 @@
 """What the network looks at while the target moves, hides and returns."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,42 @@ def test_the_full_view_is_always_the_whole_image():
     crop_policy.update(TARGET, 0.1)
     (start,) = crop_policy.starts(IMAGE, TARGET, TARGET)
     assert start == crop_policy.view(IMAGE, TARGET, 0.3) == View.full(*IMAGE, 512)
+
+
+def network_px(view, box):
+    return view.to_network(box).size
+
+
+@pytest.mark.parametrize(("size", "full"), [(30, False), (89, False), (92, True), (400, True)])
+def test_the_automatic_view_is_full_from_48_network_px_on(size, full):
+    """Of 512, in 1280 x 720: 90 px."""
+    crop_policy = make_crop_policy("auto", 512, 5.0)
+    box = Box.from_centre(400, 300, size, size)
+    (view,) = crop_policy.starts(IMAGE, box, box)
+    assert view.is_full(*IMAGE) == crop_policy.view(IMAGE, box, 0.0).is_full(*IMAGE) == full
+    assert (crop_policy.extent(IMAGE) is None) == full
+    assert network_px(view, box) >= min(48, 512 / 5) - 1
+
+
+def test_the_automatic_view_changes_only_for_a_target_that_is_clearly_smaller_or_larger():
+    crop_policy = make_crop_policy("auto", 512, 5.0)
+
+    def is_full(px, coasted_s=0.0):
+        side = px * math.sqrt(IMAGE[0] * IMAGE[1]) / 512
+        return crop_policy.view(IMAGE, Box.from_centre(400, 300, side, side), coasted_s).is_full(*IMAGE)
+
+    box = Box.from_centre(400, 300, 100, 100)
+    crop_policy.starts(IMAGE, box, box)
+    assert [is_full(px) for px in (60, 40, 33, 31, 40, 60, 71, 73, 40)] == [1, 1, 1, 0, 0, 0, 0, 1, 1]
+    assert is_full(20, coasted_s=0.5)  # what is not measured changes nothing
+
+
+def test_points_are_looked_for_in_windows_before_the_automatic_view_is_known():
+    crop_policy = make_crop_policy("auto", 512, 5.0)
+    assert len(crop_policy.starts(IMAGE, None, Box(900, 500, 0, 0))) == 4
+    large = Box.from_centre(900, 500, 200, 200)
+    crop_policy.settle(large)
+    assert crop_policy.view(IMAGE, large, 0.0).is_full(*IMAGE)
 
 
 def test_the_window_is_a_multiple_of_the_target_around_it():

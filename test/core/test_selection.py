@@ -1,5 +1,7 @@
 """What a prompt selects: the view in which the network is asked, the mask that counts, and how sure it is."""
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -105,6 +107,23 @@ def test_a_box_and_a_point_far_from_it_are_both_seen():
     track, asked = select(lambda index, view: answer((Box(100, 100, 40, 40), 0.9)), prompt)
     assert track.state is TrackState.ACQUIRING
     assert asked == [round(1.2 * 1100)]
+
+
+@pytest.mark.parametrize(("sure", "as_point", "weak"), [(0.6, HALF, True), (0.9, ANIMAL, False)])
+def test_a_box_whose_centre_marks_something_else_is_said_to_be_weak(sure, as_point, weak):
+    answers = iter([answer((as_point, 0.5)), answer((ANIMAL, sure))])
+    track, _ = select(lambda index, view: next(answers), Prompt(box=ANIMAL))
+    assert track.measured
+    assert ("weak" in track.reason) == weak
+
+
+@pytest.mark.parametrize(("policy", "full"), [("default", False), ("samurai", True), ("efficienttam", True)])
+def test_by_itself_a_bundles_automatic_view_leaves_the_references_as_they_are(policy, full):
+    pipeline = ScriptedPipeline(lambda index, view: answer((PATCH, 0.9)), replace(SPEC, default_view="auto"))
+    tracker = Tracker(pipeline, TrackerConfig(policy=policy))
+    assert tracker.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE) == full
+    chosen = Tracker(pipeline, TrackerConfig(policy=policy, view="auto"))
+    assert not chosen.step(Frame(PICTURE, 0), Prompt(box=PATCH)).view.is_full(*SIZE)
 
 
 @pytest.mark.parametrize("zoom", [1, 5])

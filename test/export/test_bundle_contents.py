@@ -104,7 +104,7 @@ def test_protocol_constants_are_the_networks(bundle):
     }
     assert official["protocol"]["memory_dtype"] == "bfloat16"
     assert official["protocol"]["pointer_tokens"] == 4
-    assert official["protocol"]["default_view"] == "full"
+    assert official["protocol"]["default_view"] == "auto"
     assert official["image"]["mean"] == [0.485, 0.456, 0.406]
 
 

@@ -125,7 +125,7 @@ def with_value(value: Any, *path: str) -> Callable[[Manifest], None]:
         (with_value(100, "image", "side"), "image.side is 100; it must be a positive multiple of 16"),
         (with_value([0.5, 0.5], "image", "mean"), r"image.mean is \[0.5, 0.5\]; it must be three numbers"),
         (with_value("float8", "protocol", "memory_dtype"), "'float8'; it must be one of float32, bfloat16"),
-        (with_value("zoom", "protocol", "default_view"), "'zoom'; it must be one of full, window"),
+        (with_value("zoom", "protocol", "default_view"), "'zoom'; it must be one of auto, full, window"),
         (
             with_value("wide", "protocol", "window_factor"),
             "window_factor is 'wide'; it must be of type int or float",

@@ -107,6 +107,17 @@ def test_a_box_has_one_answer_and_its_mask_has_the_image_s_size(pipeline: Pipeli
     assert set(np.unique(pipeline.mask(0))) <= {0, 255}
 
 
+def test_one_encoded_image_can_be_asked_several_prompts_and_the_last_counts(pipeline: Pipeline) -> None:
+    alone = prompted(pipeline)
+    pipeline.remember(0, 0, True)
+    after = tracked(pipeline, 1)
+    pipeline.encode(image(0), window(pipeline, 0))
+    pipeline.decode(Prompt(points=((BOX.cx, BOX.cy),), labels=(1,)))
+    assert same(pipeline.decode(Prompt(box=BOX)), alone)
+    pipeline.remember(0, 0, True)
+    assert same(tracked(pipeline, 1), after)
+
+
 def test_a_tracked_frame_offers_three_candidates(pipeline: Pipeline, has_network: bool) -> None:
     assert len(tracked(pipeline, 1)) == (3 if has_network else 1)
 

@@ -33,7 +33,7 @@ class NetworkSpec:
     max_pointers: int = 16
     recent_maps: int = 6
     memory_dtype: str = "bfloat16"
-    default_view: str = "full"
+    default_view: str = "auto"
     window_factor: float = 5.0
     key_layout: str = "plain"
     skips: tuple[tuple[str, int, int], ...] = ()
