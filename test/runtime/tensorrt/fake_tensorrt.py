@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from runtime.cuda.fake_cuda import FakeGpu, RefusedError
 from support.graph_results import results_of
@@ -309,6 +310,12 @@ class _OnnxParser:
         if "parse" in self._fake.faults:
             self._errors += ["In node 3 with operator: NonZeroish:\nUNSUPPORTED_NODE", "In node 7: too large"]
             return False
+        if self._refuses_normalization(model):
+            self._errors.append(
+                "INetworkDefinition::setComputePrecision: Error Code 3: API Usage Error (strongly typed"
+                " network rejects calls to setComputePrecision)"
+            )
+            return False
         try:
             self._network._session = _session(model)
         except Exception as error:
@@ -316,6 +323,16 @@ class _OnnxParser:
             return False
         self._network._parser, self._network._model = weakref.ref(self), model
         return True
+
+    def _refuses_normalization(self, model: bytes | str) -> bool:
+        """As onnx-tensorrt of 10.1, which sets the precision of the layer without asking; 10.6 asks."""
+        version = tuple(map(int, self._module.__version__.split(".")[:2]))
+        if self._fake.rtx or version >= (10, 6) or not self._network._strong:
+            return False
+        data = Path(model).read_bytes() if isinstance(model, str) else model
+        if b"LayerNormalization" not in data:
+            return False
+        return any(node.op_type == "LayerNormalization" for node in onnx.load_from_string(data).graph.node)
 
     def num_errors(self) -> int:
         return len(self._errors)
