@@ -159,6 +159,8 @@ def _configure(library: Library, config: Any, options: BuildOptions, target: str
         config.set_flag(trt.BuilderFlag.TF32)
     else:
         config.clear_flag(trt.BuilderFlag.TF32)  # on by default
+    if library.name == RTX:
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)  # else no stream can be captured
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     config.builder_optimization_level = options.optimization_level
     config.max_aux_streams = options.max_aux_streams

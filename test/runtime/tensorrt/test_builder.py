@@ -44,7 +44,7 @@ def test_what_a_build_asks_for_is_the_same_in_every_version(shipped: Bundle, fac
         old = library.name == TENSORRT and library.version < (10, 6)
         assert header["strong"] is not old, "the graph's types decide, never the builder's"
         assert not header["tf32"], "FP32 is FP32"
-        assert header["flags"] == []
+        assert header["flags"] == ["REQUIRE_USER_ALLOCATION"] * (library.name == RTX)
         assert header["detailed"]
         assert header["targets"] == (["SM86"] if library.name == RTX else [])
         headers.append({key: header[key] for key in ("aux", "level", "workspace")})
