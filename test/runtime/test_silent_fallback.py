@@ -159,7 +159,10 @@ class TestLibraries:
         absent = ("libnvinfer.so.10", "libnvonnxparser.so.10")
         monkeypatch.setattr(libraries, "needed", lambda library: [*absent, "libc.so.6"])
         monkeypatch.setattr(libraries, "_loads", lambda name: name in ("libcuda.so.1", "libnvinfer.so.11"))
-        with pytest.raises(BackendError, match=r"TensorRT 11 is installed; install TensorRT 10: "):
+        with pytest.raises(
+            BackendError,
+            match=r"TensorRT 11 is installed; it replaces TensorRT 11, so use another",
+        ):
             OrtGraphs(shipped, "tensorrt", STREAM, ort=module)
 
     def test_a_library_that_does_not_load_is_named_with_the_command_for_this_machine(

@@ -167,6 +167,28 @@ def test_an_old_jetpack_is_wrong(machine, release: str):
     assert (finding.state, finding.remedy) == ("wrong", "install JetPack 6.1 or newer")
 
 
+def test_two_versions_of_tensorrt_in_one_environment_are_wrong(machine, monkeypatch: pytest.MonkeyPatch):
+    packages = {"tensorrt-cu13": "11.4.0.106", "tensorrt-cu12-bindings": "10.13.3.9"}
+    root = machine(
+        **{"fake/tensorrt/__init__.py": '__version__ = "10.13.3.9"\n'},
+        **{
+            f"fake/{name.replace('-', '_')}-{version}.dist-info/METADATA": f"Name: {name}\nVersion: {version}"
+            for name, version in packages.items()
+        },
+    )
+    monkeypatch.syspath_prepend(root / "fake")
+    finding = by_name(checks.python_findings())["TensorRT"]
+    assert finding.state == "wrong"
+    for text in ("tensorrt-cu13 11.4.0.106", "tensorrt-cu12-bindings 10.13.3.9", "is 10.13.3.9"):
+        assert text in finding.found
+    assert "pip uninstall -y tensorrt-cu13 tensorrt-cu12-bindings && " in finding.remedy
+    assert "another environment" in finding.remedy
+
+
+def test_one_version_of_tensorrt_is_not_worth_a_line():
+    assert "TensorRT" not in by_name(checks.python_findings())
+
+
 def test_bindings_that_stop_all_threads_while_they_wait_are_wrong(machine):
     facts = environment(machine(**driver(driver_module(12020, (8, 6), "Test 3000"), "12.9.0")))
     found = by_name(machine_findings(facts))["NVIDIA driver"]

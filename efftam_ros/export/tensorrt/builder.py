@@ -15,6 +15,7 @@ import onnx
 
 from efftam_ros.core.errors import BackendError, InputError, one_line
 from efftam_ros.export.fp16.fp32_regions import inexact_products
+from efftam_ros.export.tensorrt.normalization import LAYER_NORMALIZATION, without_layer_normalization
 from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.tensorrt.engine_set import BuildOptions, ShapeRange
 from efftam_ros.runtime.tensorrt.library import RTX, Library, target_of
@@ -22,6 +23,10 @@ from efftam_ros.runtime.tensorrt.store import write_atomically
 
 Progress = Callable[[str, int, int], bool]
 """Called with (phase, step, steps) during a build, from any thread; returning False cancels the build."""
+
+KNOWS_NORMALIZATION = (10, 6)
+"""The parser of older TensorRT (JetPack 6 has 10.3) may set the precision of every LayerNormalization, which
+a strongly typed network refuses."""
 
 _REMEDY = "choose the onnxruntime back end, or export the bundle again"
 
@@ -60,8 +65,7 @@ def build_engine(
     log_start = library.log.position
     trt = library.module
     builder = library.start("Builder")
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = _parse(library, network, model, log_start)  # owns the weights that the network refers to
+    network, parser = _parsed(library, builder, model, options.precision, log_start)  # owns the weights
     config = builder.create_builder_config()
     _configure(library, config, options, target)
     _add_profile(library, builder, network, config, options.profiles, log_start)
@@ -119,16 +123,34 @@ def _target(library: Library, options: BuildOptions, device: DeviceFacts | None)
     return target_of(device) if library.name == RTX else ""
 
 
-def _parse(library: Library, network: Any, model: bytes | Path, log_start: int) -> Any:
-    parser = library.module.OnnxParser(network, library.logger)
-    # Parsed by path, because TensorRT looks for external data beside the file.
-    parsed = parser.parse_from_file(str(model)) if isinstance(model, Path) else parser.parse(model)
-    if not parsed:
+def _parsed(
+    library: Library, builder: Any, model: bytes | Path, precision: str, log_start: int
+) -> tuple[Any, Any]:
+    """Network and parser. Where an old TensorRT refuses LayerNormalization: a network without strong types
+    in FP32, which is the same as long as no other precision is allowed, else one of the graph without it."""
+    what = model.name if isinstance(model, Path) else "the graph"
+    flag = 1 << int(library.module.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+
+    def parse(model: bytes | Path, flags: int = flag) -> tuple[Any, Any]:
+        network = builder.create_network(flags)
+        parser = library.module.OnnxParser(network, library.logger)
+        # Parsed by path, because TensorRT looks for external data beside the file.
+        if parser.parse_from_file(str(model)) if isinstance(model, Path) else parser.parse(model):
+            return network, parser
         errors = [one_line(parser.get_error(i).desc()) for i in range(parser.num_errors)]
-        what = model.name if isinstance(model, Path) else "the graph"
         reason = "; ".join(errors) or library.log.reason(log_start)
         raise BackendError(f"{library.name} {library.dotted} can't parse {what} ({reason})", _REMEDY)
-    return parser
+
+    try:
+        return parse(model)
+    except BackendError as error:
+        if library.name == RTX or library.version >= KNOWS_NORMALIZATION:
+            raise
+        library.log.add("WARNING", f"once more without {LAYER_NORMALIZATION} or types: {error.reason}")
+        if precision == "fp32":
+            return parse(model, 0)
+        graph = onnx.load(model) if isinstance(model, Path) else onnx.load_from_string(model)
+        return parse(without_layer_normalization(graph).SerializeToString())
 
 
 def _configure(library: Library, config: Any, options: BuildOptions, target: str) -> None:
@@ -137,6 +159,8 @@ def _configure(library: Library, config: Any, options: BuildOptions, target: str
         config.set_flag(trt.BuilderFlag.TF32)
     else:
         config.clear_flag(trt.BuilderFlag.TF32)  # on by default
+    if library.name == RTX:
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)  # else no stream can be captured
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     config.builder_optimization_level = options.optimization_level
     config.max_aux_streams = options.max_aux_streams

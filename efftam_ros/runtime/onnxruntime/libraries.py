@@ -109,8 +109,11 @@ def _libraries_missing(ort: Any, provider: str, missing: list[str]) -> BackendEr
     if inference is not None:
         version = int(re.sub(r"\D", "", inference.partition(".so")[2]) or 10)
         other = next((n for n in range(version + 3, 7, -1) if _loads(f"libnvinfer.so.{n}")), None)
-        found = ", which can't be loaded" if other is None else f"; TensorRT {other} is installed"
-        return BackendError(f"{reason}{found}", f"install TensorRT {version}: {_install(provider)}")
+        install = f"install TensorRT {version}: {_install(provider)}"
+        if other is None:
+            return BackendError(f"{reason}, which can't be loaded", install)
+        replaces = f"it replaces TensorRT {other}, so use another Python environment: {install}"
+        return BackendError(f"{reason}; TensorRT {other} is installed", replaces)
     return BackendError(
         f"{reason}, which can't be loaded", f"{_install(provider)}, or put their folder into LD_LIBRARY_PATH"
     )

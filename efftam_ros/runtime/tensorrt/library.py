@@ -1,4 +1,4 @@
-"""The installed TensorRT (10.0 to 11.4) or TensorRT-RTX (from 1.4) behind one interface."""
+"""The installed TensorRT (10.0 to 11.4) or TensorRT-RTX (from 1.2) behind one interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from efftam_ros.runtime.cuda.api import DeviceFacts
 from efftam_ros.runtime.pipeline import ENGINES
 
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"
-OLDEST = {TENSORRT: (10, 0), RTX: (1, 0)}
+OLDEST = {TENSORRT: (10, 0), RTX: (1, 2)}
 KEPT_MESSAGES = 200
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from efftam_ros.core.errors import BackendError
+from efftam_ros.core.errors import BackendError, one_line
 from efftam_ros.runtime.cuda.api import Cuda, CudaError, DeviceFacts, DeviceLostError, megabytes
 from efftam_ros.runtime.cuda.memory import ALIGNMENT, DeviceBuffer
 from efftam_ros.runtime.cuda.stream import CUDA_GRAPH, CapturedGraph, Stream
 from efftam_ros.runtime.signatures import Tensor
-from efftam_ros.runtime.tensorrt.library import Library, TensorRTError
+from efftam_ros.runtime.tensorrt.library import RTX, Library, TensorRTError
 
 Tables = Mapping[str, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]]
 """Inputs and outputs of each graph, from the manifest of a bundle."""
@@ -107,6 +107,7 @@ class TrtGraph:
             else engine.device_memory_size
         )
         scratch.reserve(scratch_bytes)
+        self._kernels: Any = None  # that TensorRT-RTX compiled
         self._bindings: list[TrtBinding] = []
 
     @property
@@ -119,8 +120,7 @@ class TrtGraph:
         if self._engine is None:
             raise RuntimeError(f"graph {self.name} is closed; open it again")
         log_start = self.library.log.position
-        strategy = self.library.module.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = self._engine.create_execution_context(strategy)
+        context = self._engine.create_execution_context(self._context_options())
         if context is None:
             raise BackendError(
                 f"{self.library.name} can't run {self.name} ({self.library.log.reason(log_start)})",
@@ -129,6 +129,22 @@ class TrtGraph:
         binding = TrtBinding(self, context, fixed)
         self._bindings.append(binding)
         return binding
+
+    def _context_options(self) -> Any:
+        """Working memory is given by `Scratch`. TensorRT-RTX compiles its kernels for dynamic shapes when
+        they first run, not later in another thread: a captured graph would keep the general ones for good.
+        The contexts of a graph share what was compiled."""
+        trt = self.library.module
+        strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        if self.library.name != RTX:
+            return strategy
+        config = self._engine.create_runtime_config()
+        config.set_execution_context_allocation_strategy(strategy)
+        eager = trt.DynamicShapesKernelSpecializationStrategy.EAGER
+        config.dynamic_shapes_kernel_specialization_strategy = eager
+        self._kernels = self._kernels or config.create_runtime_cache()
+        config.set_runtime_cache(self._kernels)
+        return config
 
     def forget(self, binding: TrtBinding) -> None:
         """A binding was closed by itself."""
@@ -144,7 +160,7 @@ class TrtGraph:
         """Release engine and contexts; no pending work may use them. Can be called twice."""
         for binding in tuple(self._bindings):
             binding.close()
-        self._engine = None
+        self._engine = self._kernels = None
 
 
 class TrtBinding:
@@ -249,7 +265,11 @@ class TrtBinding:
             self._applied[name] = (pointer, shape)
         if reshaped:
             log_start = self._library.log.position
-            unknown = context.infer_shapes()
+            try:
+                unknown = context.infer_shapes()
+            except RuntimeError as error:  # of TensorRT 10.3; newer ones return names
+                reason = f"{self._name}: infer_shapes failed ({one_line(error)})"
+                raise TensorRTError(f"{reason}; {_BUILD_AGAIN}") from error
             if unknown:
                 self._fail(f"infer_shapes without {', '.join(unknown)}", log_start)
         for name in self._tensors:

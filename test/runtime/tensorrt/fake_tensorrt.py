@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from runtime.cuda.fake_cuda import FakeGpu, RefusedError
 from support.graph_results import results_of
@@ -88,8 +89,8 @@ class Control:
 
     ``faults``: names of calls that answer False or None, or "build", "context", "capturable", "driver" (too
     old for this TensorRT). ``told``: calls of execution contexts, in order. ``gone``: what was destroyed, in
-    order. ``at_step``: called at each step of a build. Weights and working memory are taken from the memory
-    of the GPU.
+    order. ``compiled``: how often RTX compiled. ``at_step``: called at each step of a build. Weights and
+    working memory are taken from the memory of the GPU.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Control:
         self.built: list[dict[str, Any]] = []
         self.contexts_left = math.inf
         self.contexts_made = 0
+        self.compiled = 0
         self.at_step: Callable[[int], None] = lambda step: None
         self.nested: dict[str, dict[str, Any]] = {}
 
@@ -309,6 +311,12 @@ class _OnnxParser:
         if "parse" in self._fake.faults:
             self._errors += ["In node 3 with operator: NonZeroish:\nUNSUPPORTED_NODE", "In node 7: too large"]
             return False
+        if self._refuses_normalization(model):
+            self._errors.append(
+                "INetworkDefinition::setComputePrecision: Error Code 3: API Usage Error (strongly typed"
+                " network rejects calls to setComputePrecision)"
+            )
+            return False
         try:
             self._network._session = _session(model)
         except Exception as error:
@@ -316,6 +324,16 @@ class _OnnxParser:
             return False
         self._network._parser, self._network._model = weakref.ref(self), model
         return True
+
+    def _refuses_normalization(self, model: bytes | str) -> bool:
+        """As onnx-tensorrt of 10.1, which sets the precision of the layer without asking; 10.6 asks."""
+        version = tuple(map(int, self._module.__version__.split(".")[:2]))
+        if self._fake.rtx or version >= (10, 6) or not self._network._strong:
+            return False
+        data = Path(model).read_bytes() if isinstance(model, str) else model
+        if b"LayerNormalization" not in data:
+            return False
+        return any(node.op_type == "LayerNormalization" for node in onnx.load_from_string(data).graph.node)
 
     def num_errors(self) -> int:
         return len(self._errors)
@@ -491,8 +509,10 @@ class _ICudaEngine:
             self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
             return None
         self._fake.contexts_left -= 1
-        managed = strategy == self._module.ExecutionContextAllocationStrategy.USER_MANAGED
+        config = strategy._values if hasattr(strategy, "_values") else {"strategy": strategy}
+        managed = config["strategy"] == self._module.ExecutionContextAllocationStrategy.USER_MANAGED
         context = self._module.IExecutionContext._make(weakref.ref(self), managed)
+        context._config = config
         if not managed and not self._fake.take(context, self._scratch_bytes()):
             self._fake.say(self._logger, "ERROR", "Requested amount of GPU memory could not be allocated")
             return None
@@ -500,6 +520,38 @@ class _ICudaEngine:
 
     def create_engine_inspector(self) -> Any:
         return self._module.EngineInspector._make(self)
+
+    def create_runtime_config(self) -> Any:
+        return self._module.IRuntimeConfig._make()
+
+
+class _IRuntimeConfig:
+    """Of TensorRT-RTX. The kernels of dynamic shapes are specialised later, unless eagerly."""
+
+    def __init__(self) -> None:
+        kinds = self._module.DynamicShapesKernelSpecializationStrategy
+        self._values = {
+            "strategy": self._module.ExecutionContextAllocationStrategy.STATIC,
+            "dynamic_shapes_kernel_specialization_strategy": kinds.LAZY,
+            "cache": None,
+        }
+
+    def set_execution_context_allocation_strategy(self, strategy: Any) -> None:
+        self._values["strategy"] = strategy
+
+    def create_runtime_cache(self) -> Any:
+        return self._module.IRuntimeCache._make()
+
+    def set_runtime_cache(self, cache: Any) -> bool:
+        self._values["cache"] = cache
+        return True
+
+
+class _IRuntimeCache:
+    """Of TensorRT-RTX: what it compiled, by shapes."""
+
+    def __init__(self) -> None:
+        self._compiled: set[Any] = set()
 
 
 class _EngineInspector:
@@ -566,6 +618,8 @@ class _IExecutionContext:
     def infer_shapes(self) -> list[str]:
         self._fake.told.append("infer_shapes")
         if "infer_shapes" in self._fake.faults:
+            if self._module.__version__.startswith("10.3"):
+                raise RuntimeError("inferShapes: error in shape inference")
             return ["points"]
         return [name for name in self._engine()._inputs if -1 in self._input_shape(name)]
 
@@ -577,7 +631,25 @@ class _IExecutionContext:
         return self._module.Dims(self._output_shapes()[name])
 
     def is_stream_capturable(self, stream: int) -> bool:
-        return "capturable" not in self._fake.faults
+        return "capturable" not in self._fake.faults and self._lets_capture()
+
+    def _lets_capture(self) -> bool:
+        """TensorRT-RTX allocates in runs of an engine that was not built with this flag."""
+        return not self._fake.rtx or "REQUIRE_USER_ALLOCATION" in self._engine()._header["flags"]
+
+    def _compile(self, capturing: bool) -> None:
+        """As TensorRT-RTX does it for dynamic shapes, in the first run that has them."""
+        if not self._fake.rtx or not self._engine()._header["profiles"]:
+            return
+        kinds = self._module.DynamicShapesKernelSpecializationStrategy
+        eager = self._config.get("dynamic_shapes_kernel_specialization_strategy") == kinds.EAGER
+        if capturing and not eager:
+            raise AbuseError("the general kernels of dynamic shapes are captured for good")
+        cache, shapes = self._config.get("cache"), tuple(sorted(self._shapes.items()))
+        if cache is None or shapes not in cache._compiled:
+            self._fake.compiled += 1
+        if cache is not None:
+            cache._compiled.add(shapes)
 
     def execute_async_v3(self, stream_handle: int) -> bool:
         self._fake.told.append("execute_async_v3")
@@ -599,12 +671,15 @@ class _IExecutionContext:
         capturing = stream_handle in fake.gpu.captures
         if not wrong and capturing and self._ready != self._now():
             wrong = "allocation while a stream is captured; run once before"
+        if not wrong and capturing and not self._lets_capture():
+            wrong = "allocation while a stream is captured; build with REQUIRE_USER_ALLOCATION"
         if not wrong and capturing and "capture" in fake.faults:
             wrong = "Cask execution is not permitted while a stream is captured"
         if wrong:
             fake.say(engine._logger, "ERROR", wrong)
         if wrong or fake.fails("execute_async_v3", engine._logger):
             return False
+        self._compile(capturing)
         self._ready = self._now()
         ranges = self._ranges()
         addresses, shapes = dict(self._addresses), {name: self._input_shape(name) for name in engine._inputs}

@@ -41,9 +41,10 @@ def test_what_a_build_asks_for_is_the_same_in_every_version(shipped: Bundle, fac
         header = header_of(
             build_engine(library, shipped.graphs["mask_decoder"].path, BuildOptions(), device=facts)
         )
-        assert header["strong"], "the graph's types decide, never the builder's"
+        old = library.name == TENSORRT and library.version < (10, 6)
+        assert header["strong"] is not old, "the graph's types decide, never the builder's"
         assert not header["tf32"], "FP32 is FP32"
-        assert header["flags"] == []
+        assert header["flags"] == ["REQUIRE_USER_ALLOCATION"] * (library.name == RTX)
         assert header["detailed"]
         assert header["targets"] == (["SM86"] if library.name == RTX else [])
         headers.append({key: header[key] for key in ("aux", "level", "workspace")})
@@ -306,7 +307,8 @@ def test_a_damaged_or_foreign_timing_cache_is_made_anew_with_a_warning(
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     assert not build()["reused_times"]
-    assert bool(library.log.warnings()) == bool(content)
+    told = [text for text in library.log.warnings() if "timing cache" in text]
+    assert bool(told) == bool(content)
     assert build()["reused_times"]
 
 
